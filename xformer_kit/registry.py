@@ -1,0 +1,308 @@
+"""What parts exist, and what can each be told? A table of parts that explains itself.
+
+A part is a class or function. Its keyword-only parameters are its options: their names, types and defaults are the
+config schema. Its other parameters are what the model gives it, passed by name. A frozen dataclass has only options.
+The meaning or unit of an option is the comment behind it in the source, or a line `option: meaning` in the docstring.
+"""
+
+import ast
+import dataclasses
+import inspect
+import io
+import re
+import textwrap
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+REQUIRED = "???"  # the default of an option that must be given (OmegaConf's own mark of a missing value)
+P = TypeVar("P")
+
+
+class ConfigError(ValueError):
+    """A config that cannot run. `faults` holds every fault as one sentence that starts with its config path."""
+
+    def __init__(self, faults: str | Iterable[str]):
+        self.faults = (faults,) if isinstance(faults, str) else tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class Option(NamedTuple):
+    """One option of a part."""
+
+    type: Any
+    default: Any  # REQUIRED where there is none
+    meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a part may know of the composed model when it checks its options or refuses a neighbour.
+
+    `names` and `options` describe the block: kind -> name of the part, kind -> its options. `facts` holds what the
+    parts say of themselves, e.g. facts["mask"]["band"]; see `facts` in `plan.py` for all of them.
+    """
+
+    path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
+    tower: str = "decoder"
+    dim: int = 0  # channels of the residual stream
+    layers: int = 0  # blocks of the tower
+    max_len: int = 0  # tokens
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    device: str = "cpu"
+
+
+class Registry(dict[str, Any]):
+    """Names of one kind of part, e.g. every mask.
+
+    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a part is an option.
+    `base` is the class of the built part: an option annotated with it, or with a tuple of it, nests parts of this kind.
+    Looking up an unknown name raises ConfigError with the nearest one.
+    """
+
+    def __init__(self, kind: str, given: tuple[str, ...] = (), base: type | None = None, group: str | None = None):
+        super().__init__()
+        self.kind, self.given, self.group = kind, given, group or kind
+        self.also_called: dict[str, str] = {}  # other names, for messages and search only
+        self._options_of: dict[str, dict[str, Option]] = {}
+        if base is not None:
+            _NESTED[base] = self
+
+    def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
+        """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear signature."""
+
+        def add(part: P) -> P:
+            if name in self:
+                raise ConfigError(f"{self.kind} '{name}' is registered twice; give one of them another name.")
+            self._options_of[name] = self._read(name, part)
+            self[name] = part
+            self.also_called.update(dict.fromkeys(also_called, name))
+            return part
+
+        return add
+
+    def options(self, name: str) -> dict[str, Option]:
+        """Every option of a part, in the order of its signature."""
+        self[name]
+        return self._options_of[name]
+
+    def defaults(self, name: str) -> dict[str, Any]:
+        """A complete config node of the part: its name and the default of every option."""
+        return {"name": name} | {option: plain(o.default) for option, o in self.options(name).items()}
+
+    def create(self, node: Mapping[str, Any] | str, **given: Any) -> Any:
+        """Build a part from a node of its config; `given` are the things that the model supplies."""
+        node = {"name": node} if isinstance(node, str) else dict(node)
+        name = node.pop("name")
+        part, options = self[name], self.options(name)
+        wanted = [p for p in _parameters(part) if p not in options]
+        chosen = {key: nest(options[key].type, value) for key, value in node.items()}
+        return part(**{key: given[key] for key in wanted if key in given}, **chosen)
+
+    def unknown(self, name: object) -> str:
+        """The sentence that answers an unknown name."""
+        if name in self.also_called:
+            return f"{self.kind} '{name}' is called '{self.also_called[str(name)]}' here."
+        hint = nearest(str(name), self)
+        return f"no {self.kind} is called '{name}'.{hint} Known: {', '.join(sorted(self))}."
+
+    def __missing__(self, name: object) -> Any:
+        raise ConfigError(f"{self.group}: {self.unknown(name)}")
+
+    def faults(self, node: Any, path: str, context: Context) -> Iterator[str]:
+        """Every fault of a part's node, each a sentence that starts with its config path."""
+        node = {"name": node} if isinstance(node, str) else node
+        if not isinstance(node, Mapping):
+            yield f"{path}: must name a {self.kind}; got {node!r}. Known: {', '.join(sorted(self))}."
+            return
+        name = node.get("name")
+        if name not in self:
+            yield f"{path}: {self.unknown(name)}"
+            return
+        options, wrong = self.options(name), False
+        for key, value in node.items():
+            if key == "name":
+                continue
+            if key not in options:
+                yield unknown_option(path, self.kind, name, key, options)
+                wrong = True
+                continue
+            for fault in mismatch(options[key].type, value, f"{path}.{key}", context):
+                yield fault
+                wrong = True
+        chosen = self.defaults(name) | dict(node)
+        for key, value in chosen.items():
+            if value == REQUIRED:
+                yield f"{path}.{key}: {self.kind} '{name}' needs this option; give it a value."
+                wrong = True
+        check = getattr(self[name], "check", None)
+        if check and not wrong:
+            yield from (f"{path}.{fault}" for fault in check(SimpleNamespace(**chosen), context))
+
+    def _read(self, name: str, part: Any) -> dict[str, Option]:
+        """The options of a part, read from its signature."""
+        where = f"{self.kind} '{name}'"
+        parameters = _parameters(part)
+        meanings = _meanings(part)
+        found: dict[str, Option] = {}
+        for key, p in parameters.items():
+            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise ConfigError(
+                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}; name every option instead, "
+                    "so that a typo in a config is an error."
+                )
+            if p.kind is not p.KEYWORD_ONLY and not dataclasses.is_dataclass(part):
+                if key not in self.given:
+                    raise ConfigError(
+                        f"{where}: the model does not give '{key}' (it gives {', '.join(self.given) or 'nothing'}); "
+                        "put options behind a bare *."
+                    )
+                continue
+            if p.annotation is p.empty:
+                raise ConfigError(f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1.")
+            found[key] = Option(p.annotation, REQUIRED if p.default is p.empty else p.default, meanings.get(key, ""))
+        return found
+
+
+_NESTED: dict[type, Registry] = {}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?', or nothing where no known word is near."""
+    close = get_close_matches(word, list(known), n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def unknown_option(path: str, kind: str, name: str, key: str, options: Iterable[str]) -> str:
+    has = ", ".join(options) or "none"
+    return f"{path}.{key}: {kind} '{name}' has no option '{key}'.{nearest(key, options)} It has: {has}."
+
+
+def at_least(options: SimpleNamespace, unit: str = "", **bounds: float) -> Iterator[str]:
+    """Sentences for options below their bound; None passes. For use in a part's `check`."""
+    for name, bound in bounds.items():
+        value = getattr(options, name)
+        if value is not None and value < bound:
+            yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
+
+
+def within(options: SimpleNamespace, **bounds: tuple[float, float]) -> Iterator[str]:
+    """Sentences for options outside [low, high); None passes. For use in a part's `check`."""
+    for name, (low, high) in bounds.items():
+        value = getattr(options, name)
+        if value is not None and not low <= value < high:
+            yield f"{name}: must be at least {low} and below {high}; got {value}."
+
+
+def type_name(annotation: Any) -> str:
+    """A type as a user reads it: `int | None`, `relu | gelu`, `list of mask`."""
+    if annotation in _NESTED:
+        return _NESTED[annotation].kind
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(str(a) for a in args)
+    if origin in (Union, UnionType):
+        return " | ".join("null" if a is NoneType else type_name(a) for a in args)
+    if origin in (list, tuple):
+        return f"list of {type_name(args[0])}" if args else "list"
+    if origin is dict:
+        return "mapping"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterator[str]:
+    """Sentences that say why a value does not fit a type; none where it fits. An int serves as a float."""
+    if value == REQUIRED:
+        return
+    if annotation in _NESTED:
+        yield from _NESTED[annotation].faults(value, path, context)
+        return
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        nested = [a for a in args if a in _NESTED]
+        if nested and isinstance(value, Mapping):
+            yield from _NESTED[nested[0]].faults(value, path, context)
+            return
+        if any(not list(mismatch(a, value, path, context)) for a in args):
+            return
+    elif origin in (list, tuple):
+        if isinstance(value, (list, tuple)):
+            each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
+            if len(each) != len(value):
+                yield f"{path}: must be a list of {len(each)} values; got {value!r}."
+                return
+            for i, (kind, item) in enumerate(zip(each, value, strict=True)):
+                yield from mismatch(kind, item, f"{path}[{i}]", context)
+            return
+    elif origin is Literal:
+        if value in args and type(value) in {type(a) for a in args}:
+            return
+        hint = nearest(str(value), [str(a) for a in args])
+        yield f"{path}: no choice is called {value!r}.{hint} Known: {', '.join(str(a) for a in args)}."
+        return
+    elif origin is dict or annotation is dict:
+        if isinstance(value, Mapping):
+            return
+    elif annotation is Any or (annotation is NoneType and value is None):
+        return
+    elif isinstance(annotation, type):
+        if annotation is float and isinstance(value, int) and not isinstance(value, bool):
+            return
+        if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
+            return
+    yield f"{path}: must be {type_name(annotation)}; got {value!r}."
+
+
+def nest(annotation: Any, value: Any) -> Any:
+    """Build the parts that a value nests; plain values pass unchanged, lists for a tuple become tuples."""
+    if annotation in _NESTED:
+        return value if isinstance(value, annotation) else _NESTED[annotation].create(value)
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType) and isinstance(value, (Mapping, list, tuple)):
+        for a in args:
+            if a in _NESTED or get_origin(a) in (tuple, list):
+                return nest(a, value)
+    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+        kinds = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
+        return origin(nest(kind, item) for kind, item in zip(kinds, value, strict=True))
+    return value
+
+
+def plain(value: Any) -> Any:
+    """A default as YAML can hold it: tuples become lists."""
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _parameters(part: Any) -> dict[str, inspect.Parameter]:
+    target = part.__init__ if inspect.isclass(part) else part
+    if inspect.isclass(part) and (target is object.__init__ or target.__qualname__ == "Module.__init__"):
+        return {}  # no constructor of its own: no options
+    parameters = dict(inspect.signature(target, eval_str=True).parameters)
+    if inspect.isclass(part):
+        parameters.pop(next(iter(parameters)))  # self
+    return parameters
+
+
+def _meanings(part: Any) -> dict[str, str]:
+    """Option -> its unit or meaning: the comment behind it in the source, or a docstring line `option: meaning`."""
+    found = dict(re.findall(r"^\s*`?(\w+)`?: (.+)$", inspect.getdoc(part) or "", flags=re.MULTILINE))
+    try:
+        source = textwrap.dedent(inspect.getsource(part))
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError):
+        return found
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.lineno in comments:
+            found[node.arg] = comments[node.lineno]
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.lineno in comments:
+            found[node.target.id] = comments[node.lineno]
+    return found

@@ -1,0 +1,102 @@
+"""What is a sequence? Tokens say what stands where; a View says what one tower call sees of them."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Tokens(NamedTuple):
+    """One batch of sequences; every field is (b, t), or (1, t) where all rows agree, or None.
+
+    A NamedTuple, so that batches, compilation, checkpointing and sharding traverse it.
+    """
+
+    ids: Tensor | None = None  # token ids
+    slot: Tensor | None = None  # order of arrival: causality, windows and caches use it
+    position: Tensor | None = None  # where encodings place a token: restarts with a document, counts real tokens
+    document: Tensor | None = None  # packed texts: tokens of different documents do not see each other
+    segment: Tensor | None = None  # token type
+    prefix: Tensor | None = None  # True where a token belongs to a prefix that is seen whole
+    real: Tensor | None = None  # False on padding
+
+    @property
+    def length(self) -> int:
+        return next(field for field in self if field is not None).shape[-1]
+
+    def map(self, change) -> "Tokens":
+        """The same change on every field that is there."""
+        return Tokens(*(None if field is None else change(field) for field in self))
+
+    def shifted(self) -> tuple["Tokens", Tensor]:
+        """The tokens but the last, and the ids that each of them predicts: (b, t + 1) -> Tokens of (b, t), (b, t).
+
+        A target that is padding or starts another document is -1: nothing is to be predicted there.
+        """
+        seen, ahead = self.map(lambda field: field[:, :-1]), self.map(lambda field: field[:, 1:])
+        target = ahead.ids
+        if ahead.real is not None:
+            target = target.masked_fill(~ahead.real, -1)
+        if ahead.document is not None:
+            target = target.masked_fill(ahead.document != seen.document, -1)
+        return seen, target
+
+    def placed(self, past: "Tokens | None" = None) -> "Tokens":
+        """With slot and position filled in: slots go on from `past`; positions count real tokens, within a document."""
+        start = 0 if past is None else past.length
+        field = self.ids if self.ids is not None else self.real
+        slot = self.slot
+        if slot is None:
+            slot = torch.arange(start, start + field.shape[-1], device=field.device)[None]
+        return self._replace(slot=slot, position=self.position if self.position is not None else self._count(slot, past))
+
+    def _count(self, slot: Tensor, past: "Tokens | None") -> Tensor:
+        real, document = self.real, self.document
+        if real is None and document is None:
+            before = past is not None and past.real is not None
+            return slot if not before else past.position[:, -1:] + 1 + slot - slot[:, :1]
+        if past is not None:
+            raise NotImplementedError("tokens behind a cache have no padding and no documents of their own")
+        count = slot.expand(self.ids.shape) if real is None else real.long().cumsum(-1) - 1
+        if document is not None:
+            start = torch.ones_like(document, dtype=torch.bool)
+            start[:, 1:] = document[:, 1:] != document[:, :-1]
+            count = count - torch.where(start, count, 0).cummax(-1).values
+        return count.clamp(min=0)
+
+    def then(self, more: "Tokens") -> "Tokens":
+        """These tokens followed by `more`; fields that one of them lacks are filled with their neutral value."""
+
+        def join(name: str, a: Tensor | None, b: Tensor | None) -> Tensor | None:
+            if a is None and b is None:
+                return None
+            rows = max(field.shape[0] for field in (a, b) if field is not None)
+            a, b = (_neutral(name, rows, side, like) if f is None else f for f, side, like in ((a, self, b), (b, more, a)))
+            rows = max(a.shape[0], b.shape[0])
+            return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
+
+        return Tokens(*(join(name, a, b) for name, a, b in zip(Tokens._fields, self, more, strict=True)))
+
+    def as_query(self) -> "Tokens":
+        """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""
+        return self.map(lambda field: field[:, None, :, None])
+
+    def as_key(self) -> "Tokens":
+        """Fields as (b, 1, 1, k)."""
+        return self.map(lambda field: field[:, None, None, :])
+
+
+def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
+    return torch.full((rows, tokens.length), name == "real", dtype=like.dtype, device=like.device)
+
+
+class View(NamedTuple):
+    """What the layers of one tower call see; built once per call for each mask and position that the tower uses."""
+
+    query: Tokens
+    key: Tokens
+    mask: Any  # a Mask
+    position: Any  # a Position with the tables of this forward
+    depth: int = 0  # index of the call: a layer that is shared is called several times
+    memo: dict | None = None  # values that cross layers
+    prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
