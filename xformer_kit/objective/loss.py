@@ -1,0 +1,135 @@
+"""How far are the predictions from the targets? Cross-entropy from hidden states, without ever holding all logits.
+
+The logits of a large vocabulary are the largest tensor of a small model, and they are only needed for their gradient.
+So a chunk of tokens at a time goes from hidden states to logits, loss and gradient, and its logits are dropped.
+The gradient is computed in the forward pass: computing chunks again in backward would cost a third matrix product.
+This file imports torch alone, because the head of every model uses it.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Measured on CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster; beyond, chunks win.
+SMALL = 4 * 2**20  # logits of a batch
+CHUNK = 8 * 2**20  # logits held at once, 32 MiB in fp32; fewer make the matrix products slow, more gain nothing
+
+
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None, vocab_size: int | None = None
+) -> Tensor:
+    """Sum over targets >= 0 of -log softmax(hidden W^T + b)[target], in nats: a scalar of fp32 (float64 of float64).
+
+    hidden (..., dim), weight (rows, dim), target (...) of integers; a negative target is ignored. Rows of weight and
+    bias from `vocab_size` on pad the vocabulary: they take no part and their gradient is zero. Twice differentiable it
+    is not: a second backward raises RuntimeError. A target beyond the vocabulary raises torch's own index error.
+    """
+    hidden, target = hidden.flatten(0, -2), target.flatten()
+    vocab = len(weight) if vocab_size is None else vocab_size
+    if len(target) * vocab <= SMALL:
+        return _at_once(hidden, weight, target, bias, vocab)
+    parameters = (hidden, weight, bias)
+    wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
+    if any(wanted):
+        return _Chunked.apply(hidden, weight, bias, target, vocab, wanted)
+    return _sweep(hidden, weight, bias, target, vocab, wanted)[0]
+
+
+def _at_once(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, vocab: int) -> Tensor:
+    if vocab < len(weight):
+        weight, bias = weight[:vocab], None if bias is None else bias[:vocab]
+    logits = F.linear(hidden, weight, bias)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, target.clamp(min=-1), ignore_index=-1, reduction="sum")
+
+
+class _Gradients(NamedTuple):
+    """Of the summed loss, in fp32 or better; None where nobody asked."""
+
+    hidden: Tensor | None  # (tokens, dim)
+    weight: Tensor | None  # (rows, dim)
+    bias: Tensor | None  # (rows,)
+
+
+class _Chunked(torch.autograd.Function):
+    """The loss, with the gradients of `_sweep` kept for backward, which only scales them."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, target, vocab, wanted):
+        loss, gradients = _sweep(hidden, weight, bias, target, vocab, wanted)
+        ctx.save_for_backward(*gradients)
+        ctx.dtypes = [None if p is None else p.dtype for p in (hidden, weight, bias)]
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        # Not in place: the graph may be kept and run backward again.
+        scaled = [g if g is None else (g * upstream).to(d) for g, d in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
+        return *scaled, None, None, None
+
+
+def _sweep(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, vocab: int, wanted: tuple[bool, ...]
+) -> tuple[Tensor, _Gradients]:
+    """The summed loss and the wanted gradients, chunk by chunk; matrix products in autocast's type, sums in fp32."""
+    compute = _compute_dtype(hidden)
+    exact = torch.promote_types(compute, torch.float32)
+    tokens, loss = len(target), hidden.new_zeros((), dtype=exact)
+    gradients = _Gradients(
+        *(p.new_zeros(p.shape, dtype=exact) if want else None for p, want in zip((hidden, weight, bias), wanted, strict=True))
+    )
+    with torch.autocast(hidden.device.type, enabled=False):
+        x, w, b = hidden.to(compute), weight[:vocab].to(compute), None if bias is None else bias[:vocab].to(exact)
+        size = max(1, CHUNK // vocab)
+        for start in range(0, tokens, size):
+            rows = slice(start, start + size)
+            loss += _chunk(x[rows], w, b, target[rows], gradients, rows)
+    return loss, gradients
+
+
+def _chunk(x: Tensor, w: Tensor, b: Tensor | None, target: Tensor, gradients: _Gradients, rows: slice) -> Tensor:
+    """The loss of some tokens, (tokens, dim) x (vocab, dim); adds to `gradients`. One (tokens, vocab) buffer in fp32.
+
+    With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of the logits is
+    e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of each product.
+    """
+    keep, index = target[:, None] >= 0, target[:, None].clamp(min=0)
+    e = (x @ w.t()).to(torch.promote_types(x.dtype, torch.float32))
+    if b is not None:
+        e += b
+    top, aim = e.amax(-1, keepdim=True), e.gather(-1, index)
+    z = e.sub_(top).exp_().sum(-1, keepdim=True)
+    loss = (z.log() + top - aim).masked_fill(~keep, 0).sum()
+    if any(g is not None for g in gradients):
+        e.scatter_add_(-1, index, -z)
+        _accumulate(e, keep / z, x, w, gradients, rows)
+    return loss
+
+
+def _accumulate(e: Tensor, share: Tensor, x: Tensor, w: Tensor, gradients: _Gradients, rows: slice) -> None:
+    """Add what the gradient `e * share` of the logits (tokens, vocab) makes of hidden states, weight and bias."""
+    vocab = e.shape[-1]
+    if gradients.bias is not None:
+        gradients.bias[:vocab] += (e.t() @ share).squeeze(-1)
+    if x.dtype != e.dtype:  # half precision: 1 / z would underflow on the narrow side
+        e, share = e.mul_(share).to(x.dtype), torch.ones_like(share)
+    if gradients.hidden is not None:
+        gradients.hidden[rows] = (e @ w) * share
+    if gradients.weight is not None:
+        side = (x * share).to(x.dtype)
+        if gradients.weight.dtype == x.dtype:
+            gradients.weight[:vocab].addmm_(e.t(), side)
+        else:
+            gradients.weight[:vocab] += e.t() @ side
+
+
+def _compute_dtype(hidden: Tensor) -> torch.dtype:
+    """What F.linear would compute in here: autocast leaves float64 alone."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return hidden.dtype
