@@ -1,0 +1,169 @@
+"""Where do prepared tokens lie, and when can they be trusted? In a directory per fingerprint, there whole or not at all.
+
+A preparation writes into a directory of its own, flushes it to the disk, and renames it; who comes second finds the
+first's. `index/` remembers the content of a corpus by sizes and times, so that files are not hashed for every run.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there two preparations may do the same work twice, which is safe
+    fcntl = None  # type: ignore[assignment]
+
+LEFT_OVER = 24 * 3600  # seconds after which the directory of a killed preparation is removed
+
+
+def home(cache: str | None) -> Path:
+    """The directory of all prepared data: `data.cache`, else xformer_kit in the user's cache directory (XDG)."""
+    if cache is not None:
+        return Path(cache).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "xformer_kit")
+
+
+def digest(value: Any) -> str:
+    """sha256 of plain values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
+    """What `find` gives, or gave when the stamp was the same."""
+    entry = base / "index" / f"{digest(stamp)[:32]}.json"
+    try:
+        return str(json.loads(entry.read_text())["content"])
+    except (OSError, ValueError, KeyError, TypeError):
+        content = find()
+    with suppress(OSError):  # a cache that is complete may be read-only
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        _write(entry, json.dumps({"content": content}))
+    return content
+
+
+def opened(folder: Path) -> dict[str, Any] | None:
+    """What `meta.json` says of a prepared directory; None where there is none, or one that is damaged."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        whole = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
+        return meta if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The prepared directory's meta data, made by `make(empty directory)` where it is not there yet.
+
+    Safe with any number of processes, and when killed at any moment. Raises ConfigError where it cannot be written.
+    """
+    if meta := opened(folder):
+        return meta
+    base = folder.parent
+    with writing(base):
+        base.mkdir(parents=True, exist_ok=True)
+        lock = _Alone(folder.with_name(folder.name + ".lock"))
+    with lock:
+        if meta := opened(folder):
+            return meta
+        with writing(base):
+            _sweep(base)
+            fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=base))
+        try:
+            meta = make(fresh)
+            with writing(base):
+                _seal(fresh, meta)
+                _publish(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    meta = opened(folder)
+    if meta is None:
+        raise ConfigError(f"data.cache: must keep what is written; '{folder}' is incomplete. Set data.cache elsewhere.")
+    return meta
+
+
+def _seal(fresh: Path, meta: dict[str, Any]) -> None:
+    """Write meta.json with the size of every file, and flush all of it to the disk."""
+    sizes = {file.name: file.stat().st_size for file in sorted(fresh.iterdir())}
+    _write(fresh / "meta.json", json.dumps(meta | {"files": sizes}, indent=1))
+    for file in [*fresh.iterdir(), fresh]:
+        _flush(file)
+
+
+def _publish(fresh: Path, folder: Path) -> None:
+    """Rename; another's complete directory stays, a damaged one makes room."""
+    if opened(folder):
+        return
+    try:
+        os.replace(fresh, folder)
+    except OSError:
+        if opened(folder):
+            return
+        aside = tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent)
+        os.replace(folder, Path(aside, "damaged"))
+        os.replace(fresh, folder)
+        shutil.rmtree(aside, ignore_errors=True)
+    _flush(folder.parent)
+
+
+@contextmanager
+def writing(base: Path) -> Iterator[None]:
+    """Turns what the file system says into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"data.cache: must be a directory with room for the prepared tokens; got '{base}' ({reason}). "
+            "Set data.cache to another directory."
+        ) from error
+
+
+class _Alone:
+    """A lock between processes, where the system has them; a killed one frees it. Without, the rename keeps it safe."""
+
+    def __init__(self, path: Path):
+        self.file = open(path, "a")  # noqa: SIM115, closed on exit
+
+    def __enter__(self) -> None:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+
+def _sweep(base: Path) -> None:
+    """Remove what killed preparations left behind."""
+    for path in base.glob(".*.tmp"):
+        with suppress(OSError):  # another process was faster
+            if time.time() - path.stat().st_mtime > LEFT_OVER:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text)
+    _flush(beside)
+    os.replace(beside, path)
+
+
+def _flush(path: Path) -> None:
+    """To the disk; directories too, where the system can."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

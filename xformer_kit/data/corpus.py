@@ -1,0 +1,211 @@
+"""What text is there to learn from? A corpus gives the text of its two splits, in pieces, always in the same order.
+
+The splits are disjoint and fixed: what is read for validation is never read for training, whatever the seed.
+"""
+
+import ast
+import hashlib
+import inspect
+import os
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data import files
+from xformer_kit.registry import ConfigError, Registry
+
+CORPORA = Registry("corpus", group="data")
+
+
+class Corpus:
+    """What every corpus can do. `split` is "train" or "valid"."""
+
+    def stamp(self) -> list[Any]:
+        """Plain values, found in an instant, that differ whenever the content may differ: paths, sizes, times."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """sha256 of the text of both splits: of content, not of places, so that a corpus can be moved."""
+        digest = hashlib.sha256()
+        for split in ("train", "valid"):
+            digest.update(b"\xff" + split.encode())  # 0xFF never stands in utf-8
+            for text in self.texts(split):
+                digest.update(text.encode())
+        return digest.hexdigest()
+
+    def texts(self, split: str) -> Iterator[str]:
+        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError where it cannot."""
+        raise NotImplementedError
+
+    def size(self) -> int:
+        """Bytes of both splits together, about: for the progress bar. 0 where it is not known."""
+        return 0
+
+
+@CORPORA.register("text", also_called=("file", "files", "txt"))
+class Text(Corpus):
+    """Text files of yours, in utf-8, one after the other in the order of their names.
+
+    The first `1 - valid` of the characters are for training, the last `valid` for validation: with 0.1, nanoGPT's split
+    of tinyshakespeare. A line end is put between two files where the first has none.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,  # a file, a directory (its *.txt and *.txt.gz), or a glob such as 'corpus/**/*.txt'
+        valid: float = 0.1,  # fraction of the characters, from the end
+    ):
+        self.path, self.valid = path, valid
+        self.files = files.find(path)
+        self._characters: int | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        if not 0 < options.valid < 1:
+            yield f"valid: must be above 0 and below 1; got {options.valid}. Try 0.1."
+        yield from files.faults(options.path)
+
+    def stamp(self) -> list[Any]:
+        stats = [(file, file.stat()) for file in self.files]
+        return [self.valid, *([str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats)]
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(f"valid {self.valid!r}\n".encode())
+        for text in self._whole():
+            digest.update(text.encode())
+        return digest.hexdigest()
+
+    def size(self) -> int:
+        return sum(file.stat().st_size * (4 if file.suffix == ".gz" else 1) for file in self.files)
+
+    def texts(self, split: str) -> Iterator[str]:
+        if self._characters is None:
+            self._characters = sum(map(len, self._whole()))
+        cut, at = int(self._characters * (1 - self.valid)), 0
+        for text in self._whole():
+            if split == "train" and at >= cut:
+                return
+            start, at = at, at + len(text)
+            part = text[: max(0, cut - start)] if split == "train" else text[max(0, cut - start) :]
+            if part:
+                yield part
+
+    def _whole(self) -> Iterator[str]:
+        """All files as one text; counts its characters on the way."""
+        count, last = 0, "\n"
+        for file in self.files:
+            if last != "\n":
+                count += 1
+                yield "\n"
+            for text in files.read(file):
+                count, last = count + len(text), text[-1]
+                yield text
+        self._characters = count
+
+
+@CORPORA.register("pydoc", also_called=("stdlib", "python"))
+class PyDoc(Corpus):
+    """The English prose that every Python carries: its reference topics and the docstrings of its standard library.
+
+    A document is one topic, or the docstrings of one module, so that the methods of a class are never on both sides of
+    the split; a docstring that stands in several modules counts once. Tests are left out. A document is for
+    validation where the hash of its name says so, one in ten: the split is the same in every version of Python.
+    Distributions may leave parts out, and the text differs by version: see the fingerprint.
+    """
+
+    def __init__(self) -> None:
+        self.library = Path(sysconfig.get_path("stdlib"))
+        self._texts: dict[str, str] = {}
+
+    @classmethod
+    def check(cls, options, context):
+        library = Path(sysconfig.get_path("stdlib"))
+        if not any(library.glob("*.py")):
+            yield f"name: {cls._absent(library)}"
+
+    @staticmethod
+    def _absent(library: Path) -> str:
+        return (
+            f"corpus 'pydoc' needs the sources of the standard library; got none in '{library}'. "
+            "Use data=text data.path=FILE, or a Python that has them."
+        )
+
+    def stamp(self) -> list[Any]:
+        stats = [(name, os.stat(self.library / name)) for name in self._modules()]
+        return [sys.version, str(self.library), *([name, s.st_size, s.st_mtime_ns] for name, s in stats)]
+
+    def texts(self, split: str) -> Iterator[str]:
+        for name, text in self._documents().items():
+            if (split == "valid") == _for_validation(name):
+                yield text + "\n\n"
+
+    def size(self) -> int:
+        return sum(map(len, self._documents().values()))
+
+    def _documents(self) -> dict[str, str]:
+        """Name -> text, topics before modules, each in the order of names. Read once."""
+        if not self._texts:
+            seen: set[str] = set()
+            for name, texts in self._sources():
+                fresh = [text for text in texts if text and not (text in seen or seen.add(text))]  # type: ignore[func-returns-value]
+                if fresh:
+                    self._texts[name] = "\n\n".join(fresh)
+            splits = {_for_validation(name) for name in self._texts}
+            if splits != {False, True}:
+                raise ConfigError(f"data.name: {self._absent(self.library)}")
+        return self._texts
+
+    def _sources(self) -> Iterator[tuple[str, Iterable[str]]]:
+        try:
+            topics = dict(import_module("pydoc_data.topics").topics)
+        except ImportError:  # a distribution without it
+            topics = {}
+        for topic in sorted(topics):
+            yield f"topic {topic}", [_clean(topics[topic])]
+        for name in self._modules():
+            if not name.startswith("pydoc_data/"):
+                yield f"module {name}", _docstrings(self.library / name)
+
+    def _modules(self) -> list[str]:
+        """The sources of the standard library, relative to it, sorted; without tests and installed packages."""
+        left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
+        found = []
+        for at, folders, names in os.walk(self.library):
+            folders[:] = [f for f in folders if f not in left_out]
+            found += [Path(at, name).relative_to(self.library).as_posix() for name in names if name.endswith(".py")]
+        return sorted(name for name in found if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata")))
+
+
+def _for_validation(name: str) -> bool:
+    """True for one name in ten."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 10 == 0
+
+
+def _docstrings(file: Path) -> list[str]:
+    """The docstrings of a module, its classes and functions, in the order of the source, without running it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in strings
+            tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [_clean(text) for text in _walk(tree) if text]
+
+
+def _walk(node: ast.AST) -> Iterator[str | None]:
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield ast.get_docstring(node, clean=False)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield from _walk(child)
+
+
+def _clean(text: str) -> str:
+    """Without indentation, trailing spaces, NULs and what utf-8 cannot hold."""
+    text = inspect.cleandoc(text).replace("\0", "").encode("utf-8", "ignore").decode()
+    return "\n".join(line.rstrip() for line in text.splitlines()).strip()

@@ -1,0 +1,144 @@
+"""In which order are the examples seen? Position i of epoch e is a pure function of (seed, e, i), whatever the devices.
+
+Nothing is drawn and nothing is stored: an epoch's order is a keyed permutation that is evaluated where it is needed, so
+a run can go on at any step, and ranks and micro-batches take slices of the same global batch.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+
+from xformer_kit.registry import ConfigError
+
+ROUNDS = 6
+AHEAD = 4096  # examples whose order is worked out at once
+
+
+def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | np.ndarray":
+    """The index of the example at position i of an epoch: a permutation of range(n) in i, for an int or an array.
+
+    A Feistel network on pairs (left, right) with a * b >= n values, left < a, right < b: each round adds to one half,
+    modulo its size, a keyed hash of the other, so that every round can be undone. The few values that fall on n or
+    above are sent through again until they fall below (Black & Rogaway, 2002, "Ciphers with arbitrary finite
+    domains", methods 2 and 3). Integers alone, so every machine and every version of numpy gives the same order.
+    """
+    values = np.asarray(i, dtype=np.uint64).reshape(-1)
+    keys = _round_keys(seed, epoch)
+    a = math.isqrt(n - 1) + 1
+    b = -(-n // a)
+    values = _feistel(values, a, b, keys)
+    while (outside := values >= n).any():
+        values[outside] = _feistel(values[outside], a, b, keys)
+    found = values.astype(np.int64)
+    return int(found[0]) if np.ndim(i) == 0 else found.reshape(np.shape(i))
+
+
+def _feistel(values: Any, a: int, b: int, keys: tuple[int, ...]) -> np.ndarray:
+    sizes = np.uint64(a), np.uint64(b)
+    left, right = values // sizes[1], values % sizes[1]
+    for turn in range(0, ROUNDS, 2):
+        left = (left + _mix(right ^ np.uint64(keys[turn])) % sizes[0]) % sizes[0]
+        right = (right + _mix(left ^ np.uint64(keys[turn + 1])) % sizes[1]) % sizes[1]
+    return left * sizes[1] + right
+
+
+def _mix(x: Any) -> Any:
+    """splitmix64's finalizer (Steele, Lea & Flood, 2014, figure 17), in integers modulo 2^64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@lru_cache(maxsize=16)
+def _round_keys(seed: int, epoch: int) -> tuple[int, ...]:
+    digest = blake2b(f"order {seed} {epoch}".encode(), digest_size=8 * ROUNDS).digest()
+    return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(ROUNDS))
+
+
+def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
+    """A generator for what is random about one example (masking, corruption): a function of (seed, epoch, index)."""
+    key = int.from_bytes(blake2b(f"example {seed} {epoch} {index}".encode(), digest_size=8).digest(), "little")
+    return torch.Generator().manual_seed(key >> 1)  # 63 bits: a signed integer on every platform
+
+
+class GlobalBatches:
+    """The examples of every optimizer step, all devices and accumulation together.
+
+    Steps go on over epochs: step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch. The last examples of
+    an epoch's order, too few for a batch, are dropped: `dropped` of them per epoch, other ones each time.
+    Raises ConfigError where a batch is larger than the data.
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int):
+        if batch_size < 1:
+            raise ConfigError(f"data.batch_size: must be at least 1 sequence; got {batch_size}. Try 16.")
+        if batch_size > n:
+            raise ConfigError(
+                f"data.batch_size: must be at most the {n:,} examples of the training data; got {batch_size:,}. "
+                f"Use {n} or less, a shorter data.seq_len, or a longer text."
+            )
+        self.n, self.batch_size, self.seed = n, batch_size, seed
+        self.steps_per_epoch, self.dropped = divmod(n, batch_size)
+        self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+
+    def epoch(self, step: int) -> int:
+        return step // self.steps_per_epoch
+
+    def __getitem__(self, step: int) -> np.ndarray:
+        """Indices of the examples of a step, (batch_size,) int64."""
+        epoch, at = divmod(step, self.steps_per_epoch)
+        per_block = max(1, AHEAD // self.batch_size)
+        start = at - at % per_block
+        key = epoch * self.steps_per_epoch + start
+        if self._block[0] != key:
+            end = min(start + per_block, self.steps_per_epoch)
+            positions = np.arange(start * self.batch_size, end * self.batch_size)
+            self._block = key, np.asarray(example_at(self.seed, epoch, positions, self.n))
+        offset = (at - start) * self.batch_size
+        return self._block[1][offset : offset + self.batch_size]
+
+    def micro(self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> list[int]:
+        """The examples that one rank takes in one micro-batch of a step: over both, they are the step's, each once."""
+        size = micro_size(self.batch_size, accumulate, world)
+        start = (micro * world + rank) * size
+        return self[step][start : start + size].tolist()
+
+
+def micro_size(batch_size: int, accumulate: int, world: int) -> int:
+    """Sequences per micro-batch and device. Raises ConfigError where the global batch does not split evenly."""
+    parts = accumulate * world
+    if batch_size % parts:
+        lower = batch_size - batch_size % parts
+        near = f"{lower} or {lower + parts}" if lower else f"{parts}"
+        raise ConfigError(
+            "data.batch_size: must be a multiple of accumulation times devices, "
+            f"{accumulate} x {world} = {parts}; got {batch_size}. Try {near}."
+        )
+    return batch_size // parts
+
+
+class MicroBatches:
+    """The micro-batches of one rank from step `start` to step `stop`, in order: a `batch_sampler` of a DataLoader.
+
+    Plain lists of indices, as many as its length says, over epochs; a run that goes on at a step starts there.
+    """
+
+    def __init__(
+        self, batches: GlobalBatches, start: int, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ):
+        micro_size(batches.batch_size, accumulate, world)
+        self.batches, self.start, self.stop = batches, start, stop
+        self.accumulate, self.rank, self.world = accumulate, rank, world
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start) * self.accumulate
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in range(self.start, self.stop):
+            for micro in range(self.accumulate):
+                yield self.batches.micro(step, micro, self.accumulate, self.rank, self.world)

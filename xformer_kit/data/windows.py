@@ -1,0 +1,88 @@
+"""What is one example of a text? A window of seq_len tokens and the one after them, read from a memory map."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from xformer_kit.registry import ConfigError
+from xformer_kit.tokens import Tokens
+
+
+class Windows:
+    """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both ends included: neighbours share one token.
+
+    So every token after the first is predicted exactly once. For training an incomplete last window is dropped; with
+    `whole` it is padded with id 0 and comes with `real`, False on padding, so that a loss is over the whole text.
+    Raises ConfigError where the text is shorter than one window.
+    """
+
+    def __init__(self, file: Path, dtype: str, tokens: int, bytes: int, seq_len: int, whole: bool):
+        self.file, self.dtype, self.seq_len, self.whole = file, dtype, seq_len, whole
+        self.tokens = tokens  # of the whole split
+        self.bytes = bytes  # of utf-8 text, of all tokens but the first, which none predicts
+        if seq_len < 1:
+            raise ConfigError(f"data.seq_len: must be at least 1 token; got {seq_len}. Try 256.")
+        if tokens < (2 if whole else seq_len + 1):
+            raise ConfigError(self._too_short())
+        predicted = tokens - 1
+        self.length = -(-predicted // seq_len) if whole else predicted // seq_len
+        self._ids: np.ndarray | None = None  # opened where it is read: in each loader worker
+
+    def _too_short(self) -> str:
+        if self.whole:
+            return (
+                f"data: the validation text must have at least 2 tokens; got {self.tokens}. "
+                "Give a longer text, or a larger data.valid."
+            )
+        way = f"Try {self.tokens - 1} or less, or give a longer text." if self.tokens > 1 else "Give a longer text."
+        return (
+            f"data.seq_len: one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training text; "
+            f"got a text of {self.tokens:,} tokens. {way}"
+        )
+
+    @property
+    def predicted(self) -> int:
+        """Tokens that the examples ask for, each once."""
+        return self.tokens - 1 if self.whole else self.length * self.seq_len
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bits per byte = nats per token / ln 2 / bytes_per_token."""
+        return self.bytes / (self.tokens - 1)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """All token ids of the split, of their small type, read as they are touched."""
+        if self._ids is None:
+            # A plain array over the map: slicing a memmap costs three times as much.
+            self._ids = np.asarray(np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,)))
+        return self._ids
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        """{"ids": (seq_len + 1,) int64}, and for a padded window also {"real": (seq_len + 1,) bool}."""
+        i = range(self.length)[i]  # IndexError beyond the end; negative from the end
+        ids = self.ids[i * self.seq_len : (i + 1) * self.seq_len + 1]
+        if len(ids) == self.seq_len + 1:
+            return {"ids": ids.astype(np.int64)}
+        padded = np.zeros(self.seq_len + 1, dtype=np.int64)
+        padded[: len(ids)] = ids
+        return {"ids": padded, "real": np.arange(self.seq_len + 1) < len(ids)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_ids": None}  # a loader worker maps the file again, in place of a copy
+
+
+def collate(examples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tokens]:
+    """Examples -> {"tokens": Tokens of (b, seq_len + 1)}; `real` is None where no example is padded."""
+    ids = torch.from_numpy(np.stack([example["ids"] for example in examples]))
+    real = None
+    if any("real" in example for example in examples):
+        everything = np.ones(ids.shape[1], dtype=bool)
+        real = torch.from_numpy(np.stack([example.get("real", everything) for example in examples]))
+    return {"tokens": Tokens(ids=ids, real=real)}
