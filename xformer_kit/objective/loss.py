@@ -80,7 +80,10 @@ def _sweep(
     exact = torch.promote_types(compute, torch.float32)
     tokens, loss = len(target), hidden.new_zeros((), dtype=exact)
     gradients = _Gradients(
-        *(p.new_zeros(p.shape, dtype=exact) if want else None for p, want in zip((hidden, weight, bias), wanted, strict=True))
+        *(
+            p.new_zeros(p.shape, dtype=exact) if want else None
+            for p, want in zip((hidden, weight, bias), wanted, strict=True)
+        )
     )
     with torch.autocast(hidden.device.type, enabled=False):
         x, w, b = hidden.to(compute), weight[:vocab].to(compute), None if bias is None else bias[:vocab].to(exact)

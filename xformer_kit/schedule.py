@@ -1,0 +1,156 @@
+"""How large is the next step? The learning rate over a run, as a fraction of `optim.lr`.
+
+A schedule is a pure function of the step: `schedule(step)` is the factor of optimizer step `step`, counted from 0, so
+the last step of a run is `max_steps - 1`. Each starts with the same linear warm-up (Goyal et al., 2017,
+https://arxiv.org/abs/1706.02677, section 2.2), which reaches the peak at step `warmup`:
+
+    factor = (step + 1) / (warmup + 1)    while step < warmup
+
+so no step is wasted on a learning rate of zero, and without warm-up the first step is at the peak. A warm-up that is
+longer than the run never finishes. Papers count from 1 and name other origins; the curves are the same.
+"""
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from xformer_kit.registry import Context, Registry, at_least
+
+
+class Schedule:
+    """The warm-up, then what `decayed` says of the share of the way that is done from step `start` to the last."""
+
+    def __init__(self, max_steps: int, warmup: int, start: int | None = None):
+        self.warmup = warmup
+        self.start = warmup if start is None else max(warmup, start)
+        self.last = max_steps - 1
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        if step <= self.start:
+            return 1.0
+        return self.decayed(min(1.0, (step - self.start) / max(1, self.last - self.start)))
+
+    def decayed(self, progress: float) -> float:
+        """The factor at a share of the decay in (0, 1]."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
+        yield from at_least(options, "steps", warmup=0)
+        final = getattr(options, "final", 0.0)
+        if not 0 <= final <= 1:
+            yield f"final: must be a fraction of optim.lr from 0 to 1; got {final}. Try 0.1."
+
+
+SCHEDULES = Registry("schedule", given=("max_steps",), base=Schedule)
+
+
+@SCHEDULES.register("constant", also_called=("constant_with_warmup", "none", "flat"))
+class Constant(Schedule):
+    """factor = 1 after the warm-up."""
+
+    def __init__(
+        self,
+        max_steps: int,
+        *,
+        warmup: int = 0,  # optimizer steps
+    ):
+        super().__init__(max_steps, warmup)
+
+    def decayed(self, progress: float) -> float:
+        return 1.0
+
+
+@SCHEDULES.register("cosine", also_called=("cosine_with_warmup", "cosine_annealing", "cos"))
+class Cosine(Schedule):
+    """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the share of the steps after the warm-up.
+
+    Loshchilov and Hutter, 2017, https://arxiv.org/abs/1608.03983, eq. 5, without restarts.
+    """
+
+    def __init__(
+        self,
+        max_steps: int,
+        *,
+        warmup: int = 100,  # optimizer steps
+        final: float = 0.1,  # fraction of the peak at the last step
+    ):
+        super().__init__(max_steps, warmup)
+        self.final = final
+
+    def decayed(self, progress: float) -> float:
+        return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@SCHEDULES.register("linear", also_called=("linear_with_warmup", "triangular"))
+class Linear(Schedule):
+    """factor = 1 - (1 - final) p, with p the share of the steps after the warm-up.
+
+    Bergsma et al., 2025, https://arxiv.org/abs/2502.15938, who decay to zero, as is the default here.
+    """
+
+    def __init__(
+        self,
+        max_steps: int,
+        *,
+        warmup: int = 100,  # optimizer steps
+        final: float = 0.0,  # fraction of the peak at the last step
+    ):
+        super().__init__(max_steps, warmup)
+        self.final = final
+
+    def decayed(self, progress: float) -> float:
+        return 1 - (1 - self.final) * progress
+
+
+@SCHEDULES.register("wsd", also_called=("warmup_stable_decay", "trapezoidal"))
+class WarmupStableDecay(Schedule):
+    """Warm-up, then the peak, then factor = 1 - (1 - final) p over the last `decay` of the run.
+
+    Hu et al., 2024, https://arxiv.org/abs/2404.06395, section 4. They decay exponentially; here it is linear, as in
+    the cooldown of Hägele et al., 2024, https://arxiv.org/abs/2405.18392. The stable part does not depend on the length
+    of the run, so one long run can be cooled down at several lengths.
+    """
+
+    def __init__(
+        self,
+        max_steps: int,
+        *,
+        warmup: int = 100,  # optimizer steps
+        decay: float = 0.2,  # fraction of the run, at its end
+        final: float = 0.0,  # fraction of the peak at the last step
+    ):
+        super().__init__(max_steps, warmup, start=max_steps - 1 - max(1, round(decay * max_steps)))
+        self.final = final
+
+    def decayed(self, progress: float) -> float:
+        return 1 - (1 - self.final) * progress
+
+    @classmethod
+    def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
+        yield from super().check(options, context)
+        if not 0 < options.decay <= 1:
+            yield f"decay: must be a fraction of the run above 0 and up to 1; got {options.decay}. Try 0.2, or schedule=constant."
+
+
+@SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))
+class InverseSqrt(Schedule):
+    """factor = sqrt((warmup + 1) / (step + 1)) after the warm-up; it needs no length of the run.
+
+    Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 3, divided by its peak: `optim.lr` is the peak here,
+    where the paper has dim^-0.5 warmup^-0.5.
+    """
+
+    def __init__(
+        self,
+        max_steps: int,
+        *,
+        warmup: int = 100,  # optimizer steps
+    ):
+        super().__init__(max_steps, warmup)
+
+    def __call__(self, step: int) -> float:
+        ahead, peak = step + 1, self.warmup + 1
+        return min(ahead / peak, math.sqrt(peak / ahead))
