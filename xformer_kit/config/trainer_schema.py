@@ -1,0 +1,120 @@
+"""What can the trainer be told? Lightning's plain-valued keywords and ours, as data that is read without Lightning.
+
+`OPTIONS` is the schema, `REPLACED` answers a Lightning keyword that one of ours stands for, and `faults` checks a node.
+A test compares both tables with the installed signature of `lightning.Trainer`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from xformer_kit.registry import Context, Option, mismatch, nearest
+
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
+
+OURS = {
+    "accumulate": Option(int | Literal["auto"], "auto", "micro-batches per optimizer step; auto: the fewest that fit"),
+    "val_every": Option(int | None, 200, "optimizer steps between validations; null: only at the end"),
+    "checkpoint_every": Option(int | None, 200, "optimizer steps between checkpoints; null: at validations and the end"),
+    "on_nonfinite": Option(Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"),
+    "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
+    "profile": Option(int, 0, "optimizer steps under torch's profiler, once 5 have passed; 0: off"),
+}
+
+LIGHTNING = {
+    "accelerator": Option(Literal["auto", "cpu", "gpu", "cuda", "mps"], "auto", "kind of device"),
+    "strategy": Option(str, "auto", "how devices share the work: auto, ddp, ..."),
+    "devices": Option(int | list[int] | str, 1, "devices per node: how many, which, or auto"),
+    "num_nodes": Option(int, 1, "machines"),
+    "precision": Option(Literal[PRECISIONS], "auto", "auto: bf16-mixed on CUDA, 32-true elsewhere"),  # type: ignore[valid-type]
+    "max_epochs": Option(int | None, None, "passes over the training data; gives max_steps where that is null"),
+    "min_epochs": Option(int | None, None, "passes before anything may stop the run"),
+    "max_steps": Option(int | None, 2000, "optimizer steps"),
+    "min_steps": Option(int | None, None, "optimizer steps before anything may stop the run"),
+    "max_time": Option(str | dict | None, None, "DD:HH:MM:SS after which the run stops"),
+    "limit_train_batches": Option(int | float | None, None, "optimizer steps per epoch, or a fraction of them"),
+    "limit_val_batches": Option(int | float | None, None, "validation batches per device, or a fraction of them"),
+    "overfit_batches": Option(int, 0, "train on this many global batches again and again; 0: off"),
+    "num_sanity_val_steps": Option(int, 0, "validation batches before training"),
+    "log_every_n_steps": Option(int, 10, "optimizer steps between rows of metrics.csv"),
+    "enable_checkpointing": Option(bool, True, "write checkpoints"),
+    "enable_progress_bar": Option(bool, True, "show the live bar"),
+    "enable_model_summary": Option(bool, False, "print Lightning's table of modules"),
+    "gradient_clip_val": Option(float | None, 1.0, "largest norm (or value) of the gradient; null: no clipping"),
+    "gradient_clip_algorithm": Option(Literal["norm", "value"], "norm", "what gradient_clip_val bounds"),
+    "deterministic": Option(bool | Literal["warn"] | None, None, "deterministic algorithms only"),
+    "benchmark": Option(bool | None, None, "let cuDNN choose by timing"),
+    "inference_mode": Option(bool, True, "inference mode in evaluation outside of training"),
+    "profiler": Option(Literal["simple", "advanced", "pytorch"] | None, None, "Lightning's profiler"),
+    "detect_anomaly": Option(bool, False, "autograd's anomaly detection"),
+    "sync_batchnorm": Option(bool, False, "batch norms share statistics over devices"),
+}
+
+OPTIONS: dict[str, Option] = LIGHTNING | OURS
+
+REPLACED = {
+    "accumulate_grad_batches": "trainer.accumulate",
+    "val_check_interval": "trainer.val_every (optimizer steps)",
+    "check_val_every_n_epoch": "trainer.val_every (optimizer steps)",
+    "reload_dataloaders_every_n_epochs": "data, whose order is a function of seed, epoch and position",
+    "fast_dev_run": "debug=fast",
+    "barebones": "logger=none trainer.enable_progress_bar=false",
+    "logger": "logger=wandb|csv|tensorboard|none",
+    "default_root_dir": "hydra.run.dir",
+    "use_distributed_sampler": "data, which gives every rank its slice",
+    "limit_test_batches": "xformer evaluate RUN",
+    "limit_predict_batches": "xformer generate RUN",
+    "callbacks": "parts=[my_parts.py]",
+    "plugins": "trainer.precision and trainer.strategy",
+    "enable_autolog_hparams": "logger=...; the config is always logged",
+    "model_registry": "logger=...; checkpoints stay in the run's directory",
+}
+
+_AT_LEAST = {
+    "max_steps": 1, "max_epochs": 1, "min_steps": 0, "min_epochs": 0, "num_nodes": 1, "accumulate": 1, "val_every": 1,
+    "checkpoint_every": 1, "log_every_n_steps": 1, "overfit_batches": 0, "num_sanity_val_steps": -1, "profile": 0,
+}  # fmt: skip
+
+
+def faults(node: Any, path: str = "trainer") -> Iterator[str]:
+    """Every fault of a trainer node, each a sentence that starts with its config path."""
+    if not isinstance(node, Mapping):
+        yield f"{path}: must hold the trainer's options; got {node!r}. Try trainer=default."
+        return
+    wrong = set()
+    for key, value in node.items():
+        if key in REPLACED:
+            yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {value!r}. Set that instead."
+        elif key not in OPTIONS:
+            yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {', '.join(sorted(OPTIONS))}."
+        elif found := list(mismatch(OPTIONS[key].type, value, f"{path}.{key}", Context())):
+            yield from found
+        else:
+            continue
+        wrong.add(key)
+    yield from _out_of_range({key: value for key, value in node.items() if key not in wrong}, path)
+
+
+def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
+    for key, bound in _AT_LEAST.items():
+        value = node.get(key)
+        if isinstance(value, int) and value < bound:
+            yield f"{path}.{key}: must be at least {bound}; got {value}."
+    for key in ("limit_train_batches", "limit_val_batches", "gradient_clip_val"):
+        value = node.get(key)
+        if value is not None and not value > 0:
+            yield f"{path}.{key}: must be above 0; got {value}. null means no limit."
+        elif isinstance(value, float) and key != "gradient_clip_val" and value > 1.0:
+            yield f"{path}.{key}: a fraction is at most 1.0; got {value}. Give a whole number to count batches."
+    if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
+        yield f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try max_steps=2000."
+    yield from _devices(node.get("devices", 1), path)
+
+
+def _devices(devices: Any, path: str) -> Iterator[str]:
+    way_out = "Give a number, a list of indices, or auto."
+    if isinstance(devices, str) and devices != "auto" and not devices.isdigit():
+        yield f"{path}.devices: must be a number, a list of indices or auto; got {devices!r}. {way_out}"
+    elif isinstance(devices, int) and devices < 1 and devices != -1:
+        yield f"{path}.devices: must be at least 1, or -1 for all; got {devices}. {way_out}"
+    elif isinstance(devices, list) and (not devices or len(set(devices)) < len(devices) or min(devices) < 0):
+        yield f"{path}.devices: must be different indices from 0; got {devices}. {way_out}"
