@@ -1,0 +1,47 @@
+"""Transformers from registered parts: compose a config, build the model, load a run.
+
+>>> from xformer_kit import build, compose
+>>> config = compose(["model=decoder", "attn.heads=8", "position=alibi"])
+>>> model = build(config, vocab_size=65)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from xformer_kit.registry import ConfigError
+
+if TYPE_CHECKING:
+    from xformer_kit.model import Model
+
+__all__ = ["ConfigError", "build", "compose", "load"]
+__version__ = "0.1.0"
+
+
+def compose(overrides: "list[str] | tuple[str, ...]" = ()) -> dict[str, Any]:
+    """The resolved, validated config of command-line overrides, e.g. ["model=decoder", "attn.heads=8"], as a plain dict.
+
+    Raises ConfigError with every fault, one sentence each.
+    """
+    from xformer_kit.config import compose
+
+    return compose(overrides)
+
+
+def build(config: dict[str, Any], vocab_size: int | None = None) -> "Model":
+    """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the tokenizer's.
+
+    Raises ConfigError with every fault of the config.
+    """
+    from xformer_kit.build import build
+
+    return build(config, vocab_size)
+
+
+def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":
+    """The trained model of a run's directory, in evaluation mode, with its `tokenizer`.
+
+    `parts` are the files of the user's own parts that the run was started with. Raises ConfigError for a directory that is no
+    run, for parts that are missing, and for checkpoints that cannot be read.
+    """
+    from xformer_kit.build import load
+
+    return load(run, parts)

@@ -85,6 +85,12 @@ class Registry(dict[str, Any]):
 
         return add
 
+    def forget(self, module: str) -> None:
+        """Take back what a module registered, so that it can be imported anew."""
+        for name in [name for name, part in self.items() if part.__module__ == module]:
+            del self[name], self._options_of[name]
+            self.also_called = {alias: n for alias, n in self.also_called.items() if n != name}
+
     def options(self, name: str) -> dict[str, Option]:
         """Every option of a part, in the order of its signature."""
         self[name]
@@ -113,8 +119,11 @@ class Registry(dict[str, Any]):
     def __missing__(self, name: object) -> Any:
         raise ConfigError(f"{self.group}: {self.unknown(name)}")
 
-    def faults(self, node: Any, path: str, context: Context) -> Iterator[str]:
-        """Every fault of a part's node, each a sentence that starts with its config path."""
+    def faults(self, node: Any, path: str, context: Context, beside: Iterable[str] = ()) -> Iterator[str]:
+        """Every fault of a part's node, each a sentence that starts with its config path.
+
+        `beside` names keys that stand in the same node without being options of the part.
+        """
         node = {"name": node} if isinstance(node, str) else node
         if not isinstance(node, Mapping):
             yield f"{path}: must name a {self.kind}; got {node!r}. Known: {', '.join(sorted(self))}."
@@ -128,7 +137,7 @@ class Registry(dict[str, Any]):
             if key == "name":
                 continue
             if key not in options:
-                yield unknown_option(path, self.kind, name, key, options)
+                yield unknown_option(path, self.kind, name, key, [*options, *beside])
                 wrong = True
                 continue
             for fault in mismatch(options[key].type, value, f"{path}.{key}", context):

@@ -100,3 +100,5 @@ class View(NamedTuple):
     depth: int = 0  # index of the call: a layer that is shared is called several times
     memo: dict | None = None  # values that cross layers
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
+    late: bool = False  # keys are rotated behind the cache: rotation depends on the total length
+    scored: bool = False  # the position computes the scores

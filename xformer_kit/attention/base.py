@@ -1,0 +1,95 @@
+"""The contract of an attention and of its cache."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.registry import Context, Registry
+from xformer_kit.tokens import View
+
+
+class Cache:
+    """What one call of an attention keeps of the past, for generation."""
+
+    def append(self, *new: Tensor) -> Any:
+        """Keep what belongs to the newest tokens; returns all that is kept."""
+        raise NotImplementedError
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch, in this order (beam search)."""
+        raise NotImplementedError
+
+    def rewind(self, n: int) -> None:
+        """Forget the newest n tokens. Raises ConfigError where the past cannot be told apart."""
+        raise NotImplementedError
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held."""
+        raise NotImplementedError
+
+
+class Attention(nn.Module):
+    """Base of all attentions.
+
+    residual: names of the matrices that write to the residual stream.
+    no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias under softmax.
+    """
+
+    residual: tuple[str, ...] = ("o",)
+    no_gradient: tuple[str, ...] = ()
+
+    def forward(self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None) -> Tensor:
+        """x (b, t, dim) -> (b, t, dim). Looks at x itself, or at `source` (b, s, dim); appends to `cache`."""
+        raise NotImplementedError
+
+    def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
+        """An empty cache for `rows` sequences of at most `length` tokens, on the device and in the dtype of the weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
+        """What neighbours may need to know: at least heads, kv_heads and head_dim, as numbers."""
+        heads = options.get("heads") or 1
+        head_dim = options.get("head_dim") or dim // heads
+        return {"heads": heads, "kv_heads": options.get("kv_heads") or heads, "head_dim": head_dim}
+
+
+ATTENTIONS = Registry("attn", given=("dim", "depth", "layers", "norm", "kernel"), base=Attention)
+
+
+def check_heads(options: Any, context: Context):
+    """Sentences for heads, kv_heads and head_dim that do not fit each other or model.dim."""
+    heads, kv, head_dim = options.heads, options.kv_heads, options.head_dim
+    if heads < 1:
+        yield f"heads: must be at least 1; got {heads}."
+        return
+    if head_dim is not None and head_dim < 1:
+        yield f"head_dim: must be at least 1 channel; got {head_dim}."
+    if head_dim is None and context.dim and context.dim % heads:
+        yield (
+            f"heads: must divide model.dim; got {heads} and {context.dim}. "
+            f"Try {near(heads, divisors(context.dim))}, or set attn.head_dim."
+        )
+    if kv is not None and (kv < 1 or heads % kv):
+        yield f"kv_heads: must divide attn.heads; got {kv} and {heads}. Try {listed(divisors(heads))}."
+
+
+def divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def near(value: int, choices: list[int]) -> str:
+    """The four choices nearest to a value, as a phrase."""
+    return listed(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
+
+
+def listed(values: list[int]) -> str:
+    *most, last = (str(v) for v in values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:
+    parameter = next(module.parameters())
+    return parameter.device, parameter.dtype

@@ -1,0 +1,34 @@
+"""Caches that several attentions share."""
+
+import torch
+from torch import Tensor
+
+from xformer_kit.attention.base import Cache
+
+
+class KeyValueCache(Cache):
+    """Any number of tensors with the same rows and time axis, e.g. keys and values (rows, kv, length, head_dim).
+
+    The room for `length` tokens is taken at once, so that a step writes in place.
+    """
+
+    def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype, device: torch.device):
+        self.held = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+        self.length = 0
+
+    def append(self, *new: Tensor) -> list[Tensor]:
+        """Each (rows, ..., t, d); returns what is held so far, (rows, ..., length, d)."""
+        start, self.length = self.length, self.length + new[0].shape[-2]
+        for held, fresh in zip(self.held, new, strict=True):
+            held[..., start : self.length, :] = fresh
+        return [held[..., : self.length, :] for held in self.held]
+
+    def select(self, rows: Tensor) -> None:
+        self.held = [held[rows] for held in self.held]
+
+    def rewind(self, n: int) -> None:
+        self.length -= n
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.numel() * held.element_size() for held in self.held)

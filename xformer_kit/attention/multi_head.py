@@ -1,0 +1,82 @@
+"""Scaled dot-product attention in several heads."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
+from xformer_kit.attention.cache import KeyValueCache
+from xformer_kit.kernel import Kernel
+from xformer_kit.registry import within
+
+
+@ATTENTIONS.register("multi_head", also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head"))
+class MultiHead(Attention):
+    """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et al., 2017,
+    arXiv:1706.03762, section 3.2.2).
+
+    Groups of heads / kv_heads query heads share keys and values: kv_heads == heads is multi-head, 1 is multi-query
+    (Shazeer, 2019, arXiv:1911.02150), between them lies grouped-query attention (Ainslie et al., 2023,
+    arXiv:2305.13245); heads == 1 is single-head attention.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        *,
+        heads: int = 8,  # query heads
+        kv_heads: int | None = None,  # key and value heads; null is heads
+        head_dim: int | None = None,  # channels of a head; null is dim / heads
+        bias: bool = False,  # whether the four projections have biases
+        scale: float | None = None,  # factor on the scores; null is head_dim^-0.5
+        qk_norm: bool = False,  # norm over head_dim on queries and keys, before rotation (arXiv:2302.05442)
+        dropout: float = 0.0,  # probability, on the attention weights
+    ):
+        super().__init__()
+        self.head_dim = head_dim or dim // heads
+        self.kv_heads = kv_heads or heads
+        self.scale = self.head_dim**-0.5 if scale is None else scale
+        self.q = nn.Linear(dim, heads * self.head_dim, bias)
+        self.k = nn.Linear(dim, self.kv_heads * self.head_dim, bias)
+        self.v = nn.Linear(dim, self.kv_heads * self.head_dim, bias)
+        self.o = nn.Linear(heads * self.head_dim, dim, bias)
+        self.q_norm, self.k_norm = (norm(self.head_dim), norm(self.head_dim)) if qk_norm else (None, None)
+        self.kernel, self.dropout = kernel, dropout
+
+    no_gradient = ("k.bias",)  # it adds the same to every score of a row, and softmax ignores that
+
+    @classmethod
+    def check(cls, options, context):
+        yield from check_heads(options, context)
+        yield from within(options, dropout=(0, 1))
+        if options.qk_norm and context.names.get("norm") == "none":
+            yield "qk_norm: uses the block's norm, which is 'none'; choose norm=rms or norm=layer."
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
+
+    def forward(self, x, source, view, cache=None):
+        seen = x if source is None else source
+        q, k, v = self.split(self.q(x)), self.split(self.k(seen)), self.split(self.v(seen))
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        position = view.position
+        q = position.rotate(q, view.query)
+        if source is not None:
+            k = position.rotate(k, view.key)
+        elif not view.late:
+            k = position.rotate(k, view.query)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        if source is None and view.late:
+            k = position.rotate(k, view.key)  # by the total length, which grows
+        scores = position.scores(self, q, k, view) if view.scored else None
+        out = self.kernel(q, k, v, view, self.scale, self.dropout if self.training else 0.0, scores)
+        return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, h * d) -> (b, t, dim)
+
+    def cache(self, rows, length, view=None):
+        device, dtype = device_and_dtype(self)
+        shape = (rows, self.kv_heads, length, self.head_dim)
+        return KeyValueCache(shape, shape, dtype=dtype, device=device)

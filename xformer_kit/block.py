@@ -1,0 +1,89 @@
+"""A block: sublayers, and the placements that carry the residual stream around them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.attention import Attention
+from xformer_kit.attention.base import Cache
+from xformer_kit.ffn import FFN
+from xformer_kit.placement import Placement, State
+from xformer_kit.tokens import View
+
+Report = dict[str, Tensor]
+Caches = Mapping[str, Cache]
+
+
+class Block(nn.Module):
+    """Groups of sublayers, one placement around each; the sublayers of a group run in parallel on one input.
+
+    It receives its parts built and knows none of their names. `looks[name]` is the index of the view that an attention
+    looks through; `crosses` are the attentions that look at another tower.
+    """
+
+    def __init__(
+        self,
+        sublayers: Mapping[str, nn.Module],
+        groups: Sequence[Sequence[str]],
+        placements: Sequence[Placement],
+        looks: Mapping[str, int],
+        crosses: Sequence[str] = (),
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        for name, module in sublayers.items():
+            self.add_module(name, module)
+        self.groups, self.looks, self.crosses, self.dropout = tuple(map(tuple, groups)), dict(looks), crosses, dropout
+        self.placement = nn.ModuleDict(dict(zip(map("_".join, self.groups), placements, strict=True)))
+
+    def forward(
+        self,
+        state: State,
+        views: Sequence[View],
+        source: Tensor | None = None,
+        real: Tensor | None = None,
+        caches: Caches | None = None,
+    ) -> tuple[State, Report]:
+        """The residual stream behind the block, and the reports of its sublayers: `loss` summed, the rest by name."""
+        report: Report = {}
+        for names, placement in zip(self.groups, self.placement.values(), strict=True):
+            state = placement(state, [self._sublayer(name, views, source, real, caches, report) for name in names])
+        return state, report
+
+    def _sublayer(self, name, views, source, real, caches, report) -> Callable[[Tensor], Tensor]:
+        module = getattr(self, name)
+        if name in self.looks:
+            look = partial(
+                module,
+                source=source if name in self.crosses else None,
+                view=views[self.looks[name]],
+                cache=None if caches is None else caches[name],
+            )
+            return partial(self._drop, look)
+        return partial(self._drop, partial(_reporting, module, name, real, report))
+
+    def _drop(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        x = sublayer(x)
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+    def attentions(self) -> dict[str, Attention]:
+        return {name: getattr(self, name) for name in self.looks}
+
+    def gains(self, prefix: str) -> dict[str, float]:
+        """What the placements ask of the initial scale, by parameter name."""
+        return {
+            f"{prefix}.{name}.{matrix}.weight": gain
+            for names, placement in zip(self.groups, self.placement.values(), strict=True)
+            for name in names
+            for matrix, gain in placement.gains().items()
+        }
+
+
+def _reporting(ffn: FFN, name: str, real: Tensor | None, report: Report, x: Tensor) -> Tensor:
+    x, said = ffn(x, real)
+    for key, value in said.items():
+        where = "loss" if key == "loss" else f"{name}.{key}"
+        report[where] = report[where] + value if where in report else value
+    return x

@@ -1,0 +1,42 @@
+"""A config -> a model with its initial weights; a run's directory -> a trained one."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xformer_kit.config import GROUPS, ensure, import_parts, read_config
+from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.model import Model
+from xformer_kit.registry import ConfigError
+
+
+def build(config: Mapping[str, Any], vocab_size: int | None = None) -> Model:
+    """The model of a config. Raises ConfigError with all its faults."""
+    ensure(config, data=False)
+    size = vocab_size or config["model"].get("vocab_size")
+    if not size:
+        raise ConfigError("model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...).")
+    return Model(config, size)
+
+
+def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
+    """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
+
+    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
+    """
+    config = read_config(run)
+    import_parts(parts, GROUPS.values())
+    tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
+    model = build(config, config["model"].get("vocab_size") or tokenizer.vocab_size)
+    model.load_state_dict(torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)["state_dict"])
+    model.tokenizer = tokenizer  # type: ignore[assignment]
+    return model.eval()
+
+
+def _checkpoint(run: str | Path, name: str) -> Path:
+    for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
+        if path.is_file():
+            return path
+    raise ConfigError(f"{run}: has no checkpoint yet; go on with it: python train.py resume={run}.")

@@ -1,0 +1,15 @@
+"""What was asked for, and can it run? Composition with Hydra, and validation of the whole config at once."""
+
+from xformer_kit.config.check import GROUPS, check, ensure
+from xformer_kit.config.identity import config_hash, config_yaml, read_config
+from xformer_kit.config.parts import import_parts
+
+__all__ = ["GROUPS", "check", "compose", "config_hash", "config_yaml", "ensure", "import_parts", "preflight", "read_config"]
+
+
+def __getattr__(name: str):
+    if name in ("compose", "preflight", "conf_dir", "from_hydra"):  # Hydra is imported only where a config is composed
+        from xformer_kit.config import hydra
+
+        return getattr(hydra, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,225 @@
+"""What is wrong with a config? Every fault at once, each a sentence that starts with its config path."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xformer_kit.config.settings import LOGGERS, SETTINGS
+from xformer_kit.config.trainer_schema import faults as trainer_faults
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.plan import KINDS, SUBLAYERS, TOWERS, contexts, merge, named, tower_plan
+from xformer_kit.registry import ConfigError, Context, Registry, nearest
+from xformer_kit.schedule import SCHEDULES
+
+GROUPS: dict[str, Registry] = KINDS | {
+    "task": OBJECTIVES,
+    "data": CORPORA,
+    "tokenizer": TOKENIZERS,
+    "optim": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "logger": LOGGERS,
+}
+TOP = ("name", *SETTINGS.options("run"), *GROUPS, "model", "trainer")
+
+
+def check(config: Mapping[str, Any], data: bool = True) -> list[str]:
+    """All faults of a resolved config; empty where it can run. `data`: whether the corpus must be at hand."""
+    found = list(dict.fromkeys(_shallow(config, data)))
+    return found or list(dict.fromkeys(_deep(config)))
+
+
+def ensure(config: Mapping[str, Any], data: bool = True) -> None:
+    """Raises ConfigError with all faults of a config, where it has any."""
+    if found := check(config, data):
+        raise ConfigError(found)
+
+
+def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
+    """Unknown words, wrong types and ranges, node by node."""
+    for key in config:
+        if key not in TOP:
+            yield f"{key}: the config has no such key.{nearest(key, TOP)} It has: {', '.join(sorted(TOP))}."
+    for key in ("model", "trainer", *GROUPS):
+        if key not in config:
+            yield f"{key}: is missing; a config needs it. It has: {', '.join(config)}."
+    yield from _top(config)
+    model = config.get("model")
+    context = _context(config)
+    for group, registry in GROUPS.items():
+        if group in config and group != "data":
+            yield from registry.faults(config[group], group, context)
+    if data:
+        yield from _data(config.get("data"), context)
+    yield from _settings("model", model, "model", context, also=TOWERS)
+    yield from trainer_faults(config.get("trainer") or {}, "trainer")
+    if isinstance(model, Mapping):
+        if not any(tower in model for tower in TOWERS):
+            yield f"model: has no tower; got {', '.join(model)}. Add one: model.decoder={{}}."
+        for tower in TOWERS:
+            if tower in model:
+                yield from _tower(config, model[tower], f"model.{tower}", context)
+
+
+def _top(config: Mapping[str, Any]) -> Iterator[str]:
+    plain = {"name": "run"} | {key: config[key] for key in SETTINGS.options("run") if key in config}
+    yield from (fault.removeprefix(".") for fault in SETTINGS.faults(plain, "", Context()))
+    name = config.get("name")
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
+        yield f"name: must be the name of a directory; got {name!r}."
+
+
+def _context(config: Mapping[str, Any]) -> Context:
+    model = config.get("model")
+    dim = model.get("dim") if isinstance(model, Mapping) else None
+    names = {kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))}
+    return Context(dim=dim if isinstance(dim, int) else 0, names=names)
+
+
+def _data(node: Any, context: Context) -> Iterator[str]:
+    if not isinstance(node, Mapping):
+        yield from CORPORA.faults(node, "data", context)
+        return
+    common = SETTINGS.options("data")
+    yield from _settings("data", {k: v for k, v in node.items() if k in common}, "data", context)
+    yield from CORPORA.faults({k: v for k, v in node.items() if k not in common}, "data", context, beside=common)
+
+
+def _settings(name: str, node: Any, path: str, context: Context, also: tuple[str, ...] = ()) -> Iterator[str]:
+    if not isinstance(node, Mapping):
+        yield f"{path}: must be a mapping of options; got {node!r}."
+        return
+    kept = {key: value for key, value in node.items() if key not in also}
+    yield from SETTINGS.faults({"name": name} | kept, path, context, beside=also)
+
+
+def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
+    """A tower's own keys, its differences and those of its variants."""
+    tower = {} if tower is None else tower
+    yield from _settings("tower", tower, path, context, also=tuple(KINDS))
+    if not isinstance(tower, Mapping):
+        return
+    variants = tower.get("variants") or {}
+    known = ["base", *variants] if isinstance(variants, Mapping) else ["base"]
+    layers = tower.get("layers") or config["model"].get("layers")
+    for key in ("pattern", "first", "last"):
+        words = tower.get(key)
+        words = words if isinstance(words, list) else []
+        for word in dict.fromkeys(words):
+            if word not in known:
+                yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
+        if key != "pattern" and isinstance(layers, int) and len(words) > layers:
+            yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
+    yield from _layout(config, tower, path)
+    yield from _differences(config, {}, tower, path, context)
+    if isinstance(variants, Mapping):
+        for name, variant in variants.items():
+            where = f"{path}.variants.{name}"
+            if name == "base":
+                yield f"{where}: 'base' is the tower itself; give the variant another name."
+            elif not isinstance(variant or {}, Mapping):
+                yield f"{where}: must be a mapping of differences; got {variant!r}."
+            else:
+                allowed = (*KINDS, "layout", "cross")
+                for key in variant or {}:
+                    if key not in allowed:
+                        yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
+                yield from _layout(config, variant or {}, where)
+                yield from _differences(config, tower, variant or {}, where, context)
+
+
+def _layout(config, node: Mapping[str, Any], path: str) -> Iterator[str]:
+    layout = node.get("layout")
+    if layout is None:
+        return
+    words = ", ".join(SUBLAYERS)
+    if not isinstance(layout, list) or not layout:
+        yield f"{path}.layout: must be a list of sublayers; got {layout!r}. Sublayers: {words}."
+        return
+    for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
+        word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
+        if not isinstance(word, str) or word not in SUBLAYERS:
+            yield f"{path}.layout: no sublayer is called {entry!r}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+        elif word == "cross" and "encoder" not in config["model"]:
+            yield f"{path}.layout: 'cross' looks at an encoder, and the model has none; leave it out."
+        elif isinstance(entry, Mapping):
+            kind = "ffn" if word == "ffn" else "attn"
+            yield from _difference(config, kind, {}, {}, entry[word], f"{path}.layout.{word}", Context())
+
+
+def _differences(config, tower: Mapping, node: Mapping, path: str, context: Context) -> Iterator[str]:
+    for kind in KINDS:
+        if kind in node:
+            yield from _difference(config, kind, tower, node, node[kind], f"{path}.{kind}", context)
+
+
+def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: Any, path: str, context) -> Iterator[str]:
+    """One difference laid over what it differs from."""
+    registry, base = KINDS[kind], named(config.get(kind))
+    if base.get("name") not in registry:
+        return  # the shared part's own fault says it
+    base = registry.defaults(base["name"]) | dict(base)
+    if kind in tower and not list(registry.faults(base | dict(named(tower[kind])), path, context)):
+        base = merge(kind, base, tower[kind])
+    if not isinstance(difference, (str, Mapping)) and difference is not None:
+        yield f"{path}: must be a mapping of options or a name; got {difference!r}."
+        return
+    name = named(difference).get("name", base["name"])
+    if name not in registry:
+        yield f"{path}: {registry.unknown(name)}"
+        return
+    seen = ("mask", "position") if path.rpartition(".")[2] in ("attn", "cross") and ".layout." in path else ()
+    words = {key: value for key, value in named(difference).items() if key not in seen}
+    unknown = [key for key in words if key != "name" and key not in registry.options(name)]
+    merged = merge(kind, base, {key: value for key, value in words.items() if key not in unknown})
+    yield from registry.faults(merged | {key: words[key] for key in unknown}, path, context)
+
+
+def _deep(config: Mapping[str, Any]) -> Iterator[str]:
+    """Parts that cannot meet."""
+    for name in TOWERS:
+        if name in config["model"]:
+            plan = tower_plan(config, name)
+            for block in plan.variants.values():
+                yield from _block(config, plan, block)
+
+
+def _block(config, plan, block) -> Iterator[str]:
+    base = plan.variants["base"]
+    if block is not base:
+        states = [_states(b) for b in (base, block)]
+        if states[0] != states[1]:
+            yield (
+                f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]} streams and the tower's "
+                f"'{base.nodes['placement']['name']}' {states[0]}; a tower has one kind of residual stream."
+            )
+    for sub, context in contexts(config, plan, block):
+        if sub.position != base.nodes["position"] and "embed" in context.facts["position"]["hooks"]:
+            yield (
+                f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which belong to the whole "
+                f"tower; set it as position={sub.position['name']}."
+            )
+        for kind, registry in KINDS.items():
+            yield from _meets(config, registry[context.names[kind]], kind, context, block, sub)
+        objective = OBJECTIVES[named(config["task"])["name"]]
+        if reason := objective.cannot(context):
+            yield f"{_where('mask', block)}: {reason.rstrip('.')}."
+
+
+def _states(block) -> int:
+    return KINDS["placement"][block.nodes["placement"]["name"]].states
+
+
+def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:
+    if kind == "kernel":
+        if sub.kind == "attn" and context.names["kernel"] != "auto" and (reason := part.cannot(context)):
+            name = context.names["kernel"]
+            yield f"{_where('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto or kernel=reference."
+    elif hasattr(part, "cannot") and (reason := part.cannot(context)):
+        yield f"{_where(kind, block)}: {reason.rstrip('.')}."
+
+
+def _where(kind: str, block) -> str:
+    """The config path that set a block's part."""
+    return next((path for key, path in block.origins.items() if key.startswith(f"{kind}.")), kind)

@@ -1,0 +1,215 @@
+"""Registries -> Hydra groups, and a command line -> a config. The only file that knows Hydra.
+
+Composition is open and validation strict: an override of a key that is no group becomes `++key=value`, so that Hydra
+takes every key, and `check` answers the unknown ones all in the same way.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from xformer_kit.config.check import GROUPS, check
+from xformer_kit.config.parts import import_parts
+from xformer_kit.registry import ConfigError, nearest
+
+INSTRUCTIONS = ("parts", "resume")  # of the command line; a saved config holds none of them
+_stored: set[tuple[str, str]] = set()
+
+
+def conf_dir() -> str:
+    """The directory of YAML files, absolute: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "conf", package.parent / "conf"):
+        if (place / "train.yaml").is_file():
+            return str(place)
+    raise ConfigError(f"conf: no train.yaml beside {package}; install xformer_kit anew.")
+
+
+def store() -> None:
+    """Make every registered part a choice of its Hydra group."""
+    for group, registry in GROUPS.items():
+        for name in registry:
+            ConfigStore.instance().store(group=group, name=name, node=registry.defaults(name), provider="xformer_kit")
+            _stored.add((group, name))
+        for group_, name in [pair for pair in _stored if pair[0] == group and pair[1] not in registry]:
+            ConfigStore.instance().repo.get(group_, {}).pop(f"{name}.yaml", None)
+            _stored.discard((group_, name))
+
+
+@dataclass
+class Line:
+    """A command line, checked: what Hydra is to be given, and what is ours."""
+
+    argv: list[str]  # for hydra.main
+    multirun: bool = False
+    parts: tuple[str, ...] = ()
+    resume: str | None = None
+    jobs: int = 1
+
+
+def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> dict[str, Any]:
+    """The resolved, validated config of a command line's overrides, as plain data.
+
+    Raises ConfigError with every fault. `parts=[file.py]` registers a user's own parts first; it is not in the config.
+    """
+    loader, parsed, faults = _read(list(overrides), config_dir)
+    config, more = _compose(loader, parsed)
+    faults += more or check(config)
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+    return config
+
+
+def preflight(argv: list[str]) -> Line:
+    """Check a whole command line, every job of a sweep included, before Hydra runs it. Raises ConfigError."""
+    args = get_args_parser().parse_args(argv)
+    args.overrides = [o for o in args.overrides if o]
+    loader, parsed, faults = _read(args.overrides, args.config_dir)
+    given = _instructions(parsed)
+    line = Line(argv, args.multirun or _mode(parsed), tuple(given.get("parts") or ()), given.get("resume"))
+    if line.resume is not None:
+        faults += _alone(parsed)
+        if faults:
+            raise ConfigError(faults)
+        return line
+    jobs = list(_jobs(parsed)) if line.multirun else [parsed]
+    line.jobs = len(jobs)
+    for job in jobs:
+        config, more = _compose(loader, job, args.config_name)
+        found = more or check(config)
+        faults += [f"{_label(job, parsed)}{fault}" for fault in found] if len(jobs) > 1 else found
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+    kept = {o.input_line: text for o, text in ((o, _opened(loader, o)) for o in parsed)}
+    line.argv = [kept.get(word, word) for word in argv]
+    return line
+
+
+def from_hydra(config: DictConfig) -> dict[str, Any]:
+    """Hydra's composed config as the plain dict that runs: resolved, without instructions of the command line."""
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+
+
+def choices(config_dir: str | None = None) -> dict[str, list[str]]:
+    """Every group of the command line and its choices."""
+    loader = _loader(config_dir)
+    groups = [g for g in loader.list_groups("") if g != "hydra"]
+    return {group: loader.get_group_options(group) for group in sorted(groups)}
+
+
+def _loader(config_dir: str | None) -> ConfigLoaderImpl:
+    Plugins.instance()
+    store()
+    path = create_config_search_path(conf_dir())
+    if config_dir:
+        path.append("command-line", str(Path(config_dir).resolve()))
+    return ConfigLoaderImpl(config_search_path=path)
+
+
+def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, list[Override], list[str]]:
+    """The overrides, parsed; those that choose something that is not there become faults and are left out."""
+    parser, parsed, faults = OverridesParser.create(), [], []
+    for word in words:
+        try:
+            parsed += parser.parse_overrides([word])
+        except (OverrideParseException, HydraException) as error:
+            what = " ".join(str(error).split("\n")[0].split())
+            faults.append(f"{word}: cannot be read as key=value: {what}. Quote what the shell or Hydra treats specially.")
+    files = _instructions(parsed).get("parts") or []
+    try:
+        import_parts([files] if isinstance(files, str) else files, GROUPS.values())
+    except ConfigError as error:
+        faults += error.faults
+    loader = _loader(config_dir)
+    known = [o for o in parsed if not (fault := _no_choice(loader, o)) or faults.append(fault)]
+    return loader, known, faults
+
+
+def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
+    """The sentence for a group's choice that is not there."""
+    group = override.key_or_group
+    if override.is_delete() or group.startswith("hydra") or not loader.repository.group_exists(group):
+        return None
+    names = loader.get_group_options(group)
+    wanted = override.value()
+    values = [v for v in _sweep(override)] if override.is_sweep_override() else [wanted]
+    for value in values:
+        for name in value if isinstance(value, list) else [value]:
+            if name is None or str(name) in names:
+                continue
+            if group in GROUPS:
+                return f"{group}: {GROUPS[group].unknown(str(name))}"
+            return f"{group}: no choice is called '{name}'.{nearest(str(name), names)} Known: {', '.join(names)}."
+    return None
+
+
+def _sweep(override: Override) -> Iterator[Any]:
+    return (text.strip("'\"") for text in override.sweep_string_iterator())
+
+
+def _opened(loader: ConfigLoaderImpl, override: Override) -> str:
+    """The override as Hydra is to get it: a key that is no group is set whether it exists or not."""
+    text, key = override.input_line or "", override.key_or_group
+    plain = override.is_add() or not (override.is_delete() or override.is_force_add())
+    if not plain or key.startswith("hydra") or override.package or loader.repository.group_exists(key):
+        return text
+    return f"++{text.lstrip('+')}"
+
+
+def _compose(loader: ConfigLoaderImpl, overrides: list[Override], name: str | None = None) -> tuple[dict[str, Any], list[str]]:
+    texts = [_opened(loader, override) for override in overrides]
+    try:
+        config = loader.load_configuration(name or "train", texts, run_mode=RunMode.RUN)
+        OmegaConf.set_readonly(config, False)
+        OmegaConf.set_struct(config, False)
+        config.pop("hydra")
+        return from_hydra(config), []
+    except (HydraException, OmegaConfBaseException) as error:
+        what = " ".join(str(error).split("\n")[0].split())
+        return {}, [f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {what.rstrip('.')}."]
+
+
+def _instructions(parsed: list[Override]) -> dict[str, Any]:
+    return {o.key_or_group: o.value() for o in parsed if o.key_or_group in INSTRUCTIONS and not o.is_sweep_override()}
+
+
+def _mode(parsed: list[Override]) -> bool:
+    return any(o.key_or_group == "hydra.mode" and str(o.value()).endswith("MULTIRUN") for o in parsed)
+
+
+def _alone(parsed: list[Override]) -> list[str]:
+    others = [o.input_line for o in parsed if o.key_or_group not in INSTRUCTIONS]
+    return [f"resume: goes on with the saved config and takes nothing beside it; got {', '.join(map(str, others))}."] if others else []
+
+
+def _jobs(parsed: list[Override]) -> Iterator[list[Override]]:
+    """Every job of a plain sweep: the product of all choices."""
+    parser = OverridesParser.create()
+    each = []
+    for override in parsed:
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            each.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            each.append([override.input_line])
+    for texts in itertools.product(*each):
+        yield parser.parse_overrides([text for text in texts if text])
+
+
+def _label(job: list[Override], parsed: list[Override]) -> str:
+    swept = {o.key_or_group for o in parsed if o.is_sweep_override()}
+    return f"[{' '.join(str(o.input_line) for o in job if o.key_or_group in swept)}] "

@@ -1,0 +1,58 @@
+"""Which config is this? Its text, and the hash of what decides a run's result."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from xformer_kit.registry import ConfigError
+
+# Left out of the hash: where things are and how often they are looked at, not what is computed.
+INCIDENTAL = {
+    "": ("name", "logger", "resume", "parts"),
+    "data": ("path", "cache", "num_workers"),
+    "trainer": ("val_every", "checkpoint_every", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "profile"),
+}
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """sha256 of the resolved config without logger, paths, workers and cadences, 16 hex digits."""
+    kept = {key: value for key, value in config.items() if key not in INCIDENTAL[""]}
+    for group, words in INCIDENTAL.items():
+        if isinstance(kept.get(group), Mapping):
+            kept[group] = {key: value for key, value in kept[group].items() if key not in words}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def config_yaml(config: Mapping[str, Any]) -> str:
+    """The config as YAML, in its own order."""
+    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's floats: 1e-3 is a number, as on the command line."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"),
+    list("-+0123456789."),
+)
+
+
+def read_config(run: str | Path) -> dict[str, Any]:
+    """The saved config of a run's directory. Plain data: reading it runs no code. Raises ConfigError where there is none."""
+    path = Path(run) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{run}: is no run; it has no config.yaml. Name a directory such as outputs/decoder/2026-11-20_12-00-00.")
+    try:
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: must hold a mapping; got {type(config).__name__}.")
+    return config

@@ -1,0 +1,70 @@
+"""A user's own parts: Python files and installed packages that register them before composition.
+
+They are an instruction of the command line (`parts=[my_parts.py]`) or of the entry-point group `xformer_kit.parts`;
+a saved config never names code.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from xformer_kit.registry import ConfigError, Registry
+
+_loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
+
+
+def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
+    """Import the files; a file that changed since is imported anew. Returns file name -> sha256.
+
+    Raises ConfigError with every fault: a missing file, a syntax error (with its line), a part that is refused.
+    """
+    registries, hashes, faults = list(registries), {}, []
+    for entry in entry_points(group="xformer_kit.parts"):
+        entry.load()
+    for file in files:
+        path = Path(file).expanduser().resolve()
+        try:
+            source = path.read_bytes()
+        except OSError as error:
+            faults.append(f"parts: cannot read {file}: {error.strerror}. Name a Python file that registers parts.")
+            continue
+        digest = hashlib.sha256(source).hexdigest()
+        if _loaded.get(path) != digest:
+            faults += _import(path, file, registries)
+            _loaded[path] = digest
+        hashes[path.name] = digest
+    if faults:
+        raise ConfigError(faults)
+    return hashes
+
+
+def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
+    name = f"xformer_kit_parts_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    for registry in registries:
+        registry.forget(name)
+    loader = SourceFileLoader(name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except SyntaxError as error:
+        return [f"parts: cannot read {file}: line {error.lineno}: {error.msg}."]
+    except ConfigError as error:
+        return [f"parts: {file}: {fault}" for fault in error.faults]
+    except Exception as error:
+        line = _line(error, path)
+        return [f"parts: {file}{line} raised {type(error).__name__}: {error}."]
+    return []
+
+
+def _line(error: BaseException, path: Path) -> str:
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f", line {trace.tb_lineno},"
+        trace = trace.tb_next
+    return line

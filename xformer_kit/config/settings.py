@@ -1,0 +1,107 @@
+"""What a config may say besides its parts: the model as a whole, the data's batches, the logger."""
+
+from dataclasses import dataclass
+
+from xformer_kit.registry import Registry, at_least, within
+
+SETTINGS = Registry("settings")
+LOGGERS = Registry("logger")
+
+
+@SETTINGS.register("run")
+@dataclass(frozen=True)
+class Run:
+    """What stands at the top of the config."""
+
+    seed: int = 0  # moves everything; model.seed and data.seed move one side
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, seed=0)
+
+
+@SETTINGS.register("model")
+@dataclass(frozen=True)
+class Model:
+    """The model as a whole; its towers hold differences from the shared parts."""
+
+    dim: int = 256  # channels of the residual stream
+    layers: int = 6  # blocks of a tower
+    dropout: float = 0.0  # probability, on embeddings and on what sublayers add to the residual stream
+    vocab_size: int | None = None  # tokens; null is the tokenizer's
+    vocab_multiple: int = 64  # rows of the embedding are rounded up to it; the padding has no logits
+    tie_embeddings: bool = True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
+    max_len: int | None = None  # tokens; null is data.seq_len
+    final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
+    seed: int | None = None  # of the initial weights; null is seed
+    decoder: dict | None = None  # tower that reads left to right: differences from the shared parts
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0)
+        yield from within(options, dropout=(0, 1))
+
+
+@SETTINGS.register("data")
+@dataclass(frozen=True)
+class Data:
+    """How examples become batches; beside it stand the options of the corpus."""
+
+    seq_len: int = 256  # tokens of an example
+    batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
+    num_workers: int = 0  # loader processes per device
+    seed: int | None = None  # of the order of examples; null is seed
+    cache: str | None = None  # directory of prepared tokens; null is the user's cache directory
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "token", seq_len=1)
+        yield from at_least(options, "sequence", batch_size=1)
+        yield from at_least(options, num_workers=0, seed=0)
+
+
+@SETTINGS.register("tower")
+@dataclass(frozen=True)
+class Tower:
+    """Which blocks a tower has; beside it stand differences from the shared parts."""
+
+    layers: int | None = None  # blocks; null is model.layers
+    pattern: list[str] | None = None  # variants, repeated and cut at `layers`; null is [base]
+    first: list[str] | None = None  # variants laid over the start
+    last: list[str] | None = None  # variants laid over the end
+    variants: dict | None = None  # name -> differences from the tower's base
+    layout: list | None = None  # sublayers of a block; null is [attn, ffn]
+    cross: dict | None = None  # differences of the attention to another tower
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "block", layers=1)
+
+
+@LOGGERS.register("wandb")
+@dataclass(frozen=True)
+class WandB:
+    """Weights & Biases, offline where there is no login."""
+
+    project: str = "xformer_kit"  # project of the run
+    entity: str | None = None  # user or team; null is the login's own
+    group: str | None = None  # runs that belong together
+    tags: list[str] | None = None  # words to filter by
+
+
+@LOGGERS.register("csv")
+@dataclass(frozen=True)
+class CSV:
+    """Only metrics.csv and speed.csv, which every run writes."""
+
+
+@LOGGERS.register("tensorboard")
+@dataclass(frozen=True)
+class TensorBoard:
+    """TensorBoard event files in the run's directory (needs `pip install tensorboard`)."""
+
+
+@LOGGERS.register("none")
+@dataclass(frozen=True)
+class NoLogger:
+    """Nothing beside the csv files, which every run writes."""

@@ -1,0 +1,88 @@
+"""The contract of a kernel, and the choice among them.
+
+A kernel computes softmax(mask(scores)) v. It may be refused by a composition; the composition never is, for `reference`
+can compute every one.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from xformer_kit.registry import Context, Registry
+from xformer_kit.tokens import View
+
+
+class Kernel:
+    """Base of all kernels. A kernel is a value without weights.
+
+    speed: `auto` takes the kernel of the highest speed that can.
+    """
+
+    speed = 0
+
+    @classmethod
+    def cannot(cls, context: Context) -> str | None:
+        """Why the kernel cannot compute the composition, or None."""
+        return None
+
+    def prepare(self, view: View, heads: int, biased: bool, dtype: torch.dtype) -> Any:
+        """Once per forward of a tower, for all its layers with one mask and position: what `__call__` finds in
+        `view.prepared`. `biased` says whether the position has a bias."""
+        return None
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float = 0.0, scores: Tensor | None = None
+    ) -> Tensor:
+        """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e); h is a multiple of kv.
+
+        `dropout` is the probability on the weights, 0 outside training. `scores` (b, h, t, s), where a position gives
+        them, take the place of q k^T * scale. A row with nothing to see is zero.
+        """
+        raise NotImplementedError
+
+
+KERNELS = Registry("kernel", base=Kernel)
+
+
+@KERNELS.register("auto")
+class Auto(Kernel):
+    """The fastest kernel that can compute the composition; `xformer describe` says which."""
+
+
+def choose(name: str, context: Context) -> str:
+    """The name of the kernel that runs: `name` itself, or for auto the fastest that can."""
+    if name != "auto":
+        return name
+    able = [n for n, k in KERNELS.items() if n != "auto" and k.cannot(context) is None]
+    return max(able, key=lambda n: KERNELS[n].speed)
+
+
+def visible(view: View, heads: int) -> Tensor | None:
+    """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and documents. None: all do."""
+    query, key = view.query.as_query(), view.key.as_key()
+    seen = None
+    if not covers(view, view.mask.band()):
+        head = torch.arange(heads, device=view.query.slot.device).view(1, -1, 1, 1)
+        seen = view.mask.allows(query, key, head)
+    if key.real is not None:
+        seen = key.real if seen is None else seen & key.real
+    if key.document is not None and query.document is not None:
+        same = query.document == key.document
+        seen = same if seen is None else seen & same
+    return seen
+
+
+def covers(view: View, band: tuple[float, float] | None) -> bool:
+    """Whether a band lets every query of the view see every key: slots run from 0 to the number of keys."""
+    if band is None:
+        return False
+    queries, keys = view.query.length, view.key.length
+    first = keys - queries  # slot of the first query: queries are the last of the keys, or stand in another tower
+    return band[0] >= keys - 1 and band[1] >= keys - 1 - first
+
+
+def bias(view: View, heads: int) -> Tensor:
+    """The position's bias, broadcasting to (b, h, q, k)."""
+    head = torch.arange(heads, device=view.query.slot.device).view(1, -1, 1, 1)
+    return view.position.bias(view.query.as_query(), view.key.as_key(), head)

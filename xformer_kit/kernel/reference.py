@@ -1,0 +1,36 @@
+"""Attention as its equations are written. Every other kernel is tested equal to it."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from xformer_kit.kernel.base import KERNELS, Kernel, bias, visible
+
+
+@KERNELS.register("reference", also_called=("eager", "math", "naive"))
+class Reference(Kernel):
+    """softmax(mask(q k^T * scale + bias)) v, per head (Vaswani et al., 2017, arXiv:1706.03762, eq. 1)."""
+
+    def prepare(self, view, heads, biased, dtype):
+        return visible(view, heads), bias(view, heads).to(dtype) if biased else None
+
+    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
+        return self.weights(q, k, view, scale, dropout, scores) @ spread(v, q.shape[1])
+
+    def weights(self, q, k, view, scale, dropout=0.0, scores=None) -> Tensor:
+        """The attention weights (b, h, t, s): every row sums to 1, or to 0 where it sees nothing."""
+        seen, added = view.prepared
+        if scores is None:
+            scores = q @ spread(k, q.shape[1]).transpose(-1, -2) * scale  # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
+        if added is not None:
+            scores = scores + added
+        if seen is None:
+            weights = scores.softmax(-1)
+        else:
+            nothing = ~seen.any(-1, keepdim=True)  # such a row is left whole for a finite softmax, and set to zero behind it
+            weights = scores.masked_fill(~(seen | nothing), -float("inf")).softmax(-1).masked_fill(nothing, 0)
+        return F.dropout(weights, dropout) if dropout else weights
+
+
+def spread(x: Tensor, heads: int) -> Tensor:
+    """Every group of query heads sees its own key head: (b, kv, t, d) -> (b, h, t, d)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)

@@ -1,0 +1,224 @@
+"""Which parts make which block? The rule that lays differences over shared parts; plain data, nothing is built.
+
+The top-level nodes of the config are the base block. A tower holds differences from it, a variant differences from its
+tower. A difference that names another part replaces the shared one, and only `heads`, `kv_heads` and `head_dim` carry
+over, where the new part has them; one that names none changes options of the shared part.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.ffn import FFNS
+from xformer_kit.kernel import KERNELS, choose
+from xformer_kit.mask import MASKS
+from xformer_kit.norm import NORMS
+from xformer_kit.placement import PLACEMENTS
+from xformer_kit.position import POSITIONS
+from xformer_kit.registry import ConfigError, Context, Registry
+
+KINDS: dict[str, Registry] = {
+    "attn": ATTENTIONS,
+    "mask": MASKS,
+    "position": POSITIONS,
+    "norm": NORMS,
+    "placement": PLACEMENTS,
+    "ffn": FFNS,
+    "kernel": KERNELS,
+}
+TOWERS = ("decoder",)
+CARRIED = ("heads", "kv_heads", "head_dim")
+SUBLAYERS = ("attn", "cross", "ffn")
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SublayerPlan:
+    """One sublayer: what it is called in the block, its part, and for an attention what it looks through."""
+
+    name: str  # attn, cross, ffn, ffn_2, ...
+    kind: str  # attn or ffn
+    part: Node
+    mask: Node
+    position: Node
+    kernel: Node
+    cross: bool = False
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """One block: groups of sublayers that run one after another; those in a group run in parallel on one input."""
+
+    variant: str  # "base", or the name of a variant
+    path: str  # config path of what is special about it
+    nodes: Mapping[str, Node]  # kind -> complete node of the block's part
+    groups: tuple[tuple[SublayerPlan, ...], ...]
+    origins: Mapping[str, str]  # "attn.heads" -> config path of the difference that set it
+
+
+@dataclass(frozen=True)
+class TowerPlan:
+    name: str
+    blocks: tuple[BlockPlan, ...]  # one per layer; layers of one variant share the plan
+    variants: Mapping[str, BlockPlan]  # those that are used, "base" among them
+
+
+def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
+    """A difference laid over a complete node of the same kind."""
+    difference = named(difference)
+    name = difference.get("name", base["name"])
+    if name == base["name"]:
+        return {**base, **difference}
+    registry = KINDS[kind]
+    options = registry.options(name)
+    kept = {key: base[key] for key in CARRIED if key in base and key in options}
+    return registry.defaults(name) | kept | dict(difference)
+
+
+def named(node: Any) -> Node:
+    """A node, or the bare name that stands for one."""
+    return {"name": node} if isinstance(node, str) else node or {}
+
+
+def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
+    """The shared parts as complete nodes."""
+    nodes = {}
+    for kind, registry in KINDS.items():
+        node = named(config.get(kind))
+        nodes[kind] = registry.defaults(node["name"]) | dict(node)
+    return nodes
+
+
+def lay_over(nodes: Node, differences: Node, path: str, origins: Mapping[str, str]) -> tuple[dict, dict]:
+    """The nodes with a tower's or variant's differences, and where each changed value came from."""
+    nodes, origins = dict(nodes), dict(origins)
+    for kind in KINDS:
+        if kind not in differences:
+            continue
+        difference = named(differences[kind])
+        new = merge(kind, nodes[kind], difference)
+        if new["name"] != nodes[kind]["name"]:
+            origins = {k: v for k, v in origins.items() if not k.startswith(f"{kind}.")}
+        origins.update({f"{kind}.{key}": f"{path}.{kind}" for key in difference})
+        nodes[kind] = new
+    return nodes, origins
+
+
+def layout_of(tower: Node, variant: Node, has_source: bool) -> list[Any]:
+    default = ["attn", "cross", "ffn"] if has_source else ["attn", "ffn"]
+    return variant.get("layout") or tower.get("layout") or default
+
+
+def sublayers(layout: list[Any], nodes: Mapping[str, Node], cross: Any) -> tuple[tuple[SublayerPlan, ...], ...]:
+    """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn]."""
+    counts: dict[str, int] = {}
+
+    def plan(entry: Any) -> SublayerPlan:
+        word, difference = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+        counts[word] = counts.get(word, 0) + 1
+        name = word if counts[word] == 1 else f"{word}_{counts[word]}"
+        seen = {kind: nodes[kind] for kind in ("mask", "position", "kernel")}
+        kind = "ffn" if word == "ffn" else "attn"
+        if word == "cross":
+            seen |= {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}
+            difference = {**named(cross), **named(difference)}
+        difference = dict(named(difference))
+        for other in ("mask", "position"):
+            if kind == "attn" and other in difference:
+                seen[other] = merge(other, seen[other], difference.pop(other))
+        return SublayerPlan(name, kind, merge(kind, nodes[kind], difference), cross=word == "cross", **seen)
+
+    groups = [entry if isinstance(entry, list) else [entry] for entry in layout]
+    return tuple(tuple(plan(entry) for entry in group) for group in groups)
+
+
+def tower_plan(config: Node, name: str) -> TowerPlan:
+    """The blocks of one tower, layer by layer. The config is taken to be valid."""
+    model, path = config["model"], f"model.{name}"
+    tower = model[name] or {}
+    has_source = name == "decoder" and "encoder" in model
+    shared, origins = lay_over(base_nodes(config), tower, path, {})
+
+    def block(variant: str) -> BlockPlan:
+        differences = {} if variant == "base" else (tower.get("variants") or {})[variant] or {}
+        where = path if variant == "base" else f"{path}.variants.{variant}"
+        nodes, from_ = lay_over(shared, differences, where, origins)
+        cross = {**named(tower.get("cross")), **named(differences.get("cross"))}
+        groups = sublayers(layout_of(tower, differences, has_source), nodes, cross)
+        return BlockPlan(variant, where, nodes, groups, from_)
+
+    order = layer_order(tower, tower.get("layers") or model["layers"])
+    variants = {variant: block(variant) for variant in dict.fromkeys(["base", *order])}
+    return TowerPlan(name, tuple(variants[variant] for variant in order), variants)
+
+
+def layer_order(tower: Node, layers: int) -> list[str]:
+    """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over its ends."""
+    pattern = tower.get("pattern") or ["base"]
+    order = [pattern[i % len(pattern)] for i in range(layers)]
+    first, last = tower.get("first") or [], tower.get("last") or []
+    order[: len(first)] = first
+    if last:
+        order[-len(last) :] = last
+    return order[:layers]
+
+
+def towers(config: Node) -> list[TowerPlan]:
+    return [tower_plan(config, name) for name in TOWERS if name in config["model"]]
+
+
+def max_len(config: Node) -> int:
+    """The longest sequence that the model is built for, tokens."""
+    return config["model"].get("max_len") or (config.get("data") or {}).get("seq_len") or 1024
+
+
+def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
+    """What the parts of a block say of themselves.
+
+    attn: heads, kv_heads, head_dim, ...   mask: band, sees_future, per_head   position: hooks, relative, needs_length
+    placement: states, final_norm          padding, documents: whether sequences may have them
+    """
+    mask = MASKS.create(nodes["mask"])
+    position, placement = POSITIONS[nodes["position"]["name"]], PLACEMENTS[nodes["placement"]["name"]]
+    return {
+        "attn": ATTENTIONS[nodes["attn"]["name"]].facts(dict(nodes["attn"]), dim),
+        "mask": {"band": mask.band(), "sees_future": mask.sees_future, "per_head": mask.per_head},
+        "position": {
+            "hooks": position.hooks(),
+            "relative": position.relative,
+            "needs_length": position.needs_length,
+        },
+        "placement": {"states": placement.states, "final_norm": placement.final_norm},
+        "padding": True,
+        "documents": True,
+    } | more
+
+
+def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[SublayerPlan, Context]]:
+    """Each attention or other sublayer of a block with what it meets there."""
+    model = config["model"]
+    for group in block.groups:
+        for sub in group:
+            nodes = dict(block.nodes) | {"mask": sub.mask, "position": sub.position, sub.kind: sub.part}
+            yield (
+                sub,
+                Context(
+                    path=block.path,
+                    tower=plan.name,
+                    dim=model["dim"],
+                    layers=len(plan.blocks),
+                    max_len=max_len(config),
+                    names={kind: node["name"] for kind, node in nodes.items()},
+                    options=nodes,
+                    facts=facts(nodes, model["dim"], cross=sub.cross, objective=named(config.get("task")).get("name")),
+                ),
+            )
+
+
+def kernel_of(config: Node, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> str:
+    """The name of the kernel that an attention runs on."""
+    for other, context in contexts(config, plan, block):
+        if other is sub:
+            return choose(sub.kernel["name"], context)
+    raise ConfigError(f"{block.path}: no sublayer is called '{sub.name}'.")

@@ -1,0 +1,7 @@
+"""Where does a token stand? Position can enter at four places; each scheme overrides what it needs."""
+
+from xformer_kit.position.absolute import Learned, Sinusoidal
+from xformer_kit.position.base import POSITIONS, Position
+from xformer_kit.position.relative import Alibi, Rotary
+
+__all__ = ["POSITIONS", "Alibi", "Learned", "Position", "Rotary", "Sinusoidal"]

@@ -1,0 +1,63 @@
+"""Positions that are added to the embeddings."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.position.base import POSITIONS, Position
+
+
+@POSITIONS.register("learned", also_called=("absolute", "wpe"))
+class Learned(Position):
+    """x + P[position], one learned row per position (Gehring et al., 2017, arXiv:1705.03122; Radford et al., 2018).
+
+    It knows no position beyond `model.max_len`.
+    """
+
+    relative = False
+
+    def __init__(self, dim: int, max_len: int):
+        super().__init__()
+        self.max_len = max_len
+        self.weight = nn.Parameter(torch.zeros(max_len, dim))
+
+    def embed(self, x, tokens):
+        return x + nn.functional.embedding(tokens.position, self.weight)  # (b, t) -> (b, t, dim)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
+
+
+@POSITIONS.register("sinusoidal", also_called=("sine", "fourier"))
+class Sinusoidal(Position):
+    """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et al., 2017,
+    arXiv:1706.03762, section 3.5). Computed for the positions at hand, so there is no longest one.
+    """
+
+    relative = False
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
+    ):
+        super().__init__()
+        self.dim, self.theta = dim, theta
+
+    @classmethod
+    def check(cls, options, context):
+        if options.theta <= 0:
+            yield f"theta: must be above 0 tokens; got {options.theta}."
+
+    @classmethod
+    def cannot(cls, context):
+        if context.dim % 2:
+            return f"sinusoidal pairs sines with cosines, so model.dim must be even; got {context.dim}"
+
+    def embed(self, x: Tensor, tokens) -> Tensor:
+        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=torch.float32) * (-math.log(self.theta) / self.dim)
+        angle = tokens.position[..., None].float() * rate.exp()  # (b, t) -> (b, t, dim / 2)
+        table = torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+        return x + table.to(x.dtype)

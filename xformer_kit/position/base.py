@@ -1,0 +1,68 @@
+"""The contract of a position, and none at all.
+
+embed:  on the token embeddings, before the first block     (learned, sinusoidal)
+rotate: on queries and keys, inside every attention         (rotary)
+bias:   added to the scaled scores, point-wise              (alibi)
+scores: replaces the scores, where they depend on content   (Shaw, Transformer-XL, DeBERTa)
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from xformer_kit.registry import Registry
+from xformer_kit.tokens import Tokens, View
+
+
+class Position(nn.Module):
+    """Base of all positions: does nothing at each of the four places.
+
+    needs_length: whether rotation depends on the total length; keys are then cached unrotated.
+    relative: whether only distances between tokens matter.
+    max_len: the largest number of positions, None where there is no limit.
+    """
+
+    needs_length = False
+    relative = True
+    max_len: int | None = None
+
+    def begin(self, query: Tokens, key: Tokens) -> Any:
+        """Called once per forward of the tower; returns what answers `rotate`, `bias` and `scores` in this forward.
+
+        By default the position itself. One that needs tables returns a NamedTuple of them with those methods. `key` is
+        `query` itself where keys are rotated before they are cached.
+        """
+        return self
+
+    def embed(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """x (b, t, dim) -> (b, t, dim)."""
+        return x
+
+    def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Queries or keys x (b, h, t, head_dim) -> the same shape. `tokens` is the view's query or key."""
+        return x
+
+    def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
+        """Added to the scaled scores. Point-wise like `Mask.allows`: broadcasts to (b, h, q, k)."""
+        raise NotImplementedError
+
+    def scores(self, attn: nn.Module, q: Tensor, k: Tensor, view: View) -> Tensor:
+        """Scaled scores (b, h, q, k) in place of q k^T * scale; may use the attention's projections."""
+        raise NotImplementedError
+
+    @classmethod
+    def hooks(cls) -> tuple[str, ...]:
+        """At which of the four places the scheme enters."""
+        places = ("embed", "rotate", "bias", "scores")
+        return tuple(place for place in places if getattr(cls, place) is not getattr(Position, place))
+
+
+POSITIONS = Registry("position", given=("dim", "heads", "head_dim", "max_len", "layers"), base=Position)
+
+
+@POSITIONS.register("none", also_called=("nope",))
+class Nowhere(Position):
+    """No position: a causal decoder can still count (Haviv et al., 2022, arXiv:2203.16634; Kazemnejad et al., 2023)."""
+
+    def __init__(self):
+        super().__init__()

@@ -1,0 +1,173 @@
+"""A tower: blocks over one residual stream, with the positions, masks and kernels that they look through."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.attention.base import Cache
+from xformer_kit.block import Block, Report
+from xformer_kit.ffn import FFNS
+from xformer_kit.kernel import KERNELS, Kernel
+from xformer_kit.mask import MASKS, Mask
+from xformer_kit.norm import NORMS
+from xformer_kit.placement import PLACEMENTS
+from xformer_kit.plan import BlockPlan, SublayerPlan, TowerPlan, facts, kernel_of, max_len
+from xformer_kit.position import POSITIONS
+from xformer_kit.tokens import Tokens, View
+
+
+class Look(NamedTuple):
+    """What an attention looks through. Attentions with equal looks share one view and its tables."""
+
+    mask: Mask
+    position: str  # name of the tower's position
+    kernel: str
+    heads: int
+    cross: bool
+
+
+class Past:
+    """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of each call depth."""
+
+    def __init__(self, caches: Sequence[Mapping[str, Cache]]):
+        self.caches, self.tokens = caches, None
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch (beam search)."""
+        for cache in self._each():
+            cache.select(rows)
+        if self.tokens is not None:
+            self.tokens = self.tokens.map(lambda field: field if field.shape[0] == 1 else field[rows])
+
+    def rewind(self, n: int) -> None:
+        """Forget the newest n tokens."""
+        for cache in self._each():
+            cache.rewind(n)
+        if self.tokens is not None and n:
+            self.tokens = self.tokens.map(lambda field: field[:, :-n])
+
+    @property
+    def length(self) -> int:
+        return 0 if self.tokens is None else self.tokens.length
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held by all caches."""
+        return sum(cache.bytes for cache in self._each())
+
+    def _each(self):
+        return (cache for caches in self.caches for cache in caches.values())
+
+
+class Tower(nn.Module):
+    """Blocks, called `0`, `1`, ...; `position` holds each position that they use; `norm` is the final norm."""
+
+    def __init__(self, config: Mapping[str, Any], plan: TowerPlan):
+        super().__init__()
+        model = config["model"]
+        self.dim, self.kernels = model["dim"], {name: kernel() for name, kernel in KERNELS.items()}
+        self.position = nn.ModuleDict()
+        self.looks: list[Look] = []
+        self._places: list[tuple[Any, int, int]] = []
+        base = plan.variants["base"]
+        for depth, block in enumerate(plan.blocks):
+            self.add_module(str(depth), self._block(config, plan, block, depth))
+        if "base" not in self.position:  # a tower without attention may still embed its positions
+            self._position(config, plan, base.nodes["position"], facts(base.nodes, self.dim)["attn"])
+        del self._places
+        self.placement = PLACEMENTS[base.nodes["placement"]["name"]]
+        wanted = model.get("final_norm")
+        normed = self.placement.final_norm if wanted is None else wanted
+        self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
+        self.depth = len(plan.blocks)
+
+    @property
+    def blocks(self) -> list[Block]:
+        return [self.get_submodule(str(depth)) for depth in range(self.depth)]
+
+    def _block(self, config, plan: TowerPlan, block: BlockPlan, depth: int) -> Block:
+        norm = partial(NORMS.create, block.nodes["norm"])
+        given = {"dim": self.dim, "depth": depth, "layers": len(plan.blocks)}
+        modules, looks, crosses = {}, {}, []
+        for sub in (sub for group in block.groups for sub in group):
+            if sub.kind == "ffn":
+                modules[sub.name] = FFNS.create(sub.part, **given)
+                continue
+            look = self._look(config, plan, block, sub)
+            kernel = self.kernels[look.kernel]
+            modules[sub.name] = ATTENTIONS.create(sub.part, **given, norm=lambda dim: norm(dim=dim), kernel=kernel)
+            looks[sub.name] = self.looks.index(look)
+            crosses += [sub.name] if sub.cross else []
+        placements = [
+            PLACEMENTS.create(block.nodes["placement"], **given, norm=partial(norm, dim=self.dim), parallel=len(group))
+            for group in block.groups
+        ]
+        groups = [[sub.name for sub in group] for group in block.groups]
+        return Block(modules, groups, placements, looks, crosses, config["model"].get("dropout") or 0.0)
+
+    def _look(self, config, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> Look:
+        said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.dim)
+        position = self._position(config, plan, sub.position, said)
+        look = Look(
+            MASKS.create(sub.mask), position, kernel_of(config, plan, block, sub), said["heads"], sub.cross
+        )
+        if look not in self.looks:
+            self.looks.append(look)
+        return look
+
+    def _position(self, config, plan: TowerPlan, node, said) -> str:
+        """The name of the tower's position with these options, which is built where there is none."""
+        key = (dict(node), said["heads"], said["head_dim"])
+        if key not in self._places:
+            name = "base" if not self._places else f"other_{len(self._places)}"
+            self._places.append(key)
+            given = {"heads": said["heads"], "head_dim": said["head_dim"], "layers": len(plan.blocks)}
+            self.position[name] = POSITIONS.create(node, dim=self.dim, max_len=max_len(config), **given)
+        at = self._places.index(key)
+        return "base" if at == 0 else f"other_{at}"
+
+    def views(self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype) -> list[View]:
+        """One view for each distinct look, with the tables of position and kernel."""
+        made, memo = [], {}
+        for look in self.looks:
+            position, kernel = self.position[look.position], self.kernels[look.kernel]
+            seen = source if look.cross else key
+            keys = seen if look.cross or position.needs_length else query
+            hooks = type(position).hooks()
+            view = View(query, seen, look.mask, position.begin(query, keys), memo=memo)
+            view = view._replace(late=position.needs_length, scored="scores" in hooks)
+            made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
+        return made
+
+    def forward(
+        self,
+        x: Tensor,
+        tokens: Tokens,
+        past: Past | None = None,
+        source: Tensor | None = None,
+        source_tokens: Tokens | None = None,
+    ) -> tuple[Tensor, Report]:
+        """x (b, t, dim) -> (b, t, dim) and the reports of all blocks; appends `tokens` to `past`."""
+        key = tokens
+        if past is not None:
+            key = tokens if past.tokens is None else past.tokens.then(tokens)
+            past.tokens = key
+        views = self.views(tokens, key, source_tokens, x.dtype)
+        report: Report = {}
+        state = self.placement.start(x)
+        for depth, block in enumerate(self.blocks):
+            caches = None if past is None else past.caches[depth]
+            at = [view._replace(depth=depth) for view in views] if depth else views
+            state, said = block(state, at, source, tokens.real, caches)
+            for name, value in said.items():
+                where = "loss" if name == "loss" else f"{depth}.{name}"
+                report[where] = report[where] + value if where in report else value
+        return self.placement.finish(state, self.norm), report
+
+    def cache(self, rows: int, length: int) -> Past:
+        """Room for `rows` sequences of at most `length` tokens."""
+        return Past([{n: a.cache(rows, length) for n, a in block.attentions().items()} for block in self.blocks])
