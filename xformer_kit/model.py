@@ -103,6 +103,12 @@ class Model(nn.Module):
             if hasattr(module, "after_step"):
                 module.after_step(said)
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that all positions know, or None where there is no limit."""
+        limits = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
+        return min(limits, default=None)
+
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see `xformer_kit.generate.generate`."""
         from xformer_kit.generate import generate

@@ -178,6 +178,7 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
 
     attn: heads, kv_heads, head_dim, ...   mask: band, sees_future, per_head   position: hooks, relative, needs_length
     placement: states, final_norm          padding, documents: whether sequences may have them
+    cross: whether it looks at another tower   objective: name   seq_len: tokens of a training example, or None
     """
     mask = MASKS.create(nodes["mask"])
     position, placement = POSITIONS[nodes["position"]["name"]], PLACEMENTS[nodes["placement"]["name"]]
@@ -211,7 +212,13 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
                     max_len=max_len(config),
                     names={kind: node["name"] for kind, node in nodes.items()},
                     options=nodes,
-                    facts=facts(nodes, model["dim"], cross=sub.cross, objective=named(config.get("task")).get("name")),
+                    facts=facts(
+                        nodes,
+                        model["dim"],
+                        cross=sub.cross,
+                        objective=named(config.get("task")).get("name"),
+                        seq_len=(config.get("data") or {}).get("seq_len"),
+                    ),
                 ),
             )
 
