@@ -31,7 +31,7 @@ def build(config: dict[str, Any], vocab_size: int | None = None) -> "Model":
 
     Raises ConfigError with every fault of the config.
     """
-    from xformer_kit.build import build
+    from xformer_kit.making import build
 
     return build(config, vocab_size)
 
@@ -42,6 +42,6 @@ def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":
     `parts` are the files of the user's own parts that the run was started with. Raises ConfigError for a directory that is no
     run, for parts that are missing, and for checkpoints that cannot be read.
     """
-    from xformer_kit.build import load
+    from xformer_kit.making import load
 
     return load(run, parts)
