@@ -115,7 +115,8 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
     assert [g["param_names"] for g in state["param_groups"]] == [["weight"], ["bias"]]
     stepped(model, optimizer, 2)
     stepped(other, resumed, 2)
-    assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+    assert torch.equal(model.weight, other.weight)
+    assert torch.equal(model.bias, other.bias)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +130,13 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
         ({"weight_decay": -0.1}, "optim.weight_decay: must be at least 0 and finite; got -0.1. Try 0.1."),
         ({"betas": [0.9, 1.0]}, "optim.betas[1]: must be at least 0 and below 1; got 1.0. Try 0.99."),
         ({"betas": [0.9]}, "optim.betas: must be a list of 2 values; got [0.9]."),
-        ({"momentum": 0.9}, "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay, betas, eps."),
+        (
+            {"momentum": 0.9},
+            "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay, betas, eps.",
+        ),
         ({"name": "adamz"}, "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw."),
     ],
-)  # fmt: skip
+)
 def test_faults(options, fault):
     assert list(OPTIMIZERS.faults({"name": "adamw"} | options, "optim", Context())) == [fault]
 

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ def test_a_factor_lies_from_zero_to_one_and_warms_up_on_a_line_to_the_peak(name,
     assert factors[:warmup] == [(step + 1) / (warmup + 1) for step in range(min(warmup, max_steps))]
     if warmup < max_steps:
         assert factors[warmup] == 1
-        assert all(b <= a + 1e-12 for a, b in zip(factors[warmup:], factors[warmup + 1 :], strict=False))
+        assert all(b <= a + 1e-12 for a, b in pairwise(factors[warmup:]))
 
 
 @every
@@ -40,7 +41,8 @@ def test_without_warm_up_the_first_step_is_at_the_peak(name):
 @every
 def test_a_warm_up_longer_than_the_run_never_finishes(name):
     factors = curve(name, 10, warmup=30)
-    assert factors == sorted(factors) and factors[-1] == 10 / 31
+    assert factors == sorted(factors)
+    assert factors[-1] == 10 / 31
 
 
 @ending
@@ -58,7 +60,7 @@ def test_the_last_step_reaches_final_and_what_follows_stays_there(name, max_step
 def test_a_longer_run_takes_smaller_jumps(name, warmup):
     # Continuity: over 10,000 steps a step moves the factor by no more than the steepest slope of any of them.
     factors = curve(name, 10_000, warmup=1000 + warmup)
-    assert max(abs(a - b) for a, b in zip(factors, factors[1:], strict=False)) <= 1 / 999
+    assert max(abs(a - b) for a, b in pairwise(factors)) <= 1 / 999
 
 
 def test_constant_by_eye():
@@ -115,13 +117,27 @@ def test_a_schedule_travels_to_a_worker(name):
         ({"name": "cosine", "warmup": -1}, "schedule.warmup: must be at least 0 steps; got -1."),
         ({"name": "cosine", "warmup": 0.5}, "schedule.warmup: must be int; got 0.5."),
         ({"name": "linear", "final": 2}, "schedule.final: must be a fraction of optim.lr from 0 to 1; got 2. Try 0.1."),
-        ({"name": "linear", "final": float("nan")}, "schedule.final: must be a fraction of optim.lr from 0 to 1; got nan. Try 0.1."),
-        ({"name": "wsd", "decay": 0.0}, "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. Try 0.2, or schedule=constant."),
+        (
+            {"name": "linear", "final": float("nan")},
+            "schedule.final: must be a fraction of optim.lr from 0 to 1; got nan. Try 0.1.",
+        ),
+        (
+            {"name": "wsd", "decay": 0.0},
+            "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. "
+            "Try 0.2, or schedule=constant.",
+        ),
         ({"name": "noam"}, "schedule: schedule 'noam' is called 'inverse_sqrt' here."),
-        ({"name": "cosin"}, "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine, inverse_sqrt, linear, wsd."),
-        ({"name": "constant", "final": 0.1}, "schedule.final: schedule 'constant' has no option 'final'. It has: warmup."),
+        (
+            {"name": "cosin"},
+            "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? "
+            "Known: constant, cosine, inverse_sqrt, linear, wsd.",
+        ),
+        (
+            {"name": "constant", "final": 0.1},
+            "schedule.final: schedule 'constant' has no option 'final'. It has: warmup.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_faults(node, fault):
     assert list(SCHEDULES.faults(node, "schedule", Context())) == [fault]
 

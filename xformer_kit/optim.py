@@ -54,7 +54,7 @@ class AdamW(torch.optim.AdamW):
         groups = parameter_groups(model, weight_decay)
         if fused is None:
             fused = all(_can_fuse(p) for group in groups for _, p in group["params"])
-        super().__init__(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, fused=fused)
+        super().__init__(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, fused=fused)
 
     @classmethod
     def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
@@ -64,9 +64,9 @@ class AdamW(torch.optim.AdamW):
                 yield f"{name}: must be above 0 and finite; got {value}. Try {example}."
         if not 0 <= options.weight_decay < math.inf:
             yield f"weight_decay: must be at least 0 and finite; got {options.weight_decay}. Try 0.1."
-        for i, (beta, example) in enumerate(zip(options.betas, (0.9, 0.99), strict=True)):
+        for i, beta in enumerate(options.betas):
             if not 0 <= beta < 1:
-                yield f"betas[{i}]: must be at least 0 and below 1; got {beta}. Try {example}."
+                yield f"betas[{i}]: must be at least 0 and below 1; got {beta}. Try {(0.9, 0.99)[i]}."
 
 
 def _can_fuse(p: torch.Tensor) -> bool:

@@ -132,7 +132,8 @@ class WarmupStableDecay(Schedule):
     def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
         yield from super().check(options, context)
         if not 0 < options.decay <= 1:
-            yield f"decay: must be a fraction of the run above 0 and up to 1; got {options.decay}. Try 0.2, or schedule=constant."
+            rule = "must be a fraction of the run above 0 and up to 1"
+            yield f"decay: {rule}; got {options.decay}. Try 0.2, or schedule=constant."
 
 
 @SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))
