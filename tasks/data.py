@@ -1,0 +1,102 @@
+"""Which examples make up a step? Loaders over a prepared corpus whose order knows nothing of devices."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from xformer_kit.data import Prepared, Windows, collate
+from xformer_kit.data.order import GlobalBatches, micro_size
+from xformer_kit.registry import ConfigError
+
+
+class Steps:
+    """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to `stop`.
+
+    Micro-batch k is the k-th of `accumulate` equal parts of the list. `only` > 0 goes round the first so many batches.
+    Raises ConfigError where the global batch is not a multiple of accumulation times devices.
+    """
+
+    def __init__(self, batches: GlobalBatches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0):
+        micro_size(batches.batch_size, accumulate, world)
+        self.batches, self.stop, self.only = batches, stop, only
+        self.accumulate, self.rank, self.world = accumulate, rank, world
+        self.start = 0  # where a run goes on: the steps that it has consumed
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return map(self.of, range(self.start, self.stop))
+
+    def of(self, step: int) -> list[int]:
+        """The indices of this rank's examples of a step."""
+        step = step % self.only if self.only else step
+        split = self.accumulate, self.rank, self.world
+        return [i for micro in range(self.accumulate) for i in self.batches.micro(step, micro, *split)]
+
+
+class Data:
+    """A prepared corpus, and the loaders that a run makes of it."""
+
+    def __init__(self, config: dict[str, Any], prepared: Prepared):
+        self.config, self.prepared = config, prepared
+        data, trainer = config["data"], config["trainer"]
+        seed = config["seed"] if data.get("seed") is None else data["seed"]
+        self.batches = GlobalBatches(len(prepared.train), data["batch_size"], seed)
+        limit = trainer.get("limit_train_batches")
+        if limit is not None:
+            steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
+            self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
+        self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
+
+    @property
+    def total_steps(self) -> int:
+        """trainer.max_steps, or max_epochs in optimizer steps where that is null; the smaller where both are given."""
+        trainer = self.config["trainer"]
+        epochs = trainer.get("max_epochs")
+        bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
+        return min(bound for bound in bounds if bound)
+
+    def steps(self, accumulate: int, rank: int, world: int) -> Steps:
+        batches = self.batches
+        return Steps(batches, stop=self.total_steps, accumulate=accumulate, rank=rank, world=world, only=self.only)
+
+    def train(self, steps: Steps, device: torch.device) -> DataLoader:
+        return DataLoader(self.prepared.train, batch_sampler=steps, collate_fn=collate, **self._workers(device))
+
+    def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
+        """Every example of the validation split once over all ranks, `rows` at a time."""
+        windows = self._seen() if self.only else range(len(self.prepared.valid))
+        mine = windows[rank::world]
+        batches = [list(mine[i : i + rows]) for i in range(0, len(mine), rows)]
+        split: Windows = self.prepared.train if self.only else self.prepared.valid
+        return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
+
+    def _seen(self) -> list[int]:
+        """With overfit_batches, validation is over what the run trains on."""
+        return [int(i) for step in range(self.only) for i in self.batches[step]]
+
+    @property
+    def bytes_per_token(self) -> float:
+        return (self.prepared.train if self.only else self.prepared.valid).bytes_per_token
+
+    def _workers(self, device: torch.device) -> dict[str, Any]:
+        workers = self.config["data"].get("num_workers") or 0
+        return {
+            "num_workers": workers,
+            "pin_memory": device.type == "cuda",
+            "persistent_workers": bool(workers),
+            # The parent holds threads, signal handlers and perhaps a GPU, which a forked worker would inherit.
+            "multiprocessing_context": "forkserver" if workers else None,
+        }
+
+
+def check_fingerprint(before: str | None, now: str) -> None:
+    """Raises ConfigError where a run that goes on would see other data than it has seen."""
+    if before is not None and before != now:
+        raise ConfigError(
+            f"data: the text must be the one that the run began with; its fingerprint was {before[:12]} and is {now[:12]}. "
+            "Bring the old text back, or start a new run."
+        )

@@ -1,0 +1,78 @@
+"""How can a run end? Each way has an exit code and a message that says what to do next."""
+
+import errno
+import signal
+
+CONFIG, FAILED, NONFINITE = 2, 1, 3  # exit codes; a signal gives 128 + its number: 130, 138, 143
+SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Ended(Exception):
+    """A run that ended before its last step; `code` is the exit code."""
+
+    code = FAILED
+
+
+class Stopped(Ended):
+    """A signal asked the run to stop, and its state was saved."""
+
+    def __init__(self, number: int, step: int):
+        self.code, self.step = 128 + number, step
+        super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.")
+
+
+class NonFinite(Ended):
+    """A step gave a loss or gradient that is not finite; the weights are those before that step."""
+
+    code = NONFINITE
+
+
+class NotSaved(Ended):
+    """A checkpoint could not be written; the one before it is untouched."""
+
+
+class NoRun(Ended):
+    """A directory that was to be resumed is no run, or not one that fits."""
+
+    code = CONFIG
+
+
+def ballot(number: int) -> int:
+    """A signal as a number that ranks can add up: fewer than 1000 votes for each of three signals."""
+    return 1000 ** SIGNALS.index(signal.Signals(number)) if number else 0
+
+
+def elected(votes: int) -> int:
+    """The signal that ranks were sent, from the sum of their ballots; 0 for none."""
+    return next((int(s) for i, s in enumerate(SIGNALS) if votes // 1000**i % 1000), 0)
+
+
+class SignalBox:
+    """Remembers the first signal that asks the run to stop; the second of its kind acts at once.
+
+    Until `patient` is set, i.e. while there is no step to finish, a signal raises Stopped by itself.
+    """
+
+    def __init__(self):
+        self.number = 0  # of the signal that came; 0: none
+        self.patient = False
+        self.step = 0
+        self._before: dict[int, object] = {}
+
+    def install(self) -> None:
+        for number in SIGNALS:
+            before = signal.signal(number, self._came)
+            self._before.setdefault(number, before)
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._before.clear()
+
+    def _came(self, number: int, _frame: object) -> None:
+        again, self.number = self.number == number == signal.SIGINT, number
+        if not self.patient:
+            raise Stopped(number, self.step)
+        if again:
+            raise KeyboardInterrupt

@@ -1,0 +1,58 @@
+"""Between Hydra and a run: each composed job becomes a run in its directory; after a multirun, the table of its jobs."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from xformer_kit.config import conf_dir, from_hydra
+
+_codes: list[int] = []  # of the runs of this process
+_sweeps: list[Path] = []  # directories of the multiruns of this process
+
+
+class Remember(Callback):
+    """Hydra tells its callbacks where a multirun lies."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        _sweeps.append(Path(str(config.hydra.sweep.dir)).resolve())
+
+
+def compose_and_run(line: Any) -> int:
+    """Let Hydra compose and run the jobs of a checked command line; returns the exit code."""
+    sys.argv[1:] = line.argv
+    if line.multirun:
+        sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.Remember")
+    hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
+    if _sweeps:
+        from tasks.sweep import finish
+
+        return finish(_sweeps[-1])
+    return max(_codes, default=0)
+
+
+def job(config: DictConfig) -> float | None:
+    """One run. In a multirun its validation loss, for sweepers that optimise it; NaN where it failed."""
+    from tasks import run, summary
+
+    about = HydraConfig.get()
+    several = about.mode == RunMode.MULTIRUN
+    directory = Path(about.runtime.output_dir)
+    parts = tuple(config.get("parts") or ())
+    beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
+    code = run.start(from_hydra(config), directory, parts, job=several, quiet=beside_others)
+    _codes.append(code)
+    if not several:
+        return None
+    return float((summary.read(directory) or {}).get("val/loss", "nan")) if code == 0 else float("nan")
+
+
+def resume(run_dir: Path, parts: tuple[str, ...]) -> int:
+    from tasks.run import resume
+
+    return resume(run_dir, parts)

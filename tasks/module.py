@@ -1,0 +1,208 @@
+"""What is a step? Micro-batches that contribute sums, one division by the tokens of all of them, one update.
+
+The Lightning module around an objective. Lightning's loop hands it all micro-batches of an optimizer step at once, so
+the step is written here in full, and Lightning's bookkeeping is paid once per step.
+"""
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.distributed import all_reduce
+from torch.optim import Optimizer
+
+from tasks.endings import ballot
+from tasks.randomness import key, set_generators
+from xformer_kit.tokens import Tokens
+
+Batch = dict[str, Tokens]
+
+
+class Task(pl.LightningModule):
+    """A model, its objective and its optimizer, driven by plain dicts.
+
+    After each step `last` holds the sums over micro-batches and ranks: [nats, tokens, auxiliary loss, signals].
+    """
+
+    def __init__(self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int):
+        super().__init__()
+        self.automatic_optimization = False
+        self.save_hyperparameters(config)
+        self.config, self.model, self.objective, self.total_steps = config, model, objective, total_steps
+        self.step = 0  # optimizer steps done
+        self.accumulate = 1
+        self.stop_signal = 0  # set by the run: the number of a signal that came to this process
+        self.nonfinite: Tensor | None = None  # on the device: the first step that was left out, -1 while there is none
+        self.skipped = 0
+        self.saved: dict[str, Any] = {}  # the state to go on from
+        self.agree: Any = None  # raises where ranks do not train the same thing
+        self.boundary: Any = None  # accumulate -> (training loader, validation loader)
+        self._make_schedule(total_steps)
+
+    def _make_schedule(self, total_steps: int) -> None:
+        from xformer_kit.schedule import SCHEDULES
+
+        self.schedule = SCHEDULES.create(self.config["schedule"], max_steps=total_steps)
+
+    def configure_optimizers(self) -> Optimizer:
+        from xformer_kit.optim import OPTIMIZERS
+
+        scaled = self.config["trainer"].get("precision") == "16-mixed"  # the scaler must see plain gradients
+        optimizer = OPTIMIZERS.create(self.config["optim"], model=self.model, fused=False if scaled else None)
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        return optimizer
+
+    # A checkpoint holds the model's own names, whatever wraps it.
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self.model.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        return self.model.load_state_dict(state, strict=strict, assign=assign)
+
+    def train_dataloader(self) -> Any:
+        return self._loaders[0]
+
+    def val_dataloader(self) -> Any:
+        return self._loaders[1]
+
+    def on_fit_start(self) -> None:
+        trainer = self.trainer
+        self.agree(trainer.world_size)
+        self._optimizer: Optimizer = trainer.optimizers[0]
+        self._parameters_ = [p for p in self.model.parameters() if p.requires_grad]
+        self._scaler = getattr(trainer.precision_plugin, "scaler", None)
+        self._gates = bool(getattr(self._optimizer, "_step_supports_amp_scaling", False)) and self.device.type != "cpu"
+        self._sums = torch.float32 if self.device.type == "mps" else torch.float64
+        self.window = torch.zeros(4, dtype=self._sums, device=self.device)  # sums since the last row of metrics.csv
+        self.nonfinite = torch.full((), -1, device=self.device)
+        self._seed, self._stops = self.config["seed"], self.config["trainer"].get("on_nonfinite", "stop") == "stop"
+        if self.saved:
+            self._restore(self.saved)
+        self.accumulate = self._micro_batches()
+        self._loaders = self.boundary(self.accumulate)
+        self._count_steps()
+        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step  # from which Lightning counts to a validation
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.window += state["window"].to(self.device)
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(state["scaler"])
+        self.saved = {}
+
+    def _micro_batches(self) -> int:
+        """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the device's memory."""
+        wanted = self.config["trainer"].get("accumulate", "auto")
+        return wanted if isinstance(wanted, int) else self.accumulate
+
+    def training_step(self, batch: Batch, index: int) -> None:
+        """One optimizer step on this rank's examples of it."""
+        tokens, rows = batch["tokens"], batch["tokens"].ids.shape[0] // self.accumulate
+        self._begin()
+        for micro in range(self.accumulate):
+            self.seed_micro_batch(micro)
+            part = tokens if self.accumulate == 1 else tokens.map(lambda x: x[micro * rows : (micro + 1) * rows])  # noqa: B023
+            loss = self._micro_batch({"tokens": part})
+            if micro == self.accumulate - 1:
+                self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        self._reduce()
+        if self._scaler is None:
+            self.on_before_optimizer_step(self._optimizer)
+            self._update()
+        else:  # fp16: Lightning unscales, calls on_before_optimizer_step, and lets the scaler leave bad steps out
+            self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
+            self._optimizer.zero_grad()
+        self.step += 1
+        self._after()
+
+    def seed_micro_batch(self, micro: int) -> None:
+        set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)
+
+    def _begin(self) -> None:
+        self._total: Tensor | None = None
+        self._report: dict[str, Tensor] = {}
+        rate = self.schedule(self.step)
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * rate
+
+    def _micro_batch(self, batch: Batch) -> Tensor:
+        """The loss of a micro-batch as a sum over its tokens, so that the division by all tokens gives means."""
+        nats, count, report = self.objective.loss(self.model, batch)
+        auxiliary = report.pop("loss", None) if report else None
+        zero = nats.new_zeros(())
+        own = torch.stack([nats.detach(), torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
+                           zero if auxiliary is None else (auxiliary * count).detach(), zero])  # fmt: skip
+        self._total = own.to(self._sums) if self._total is None else self._total + own
+        for name, value in report.items():
+            self._report[name] = self._report[name] + value.detach() if name in self._report else value.detach()
+        return nats if auxiliary is None else nats + auxiliary * count
+
+    def _reduce(self) -> None:
+        """Sum over ranks: the step's sums, who got a signal, and the report, in one message."""
+        self.last = self._total
+        if self.trainer.world_size == 1:
+            return
+        self.last[3] = ballot(self.stop_signal)
+        flat = torch.cat([self.last, *(v.to(self._sums).flatten() for v in self._report.values())])
+        all_reduce(flat)
+        self.last, *values = flat.split([4, *(v.numel() for v in self._report.values())])
+        for (name, old), value in zip(self._report.items(), values, strict=True):
+            self._report[name] = value.view(old.shape).to(old.dtype)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Divide gradients by the step's tokens, and clip them: one pass over them does both.
+
+        The gradient of the mean loss is sum / tokens. Ranks exchanged the mean of their sums, hence the factor `world`.
+        """
+        gradients = [p.grad for p in self._parameters_ if p.grad is not None]
+        clip, norm = self.config["trainer"].get("gradient_clip_val"), torch.nn.utils.get_total_norm(gradients)
+        scale = self.trainer.world_size / self.last[1]
+        self.grad_norm = norm * scale
+        by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
+        if clip is not None and by_norm:
+            scale = scale * (clip / (self.grad_norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+        if clip is not None and not by_norm:
+            torch._foreach_clamp_min_(gradients, -clip)
+            torch._foreach_clamp_max_(gradients, clip)
+
+    def _update(self) -> None:
+        """The optimizer's step, gated on the device: one that is not finite changes neither weights nor state."""
+        bad = ~torch.isfinite(self.grad_norm + self.last[0])
+        if self._gates:
+            if self._stops:  # nothing moves after the first: it can be replayed when the flag is read
+                bad = bad | (self.nonfinite >= 0)
+            self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+            self._optimizer.step()
+            self.nonfinite = torch.where(bad & (self.nonfinite < 0), self.step, self.nonfinite)
+        elif not bad.item():
+            self._optimizer.step()
+        else:
+            self.skipped += 1
+            self.nonfinite = torch.where(self.nonfinite < 0, self.step, self.nonfinite)
+        self._optimizer.zero_grad()
+
+    def _after(self) -> None:
+        self.window += self.last
+        if self._report:
+            self.model.after_step(self._report)  # type: ignore[operator]
+        self._count_steps()
+
+    def _count_steps(self) -> None:
+        progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
+        progress.ready = progress.completed = self.step  # what trainer.global_step reads
+
+    def train_row(self) -> dict[str, float]:
+        """What metrics.csv says of the steps since its last row; the gradient's norm is of the last step."""
+        nats, tokens, auxiliary, _ = self.window.tolist()
+        self.window.zero_()
+        row = {"train/loss": nats / tokens if tokens else math.nan, "lr": self._optimizer.param_groups[0]["lr"],
+               "grad_norm": float(self.grad_norm)}  # fmt: skip
+        if auxiliary:
+            row["train/auxiliary_loss"] = auxiliary / tokens
+        row |= {f"train/{name}": float(v) for name, v in self._report.items() if v.numel() == 1}
+        return row

@@ -1,0 +1,147 @@
+"""A run from its first step to its summary: start it, resume it, and train it in the processes that it needs."""
+
+import hashlib
+import json
+import logging
+import os
+import shlex
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tasks import summary, workers
+from tasks.checkpoint import LAST, PREVIOUS
+from tasks.endings import CONFIG, FAILED, FULL, Ended, NoRun
+from xformer_kit.config import GROUPS, config_hash, config_yaml, import_parts, read_config
+from xformer_kit.registry import ConfigError
+
+log = logging.getLogger("xformer")
+
+
+def start(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...] = (), *, job: bool = False, quiet: bool = False) -> int:
+    """Begin a run in its directory and return its exit code. `job`: one of a multirun, in a process of its own."""
+    try:
+        if workers.joined():
+            run_dir = workers.agree_on(run_dir)
+        if workers.rank() == 0:
+            _new_directory(config, run_dir, parts)
+        return _go(config, run_dir, parts, job, quiet)
+    except (Ended, ConfigError) as error:
+        return tell(error)
+
+
+def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
+    """Go on with a run where it stopped, from its directory alone."""
+    try:
+        if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
+            what = "is not a directory" if not run_dir.is_dir() else "is no run; it has no config.yaml"
+            raise NoRun(f"resume: {run_dir} {what}. Name a run's directory, such as outputs/decoder/2026-11-20_12-00-00.")
+        config = read_config(run_dir)
+        _same_parts(run_dir, parts)
+        if (done := summary.read(run_dir)) is not None:
+            print(f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do.")
+            return 0
+        import_parts(parts, GROUPS.values())
+        return _go(config, run_dir, parts, job=False, quiet=False)
+    except (Ended, ConfigError) as error:
+        return tell(error)
+
+
+def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool) -> int:
+    if workers.joined():
+        return train(run_dir, parts, quiet)
+    count = workers.device_count(config["trainer"])
+    if config["trainer"].get("num_nodes", 1) > 1:
+        raise ConfigError(
+            f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {config['trainer']['num_nodes']} in one "
+            "process. Try torchrun --nnodes N --nproc-per-node M train.py ..."
+        )
+    if job or count > 1:
+        return workers.launch(run_dir, count, parts, quiet)
+    return train(run_dir, parts, quiet)
+
+
+def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
+    """Write down what the run is. Raises NoRun where the directory holds another one already."""
+    if any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS)) or (run_dir / "summary.json").exists():
+        raise NoRun(
+            f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "
+            f"Go on with resume={run_dir}, or name another directory."
+        )
+    run_dir.mkdir(parents=True, exist_ok=True)
+    for name in ("metrics.csv", "speed.csv", "samples.csv", "parts.json"):
+        (run_dir / name).unlink(missing_ok=True)
+    beside = run_dir / ".config.yaml.new"
+    beside.write_text(config_yaml(config), encoding="utf-8")
+    os.replace(beside, run_dir / "config.yaml")
+    if parts:
+        (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")
+
+
+def part_hashes(parts: tuple[str, ...]) -> dict[str, str]:
+    """File name -> sha256 of the user's own parts."""
+    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in parts}
+
+
+def _same_parts(run_dir: Path, parts: tuple[str, ...]) -> None:
+    """Raises NoRun where a run was begun with parts that are not given, or are not as they were."""
+    path = run_dir / "parts.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    now = part_hashes(parts)
+    if missing := [name for name in before if name not in now]:
+        files = ",".join(missing)
+        raise NoRun(f"parts: the run was begun with {', '.join(missing)}; got none of that name. Add parts=[{files}].")
+    if changed := [name for name, digest in before.items() if now[name] != digest]:
+        raise NoRun(f"parts: {', '.join(changed)} must be as it was when the run began; it was changed. Start a new run.")
+
+
+def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
+    """Train the run of a directory in this process, one of `workers.world()`; returns the exit code."""
+    session = None
+    try:
+        with workers.one_session(run_dir):
+            import_parts(parts, GROUPS.values())
+            from tasks.session import Session
+
+            session = Session(read_config(run_dir), run_dir, part_hashes(parts), quiet)
+            return session.run()
+    except (Ended, ConfigError, KeyboardInterrupt) as error:
+        code = tell(error, run_dir)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        code = tell(Ended(f"The disk is full ({error.strerror}: {error.filename or run_dir}). Make room."), run_dir)
+    except Exception as error:
+        code = _crashed(error, run_dir)
+    if session is not None:
+        session.close(code)
+    return code
+
+
+def tell(error: BaseException, run_dir: Path | None = None) -> int:
+    """One message on the first rank's screen, the rest into the log; returns the exit code."""
+    if isinstance(error, ConfigError):
+        text, code = "\n".join(error.faults), CONFIG
+    elif isinstance(error, KeyboardInterrupt):
+        text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
+    else:
+        text, code = str(error), getattr(error, "code", FAILED)
+    if run_dir is not None and code not in (CONFIG,) and "resume=" not in text:
+        text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
+    if workers.rank() == 0:
+        print(text, file=sys.stderr, flush=True)
+    log.info("%s", text)
+    return code
+
+
+def _crashed(error: Exception, run_dir: Path) -> int:
+    """An error that no rule foresaw: the log has the whole story."""
+    log.error("%s", "".join(traceback.format_exception(error)))
+    if workers.world() is not None and any(word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")):
+        print(f"Rank {workers.rank()} lost touch with another rank and stopped.", file=sys.stderr, flush=True)
+    elif "out of memory" in str(error).lower():
+        print(f"Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes. {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    return FAILED

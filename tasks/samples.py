@@ -1,0 +1,32 @@
+"""What does the model write by now? A sample at every validation, in samples.csv and as a table for the logger."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from tasks.language_modeling import LanguageModelingTask, prompt
+
+
+class Samples(Callback):
+    """Draws from generators of its own, so that training goes on as if nobody had asked."""
+
+    def __init__(self, run_dir: Path, prepared: Any, tell: Any):
+        self.path, self.prepared, self.tell = run_dir / "samples.csv", prepared, tell
+
+    def on_validation_end(self, trainer, task: LanguageModelingTask) -> None:
+        if trainer.sanity_checking:
+            return
+        given, written = task.write_sample(self.prepared.tokenizer, prompt(self.prepared.valid))
+        rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, given, written]]
+        with open(self.path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["step", "prompt", "text"], *rows])
+        self.tell.table("samples", ["step", "prompt", "text"], rows, task.step)
+
+    def _rows(self) -> list[list[Any]]:
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                return [[int(row[0]), *row[1:]] for row in list(csv.reader(file))[1:] if len(row) == 3]
+        except OSError:
+            return []

@@ -1,0 +1,231 @@
+"""One process's part in a run: it puts model, data and trainer together, goes on from a checkpoint, and sums up."""
+
+import logging
+import math
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks import checkpoint, loggers, nonfinite, summary, workers
+from tasks import trainer as trainers
+from tasks.bar import Bar
+from tasks.callbacks import Checkpoints, Guard, Plan, Profile, ProgressBar, Recorder
+from tasks.data import Data, check_fingerprint
+from tasks.endings import NonFinite, SignalBox
+from tasks.language_modeling import LanguageModelingTask, prompt
+from tasks.records import Records
+from tasks.samples import Samples
+from xformer_kit.block import Block
+from xformer_kit.making import build
+from xformer_kit.config import config_hash, config_yaml
+from xformer_kit.data import collate, prepare
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.registry import ConfigError
+
+log = logging.getLogger("xformer")
+METRICS = ("step", "train/loss", "val/loss", "val/perplexity", "val/bits_per_byte", "lr", "grad_norm")
+SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
+
+
+class Session:
+    """Everything that lives while a run trains in this process. `run` returns the exit code or raises an ending."""
+
+    def __init__(self, config: dict[str, Any], run_dir: Path, parts: dict[str, str], quiet: bool = False):
+        self.began = time.time()
+        self.config, self.run_dir, self.parts, self.quiet = config, run_dir, parts, quiet
+        self.first = workers.rank() == 0
+        self.box = SignalBox()
+        self.box.install()
+        self.bar: Bar | None = None
+        self.log = loggers.Quietly(None)
+        trainers.quiet()
+        if self.first:
+            _log_into(run_dir / "train.log")
+        if fault := loggers.missing(config):
+            raise ConfigError(fault)
+
+    def run(self) -> int:
+        config = self.config
+        checkpoint.sweep_leftovers(self.run_dir / "checkpoints") if self.first else None
+        found = checkpoint.newest(self.run_dir / "checkpoints")
+        self.state = found[1] if found else {}
+        self.prepared = prepare(config)
+        check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
+        self.data = Data(config, self.prepared)
+        self.total = self.data.total_steps
+        if self.first:
+            self.prepared.tokenizer.save(self.run_dir / "tokenizer.json")
+        self._make_task()
+        self._make_trainer()
+        if found and self.first:
+            self._say(f"Going on at step {self.task.step:,} of {self.total:,}.")
+        if self.task.step < self.total:
+            self._fit()
+        if self.first:
+            self._sum_up()
+        self.close(0)
+        return 0
+
+    def _make_task(self) -> None:
+        config = self.config
+        model = build(config, config["model"].get("vocab_size") or self.prepared.tokenizer.vocab_size)
+        objective = OBJECTIVES.create(config["task"])
+        self.task = task = LanguageModelingTask(
+            config, model, objective, total_steps=self.total, bytes_per_token=self.data.bytes_per_token
+        )
+        if self.state:
+            task.load_state_dict(self.state["state_dict"])
+            task.step, task.skipped = self.state["global_step"], self.state["skipped"]
+            task.validation = self.state["validation"]
+            task.saved = self.state
+        if trainers.compiles(config["trainer"]):
+            for module in model.modules():
+                if isinstance(module, Block):
+                    module.compile()
+
+    def _make_trainer(self) -> None:
+        node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
+        tokens = self.config["data"]["batch_size"] * self.config["data"]["seq_len"]
+        metrics, speed, line = self._open_records()
+        self.recorder = Recorder(plan, metrics, speed, self.log, tokens)
+        fixed = {"config": config_yaml(self.config), "data_fingerprint": self.prepared.fingerprint, "versions": summary.versions()}
+        self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder.clock)
+        self.checkpoints.best = self.state.get("best")
+        guard = Guard(plan, self.box, lambda: self.checkpoints.save(self.trainer, self.task), self._explain)
+        callbacks: list[Any] = [guard, self.recorder]
+        if self.first:
+            live = None if node.get("enable_progress_bar", True) and not self.quiet else False
+            self.bar = Bar(self.total, self.task.step, live)
+            callbacks += [ProgressBar(self.bar, self.recorder.clock, tokens), Samples(self.run_dir, self.prepared, self.log)]
+            if line:
+                self._say(line)
+        callbacks.append(self.checkpoints)
+        if node.get("profile") and self.first:
+            callbacks.append(Profile(self.run_dir, node["profile"]))
+        logger = self.log.logger
+        self.trainer = trainers.make(self.config, callbacks, logger, self.total, workers.world())
+        self.task.agree = partial(_same_config, config_hash(self.config), self.prepared.fingerprint)
+
+    def _open_records(self) -> tuple[Records | None, Records | None, str | None]:
+        if not self.first:
+            return None, None, None
+        step = self.task.step
+        logger, line = loggers.make(self.config, self.run_dir)
+        self.log = loggers.Quietly(logger)
+        return (
+            Records(self.run_dir / "metrics.csv", METRICS).open(step),
+            Records(self.run_dir / "speed.csv", SPEED).open(step),
+            line,
+        )
+
+    def _fit(self) -> None:
+        trainers.lean(self.trainer)
+        task, trainer = self.task, self.trainer
+        task.boundary = self._loaders
+        torch.set_float32_matmul_precision("high" if trainers.precision(self.config["trainer"]) != "64-true" else "highest")
+        self.box.patient = False
+        trainer.fit(task)
+
+    def _loaders(self, accumulate: int) -> tuple[Any, Any]:
+        """Training and validation loaders, once devices and micro-batches are known."""
+        trainer, device = self.trainer, self.trainer.strategy.root_device
+        rank, world = trainer.global_rank, trainer.world_size
+        self.steps = self.data.steps(accumulate, rank, world)
+        self.steps.start = self.task.step
+        rows = max(1, self.config["data"]["batch_size"] // (accumulate * world))
+        self.box.patient = True
+        self.box.install()  # Lightning has put its own handlers there by now
+        return self.data.train(self.steps, device), self.data.valid(rows, device, rank, world)
+
+    def _explain(self, step: int) -> NonFinite:
+        """The ending for a step that is not finite; ranks tell each other what they found."""
+        error = nonfinite.explain(self.task, self.prepared.train, collate, self.steps, step)
+        if self.trainer.world_size == 1:
+            return error
+        found: list[Any] = [None] * self.trainer.world_size
+        torch.distributed.all_gather_object(found, str(error))
+        return NonFinite(next((text for text in found if nonfinite.NOTHING not in text), found[0]))
+
+    def _sum_up(self) -> None:
+        task, first = self.task, self.bar
+        if first is not None:
+            first.close()
+        facts = self._facts()
+        sample = task.write_sample(self.prepared.tokenizer, prompt(self.prepared.valid))
+        facts["sample"] = "".join(sample)
+        summary.write(facts, self.run_dir / "summary.json")
+        self.facts = facts
+        log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
+        if self.quiet:
+            print(f"{self.run_dir.name}: validation loss {facts.get('val/loss', math.nan):.4f}", flush=True)
+        else:
+            summary.show(facts, self.run_dir, sample)
+
+    def _facts(self) -> dict[str, Any]:
+        task, model = self.task, self.task.model
+        device = self.trainer.strategy.root_device
+        return {
+            **{f"val/{name}": value for name, value in task.validation.items()},
+            "steps": task.step,
+            "steps_left_out": task.skipped,
+            "params": sum(p.numel() for p in model.parameters()),
+            "flops_per_token": summary.flops_per_token(model, self.config["data"]["seq_len"]),
+            "tokens_per_second": self.recorder.tokens_per_second,
+            "peak_memory_bytes": summary.peak_memory(device),
+            "seconds": time.time() - self.began,
+            "epoch_examples_dropped": self.data.batches.dropped,
+            "config_hash": config_hash(self.config),
+            "data_fingerprint": self.prepared.fingerprint,
+            "kernels": summary.kernels(model),
+            "devices": {"kind": str(device), "processes": self.trainer.world_size, "accumulate": task.accumulate},
+            "parts": self.parts,
+            "versions": summary.versions(),
+            "run": str(self.run_dir),
+        }
+
+    def _say(self, line: str) -> None:
+        log.info("%s", line)
+        if self.quiet:
+            return
+        self.bar.say(line) if self.bar is not None else print(line, file=sys.stderr, flush=True)
+
+    def close(self, code: int) -> None:
+        """Leave the screen and the loggers in order."""
+        if self.bar is not None:
+            self.bar.close()
+        self.log.finish(getattr(self, "facts", {}), code)
+        self.box.restore()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _same_config(digest: str, fingerprint: str, world: int) -> None:
+    """Raises ConfigError where ranks do not hold the same config and data."""
+    if world == 1:
+        return
+    found: list[Any] = [None] * world
+    torch.distributed.all_gather_object(found, (digest, fingerprint))
+    if len({a for a, _ in found}) > 1:
+        raise ConfigError(f"config: must be the same on all ranks; its hashes are {', '.join(a for a, _ in found)}. Start all from one file.")
+    if len({b for _, b in found}) > 1:
+        raise ConfigError("data: must be the same on all ranks; its fingerprints differ. Give every machine the same text.")
+
+
+def _log_into(path: Path) -> None:
+    logger = logging.getLogger("xformer")
+    for handler in logger.handlers[:]:
+        logger.removeHandler(handler)
+        handler.close()
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    screen = logging.StreamHandler()
+    screen.setLevel(logging.WARNING)
+    logger.handlers = [handler, screen]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    log.info("process %d in %s: %s", os.getpid(), path.parent, " ".join(sys.argv))

@@ -1,0 +1,113 @@
+"""What came of a run? summary.json for machines, and a short page for people."""
+
+import json
+import os
+import platform
+import resource
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.bar import compact
+
+
+def versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("xformer_kit", "torch", "lightning", "hydra-core", "torchmetrics", "tokenizers", "wandb", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the most that torch allocated on a GPU, else the most that this process held."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def flops_per_token(model: torch.nn.Module, seq_len: int) -> float:
+    """Training FLOPs per token, forward and backward, counted over one sequence; backward counts twice the forward."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    device = next(model.parameters()).device
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, seq_len, dtype=torch.int64, device=device))
+    return 3 * counter.get_total_flops() / seq_len
+
+
+def kernels(model: torch.nn.Module) -> dict[str, str]:
+    """Attention -> the kernel that computes it, and why, where the model can say."""
+    choices = getattr(model, "kernels", None)
+    return choices() if callable(choices) else {}
+
+
+def write(summary: dict[str, Any], path: Path) -> None:
+    """Written beside and renamed: a summary that exists is whole, and its run is finished."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(json.dumps(summary, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    os.replace(beside, path)
+
+
+def read(run_dir: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None where it is not finished."""
+    try:
+        return json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None, console: Any = None) -> None:
+    """The end of a run on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in lines(summary):
+        table.add_row(name, value)
+    console.print()
+    console.print(table)
+    if sample:
+        console.print()
+        text = Text(sample[0], style="dim").append(sample[1], style="not dim")
+        console.print(Text("It wrote  ", style="dim"), text, sep="")
+    console.print()
+    run = shlex.quote(str(_short(run_dir)))
+    for command in (f'xformer generate {run} --prompt "The "', f"xformer evaluate {run}", "python train.py position=alibi ffn=mlp"):
+        console.print(Text("  $ ", style="dim").append(command, style="bold"), soft_wrap=True)
+    console.print()
+
+
+def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    if "val/loss" in summary:
+        found = [
+            ("Validation loss", f"{summary['val/loss']:.4f} nats per token"),
+            ("Bits per byte", f"{summary['val/bits_per_byte']:.4f}"),
+            ("Perplexity", f"{summary['val/perplexity']:.2f}"),
+        ]
+    found += [
+        ("Parameters", compact(summary["params"])),
+        ("Speed", f"{compact(summary['tokens_per_second'])} tokens/s"),
+        ("Run", str(_short(Path(summary["run"])))),
+    ]
+    return found
+
+
+def _short(path: Path) -> Path:
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return path

@@ -1,0 +1,84 @@
+"""Which job of a multirun was the best? A table sorted by validation loss, on the screen and as sweep.csv."""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks import summary
+from tasks.bar import compact
+from xformer_kit.config import read_config
+from xformer_kit.registry import ConfigError
+
+RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "params", "tokens_per_second")
+
+
+def finish(sweep_dir: Path) -> int:
+    """Write and show the table of a multirun; returns 0, or 1 where a job failed."""
+    rows, differing = table(sweep_dir)
+    if not rows:
+        print(f"No job ran in {sweep_dir}.")
+        return 1
+    with open(sweep_dir / "sweep.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["job", *differing, "status", *RESULTS])
+        writer.writeheader()
+        writer.writerows({key: row.get(key, "") for key in writer.fieldnames} for row in rows)
+    _show(rows, differing, sweep_dir)
+    return 0 if all(row["status"] == "finished" for row in rows) else 1
+
+
+def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """One row per job, best first, failed ones last; and the config paths in which the jobs differ."""
+    configs, rows = {}, []
+    for folder in sorted((p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)):
+        try:
+            configs[folder.name] = dict(_flat(read_config(folder)))
+        except ConfigError:
+            continue
+        done = summary.read(folder)
+        row: dict[str, Any] = {"job": folder.name, "status": "finished" if done else "failed"}
+        rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
+    differing = _differing(list(configs.values()))
+    for row in rows:
+        row |= {path: configs[row["job"]].get(path, "") for path in differing}
+    return sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))), differing
+
+
+def _flat(node: Any, path: str = "") -> Iterable[tuple[str, Any]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _flat(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, node
+
+
+def _differing(configs: list[dict[str, Any]]) -> list[str]:
+    """Paths whose values differ. Of a part only its name, where the names differ: its options follow from it."""
+    missing = object()
+    paths = [p for p in dict.fromkeys(p for c in configs for p in c) if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)]
+    named = {path[: -len(".name")] for path in paths if path.endswith(".name")}
+    return [p for p in paths if p.endswith(".name") or not any(p.startswith(f"{part}.") for part in named)]
+
+
+def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("job", *differing, "val loss", "bits/byte", "parameters", "tokens/s"):
+        shown.add_column(name, justify="left" if name in differing else "right")
+    for row in rows:
+        named = [str(row["job"]), *(str(row[path]) for path in differing)]
+        if row["status"] != "finished":
+            shown.add_row(*named, "failed", style="red")
+            continue
+        values = [f"{row['val/loss']:.4f}", f"{row['val/bits_per_byte']:.4f}", compact(row["params"]), compact(row["tokens_per_second"])]
+        shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
+    console = Console(highlight=False)
+    console.print()
+    console.print(shown)
+    failed = [row["job"] for row in rows if row["status"] != "finished"]
+    if failed:
+        console.print(f"\nFailed: {', '.join(failed)}; each directory's train.log says why.", style="red")
+    console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)

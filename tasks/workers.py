@@ -1,0 +1,202 @@
+"""In which processes does a run train? Here, or in workers that read the saved config; never by running argv again.
+
+    python -m tasks.workers RUN [--count N] [--parts FILE ...]
+
+is what the composing process starts: with one worker it trains; with more it is the agent of torch.distributed.run that
+starts N ranks of itself. Every process ends when its parent dies.
+"""
+
+import argparse
+import ctypes
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tasks.endings import SIGNALS, NoRun
+
+PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
+QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
+
+
+def joined() -> bool:
+    """Whether torchrun or SLURM has already started one process per device."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or ("SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1)
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) if joined() else 0
+
+
+def world() -> tuple[int, int] | None:
+    """(ranks on this machine, machines) where processes were started for us; None where this one is alone."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        return here, int(os.environ["WORLD_SIZE"]) // here
+    if joined():
+        machines = int(os.environ.get("SLURM_NNODES", 1))
+        return int(os.environ["SLURM_NTASKS"]) // machines, machines
+    return None
+
+
+def agree_on(run_dir: Path) -> Path:
+    """The first rank's directory, for all: their clocks may have named different ones. Removes this rank's if empty."""
+    from datetime import timedelta
+
+    from torch.distributed import TCPStore
+
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if address is None or port is None:
+        from lightning.fabric.plugins.environments import SLURMEnvironment
+
+        address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
+    patience = timedelta(seconds=300)
+    store = TCPStore(address, int(port) + (not hosted), is_master=not hosted and rank() == 0, timeout=patience, wait_for_workers=False)
+    if rank() == 0:
+        store.set("xformer/run_dir", str(run_dir.resolve()))
+    agreed = Path(store.get("xformer/run_dir").decode())
+    count = math.prod(world() or (1, 1))
+    if store.add("xformer/read", 1) == count:
+        store.set("xformer/all_read", "yes")
+    if rank() == 0:  # the store may live in this process: stay until all have read
+        store.wait(["xformer/all_read"])
+    if agreed != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
+        run_dir.rmdir()
+    return agreed
+
+
+@contextmanager
+def one_session(run_dir: Path) -> Iterator[None]:
+    """Hold a run's directory: two processes that train in it at once would spoil it. Raises NoRun for the second."""
+    if rank() != 0 or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with open(run_dir / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NoRun(f"resume: {run_dir} is being trained by another process. Wait for it, or stop it first.") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+def device_count(trainer: dict[str, Any]) -> int:
+    """Processes on this machine that a trainer's devices ask for."""
+    import torch
+
+    devices, accelerator = trainer.get("devices", 1), trainer.get("accelerator", "auto")
+    if isinstance(devices, list):
+        return len(devices)
+    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    if devices in ("auto", -1, "-1"):
+        return torch.cuda.device_count() if on_gpu else 1
+    return int(devices)
+
+
+def launch(run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
+    """Train a run in `count` worker processes, pass signals on to them, and return the exit code."""
+    root = str(Path(__file__).resolve().parents[1])
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        PARENT: str(os.getpid()),
+    }
+    if quiet:
+        environment[QUIET] = "1"
+    command = [sys.executable, "-m", "tasks.workers", str(run_dir), "--count", str(count), "--parts", *parts]
+    # A process group of its own: Ctrl-C reaches this process alone, which passes it on once.
+    child = subprocess.Popen(command, env=environment, process_group=0)
+    before = {number: _pass_on(number, child) for number in SIGNALS} if threading.current_thread() is threading.main_thread() else {}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _pass_on(number: int, child: subprocess.Popen) -> Any:
+    return signal.signal(number, lambda *_: child.send_signal(number))
+
+
+def end_with_parent() -> None:
+    """End this process when its parent does: by the kernel on Linux, else by looking twice a second.
+
+    An elastic agent's workers live in a session of their own, so nothing else would end them after a kill -9.
+    """
+    parent = int(os.environ.get(PARENT, os.getppid()))
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # 1: PR_SET_PDEATHSIG
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def agent(run_dir: Path, count: int, parts: list[str]) -> int:
+    """Start `count` ranks through torch.distributed.run's launcher, and say in one line if one of them died."""
+    import logging
+
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.distributed.run"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    os.environ[PARENT] = str(os.getpid())
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count) if hasattr(os, "sched_getaffinity") else 1))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"
+    wanted = {"min_nodes": 1, "max_nodes": 1, "nproc_per_node": count, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0",
+              "max_restarts": 0, "monitor_interval": 0.1, "run_id": f"xformer-{os.getpid()}", "signals_to_handle": signals,
+              "shutdown_timeout": 60, "local_addr": "localhost"}  # fmt: skip
+    known = {field.name for field in dataclasses.fields(LaunchConfig)}
+    config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
+    try:
+        elastic_launch(config, sys.executable)("-m", "tasks.workers", str(run_dir), "--rank", "--parts", *parts)
+    except ChildFailedError as error:
+        rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+        if failure.exitcode < 0:
+            name = signal.Signals(-failure.exitcode).name
+            print(f"Rank {rank} was killed by {name}, so the run stopped. Go on with resume={run_dir}", file=sys.stderr)
+            return 1
+        return failure.exitcode
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Train a run from its saved config.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--rank", action="store_true", help="this is one of several ranks")
+    parser.add_argument("--parts", nargs="*", default=[])
+    given = parser.parse_args()
+    end_with_parent()
+    if given.count > 1 and not given.rank:
+        return agent(given.run_dir, given.count, given.parts)
+    from tasks.run import train
+
+    return train(given.run_dir, tuple(given.parts), quiet=bool(os.environ.get(QUIET)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

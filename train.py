@@ -1,0 +1,30 @@
+"""Check, compose, run.
+
+    python train.py model=decoder attn.heads=8
+    python train.py -m position=rotary,alibi
+    python train.py resume=outputs/decoder/2026-11-20_12-00-00
+"""
+
+import sys
+from pathlib import Path
+
+from xformer_kit.registry import ConfigError
+
+
+def main() -> int:
+    from xformer_kit.config import preflight
+
+    try:
+        line = preflight(sys.argv[1:])
+    except ConfigError as error:
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return 2
+    from tasks import hydra_app
+
+    if line.resume is not None:
+        return hydra_app.resume(Path(line.resume), line.parts)
+    return hydra_app.compose_and_run(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
