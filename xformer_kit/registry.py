@@ -263,7 +263,12 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
             return
         if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
             return
-    yield f"{path}: must be {type_name(annotation)}; got {value!r}."
+    yield f"{path}: must be {_article(type_name(annotation))}; got {value!r}."
+
+
+def _article(name: str) -> str:
+    words = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
+    return " or ".join(words.get(word, word) for word in name.split(" | "))
 
 
 def nest(annotation: Any, value: Any) -> Any:

@@ -66,7 +66,8 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> dic
     Raises ConfigError with every fault. `parts=[file.py]` registers a user's own parts first; it is not in the config.
     """
     loader, parsed, faults = _read(list(overrides), config_dir)
-    config, more = _compose(loader, parsed)
+    faults += _swept(parsed)
+    config, more = _compose(loader, [override for override in parsed if not override.is_sweep_override()])
     faults += more or check(config)
     if faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -85,6 +86,9 @@ def preflight(argv: list[str]) -> Line:
         if faults:
             raise ConfigError(faults)
         return line
+    if not line.multirun:
+        faults += _swept(parsed)
+        parsed = [override for override in parsed if not override.is_sweep_override()]
     jobs = list(_jobs(parsed)) if line.multirun else [parsed]
     line.jobs = len(jobs)
     for job in jobs:
@@ -145,8 +149,9 @@ def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
     if override.is_delete() or group.startswith("hydra") or not loader.repository.group_exists(group):
         return None
     names = loader.get_group_options(group)
-    wanted = override.value()
-    values = [v for v in _sweep(override)] if override.is_sweep_override() else [wanted]
+    values = list(_sweep(override)) if override.is_sweep_override() else [override.value()]
+    if values == [None] and group in GROUPS:
+        return f"{group}: must name one of {', '.join(sorted(GROUPS[group]))}; got null."
     for value in values:
         for name in value if isinstance(value, list) else [value]:
             if name is None or str(name) in names:
@@ -189,6 +194,14 @@ def _instructions(parsed: list[Override]) -> dict[str, Any]:
 
 def _mode(parsed: list[Override]) -> bool:
     return any(o.key_or_group == "hydra.mode" and str(o.value()).endswith("MULTIRUN") for o in parsed)
+
+
+def _swept(parsed: list[Override]) -> list[str]:
+    return [
+        f"{o.key_or_group}: several values are a sweep; got {o.input_line}. Put -m before the overrides, or quote a text."
+        for o in parsed
+        if o.is_sweep_override()
+    ]
 
 
 def _alone(parsed: list[Override]) -> list[str]:

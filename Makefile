@@ -1,0 +1,36 @@
+# make help lists the targets. Everything runs in .venv, which is made on the first call.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: help train test lint types bench clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+train: $(VENV)/ready  ## train the default model on the prose of this Python (about 3 minutes on 2 CPU cores)
+	@$(BIN)/python train.py
+
+test: $(VENV)/ready  ## run all tests
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+lint: $(VENV)/ready  ## style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/ready  ## speed and memory beside peers; figures into benchmarks/results/
+	@$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove .venv and caches; runs stay in outputs/
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; a few minutes, most of it torch)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"xformer_kit needs Python 3.11 to 3.13; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
