@@ -56,6 +56,13 @@ class Context:
     device: str = "cpu"
 
 
+class Options(SimpleNamespace):
+    """The options of a part, by name. One that the part lacks is None, so that a check serves subclasses with fewer."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
 class Registry(dict[str, Any]):
     """Names of one kind of part, e.g. every mask.
 
@@ -150,7 +157,7 @@ class Registry(dict[str, Any]):
                 wrong = True
         check = getattr(self[name], "check", None)
         if check and not wrong:
-            yield from (f"{path}.{fault}" for fault in check(SimpleNamespace(**chosen), context))
+            yield from (f"{path}.{fault}" for fault in check(Options(**chosen), context))
 
     def _read(self, name: str, part: Any) -> dict[str, Option]:
         """The options of a part, read from its signature."""
@@ -191,7 +198,7 @@ def unknown_option(path: str, kind: str, name: str, key: str, options: Iterable[
     return f"{path}.{key}: {kind} '{name}' has no option '{key}'.{nearest(key, options)} It has: {has}."
 
 
-def at_least(options: SimpleNamespace, unit: str = "", **bounds: float) -> Iterator[str]:
+def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
     """Sentences for options below their bound; None passes. For use in a part's `check`."""
     for name, bound in bounds.items():
         value = getattr(options, name)
@@ -199,7 +206,7 @@ def at_least(options: SimpleNamespace, unit: str = "", **bounds: float) -> Itera
             yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
 
 
-def within(options: SimpleNamespace, **bounds: tuple[float, float]) -> Iterator[str]:
+def within(options: Options, **bounds: tuple[float, float]) -> Iterator[str]:
     """Sentences for options outside [low, high); None passes. For use in a part's `check`."""
     for name, (low, high) in bounds.items():
         value = getattr(options, name)

@@ -42,27 +42,24 @@ class Tokens(NamedTuple):
         return seen, target
 
     def placed(self, past: "Tokens | None" = None) -> "Tokens":
-        """With slot and position filled in: slots go on from `past`; positions count real tokens, within a document."""
-        start = 0 if past is None else past.length
-        field = self.ids if self.ids is not None else self.real
-        slot = self.slot
-        if slot is None:
-            slot = torch.arange(start, start + field.shape[-1], device=field.device)[None]
-        return self._replace(slot=slot, position=self.position if self.position is not None else self._count(slot, past))
+        """With slot and position filled in: slots go on from `past`; positions count real tokens, within a document.
 
-    def _count(self, slot: Tensor, past: "Tokens | None") -> Tensor:
-        real, document = self.real, self.document
-        if real is None and document is None:
-            before = past is not None and past.real is not None
-            return slot if not before else past.position[:, -1:] + 1 + slot - slot[:, :1]
-        if past is not None:
-            raise NotImplementedError("tokens behind a cache have no padding and no documents of their own")
-        count = slot.expand(self.ids.shape) if real is None else real.long().cumsum(-1) - 1
-        if document is not None:
-            start = torch.ones_like(document, dtype=torch.bool)
-            start[:, 1:] = document[:, 1:] != document[:, :-1]
-            count = count - torch.where(start, count, 0).cummax(-1).values
-        return count.clamp(min=0)
+        Behind a past with documents, tokens without one belong to its last.
+        """
+        tokens, start = self, 0 if past is None else past.length
+        if self.slot is None:
+            field = self.ids if self.ids is not None else self.real
+            tokens = tokens._replace(slot=torch.arange(start, start + field.shape[-1], device=field.device)[None])
+        if past is not None and past.document is not None and self.document is None:
+            tokens = tokens._replace(document=past.document[:, -1:].expand(-1, tokens.length))
+        if self.position is not None:
+            return tokens
+        if self.real is None and self.document is None:
+            if past is None or (past.real is None and past.document is None):
+                return tokens._replace(position=tokens.slot)
+            return tokens._replace(position=past.position[:, -1:] + 1 + tokens.slot - tokens.slot[:, :1])
+        whole = tokens if past is None else past._replace(position=None).then(tokens)
+        return tokens._replace(position=_count(whole)[:, start:])
 
     def then(self, more: "Tokens") -> "Tokens":
         """These tokens followed by `more`; fields that one of them lacks are filled with their neutral value."""
@@ -84,6 +81,17 @@ class Tokens(NamedTuple):
     def as_key(self) -> "Tokens":
         """Fields as (b, 1, 1, k)."""
         return self.map(lambda field: field[:, None, None, :])
+
+
+def _count(tokens: Tokens) -> Tensor:
+    """How many real tokens of its document stand before each token, (b, t)."""
+    real, document = tokens.real, tokens.document
+    count = tokens.slot if real is None else real.long().cumsum(-1) - 1
+    if document is not None:
+        start = torch.ones_like(document, dtype=torch.bool)
+        start[:, 1:] = document[:, 1:] != document[:, :-1]
+        count = count - torch.where(start, count, 0).cummax(-1).values
+    return count.clamp(min=0)
 
 
 def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:

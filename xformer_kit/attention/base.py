@@ -61,7 +61,7 @@ ATTENTIONS = Registry("attn", given=("dim", "depth", "layers", "norm", "kernel")
 
 def check_heads(options: Any, context: Context):
     """Sentences for heads, kv_heads and head_dim that do not fit each other or model.dim."""
-    heads, kv, head_dim = options.heads, options.kv_heads, options.head_dim
+    heads, kv, head_dim = 1 if options.heads is None else options.heads, options.kv_heads, options.head_dim
     if heads < 1:
         yield f"heads: must be at least 1; got {heads}."
         return

@@ -120,7 +120,7 @@ def _loader(config_dir: str | None) -> ConfigLoaderImpl:
     store()
     path = create_config_search_path(conf_dir())
     if config_dir:
-        path.append("command-line", str(Path(config_dir).resolve()))
+        path.prepend("command-line", str(Path(config_dir).resolve()), anchor="schema")
     return ConfigLoaderImpl(config_search_path=path)
 
 

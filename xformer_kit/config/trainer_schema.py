@@ -14,8 +14,12 @@ PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true
 OURS = {
     "accumulate": Option(int | Literal["auto"], "auto", "micro-batches per optimizer step; auto: the fewest that fit"),
     "val_every": Option(int | None, 200, "optimizer steps between validations; null: only at the end"),
-    "checkpoint_every": Option(int | None, 200, "optimizer steps between checkpoints; null: at validations and the end"),
-    "on_nonfinite": Option(Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"),
+    "checkpoint_every": Option(
+        int | None, 200, "optimizer steps between checkpoints; null: at validations and the end"
+    ),
+    "on_nonfinite": Option(
+        Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"
+    ),
     "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
     "profile": Option(int, 0, "optimizer steps under torch's profiler, once 5 have passed; 0: off"),
 }

@@ -1,0 +1,161 @@
+"""Every fault of a config is one whole sentence, and all faults come at once, before anything is built."""
+
+import pytest
+
+from xformer_kit import ConfigError, compose
+
+HEADS = "heads, kv_heads, head_dim, bias, scale, qk_norm, dropout"
+ONE_FAULT = {
+    "attn.heads=7 model.dim=384": (
+        "attn.heads: must divide model.dim; got 7 and 384. Try 3, 4, 6 or 8, or set attn.head_dim."
+    ),
+    "attn.kv_heads=3": "attn.kv_heads: must divide attn.heads; got 3 and 8. Try 1, 2, 4 or 8.",
+    "attn=multihead": "attn: attn 'multihead' is called 'multi_head' here.",
+    "attn=mqa": "attn: attn 'mqa' is called 'multi_head' here.",
+    "attn.head=8": f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}.",
+    "+attn.foo=1": f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}.",
+    "attn.qk_norm=true norm=none": "attn.qk_norm: uses the block's norm, which is 'none'; choose norm=rms or norm=layer.",
+    "attn=null": "attn: must name one of multi_head; got null.",
+    "position=rope": "position: position 'rope' is called 'rotary' here.",
+    "position=rotary attn.head_dim=5": (
+        "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5."
+    ),
+    "position=learned model.max_len=100": (
+        "position: learned has one row for each of model.max_len = 100 tokens, and data.seq_len is 256; raise model.max_len, "
+        "or set it to null."
+    ),
+    "position=sinusoidal model.dim=9 attn.heads=1": (
+        "position: sinusoidal pairs sines with cosines, so model.dim must be even; got 9."
+    ),
+    "mask=casual": (
+        "mask: no mask is called 'casual'. Did you mean 'causal'? Known: all_of, any_of, causal, full, not, sliding_window."
+    ),
+    "mask=sliding_window mask.window=0": "mask.window: must be at least 1 token; got 0.",
+    "mask=sliding_window mask.windw=3": (
+        "mask.windw: mask 'sliding_window' has no option 'windw'. Did you mean 'window'? It has: window."
+    ),
+    "mask=all_of": "mask.of: mask 'all_of' needs this option; give it a value.",
+    "mask=all_of mask.of=[]": "mask.of: must list at least one mask; got [].",
+    "mask=all_of mask.of=[causal,{name:sliding_window,window:0}]": "mask.of[1].window: must be at least 1 token; got 0.",
+    "mask=full": (
+        "mask: mask 'full' sees the future, so language_modeling would read the token that it has to predict. "
+        "Use mask=causal or mask=sliding_window."
+    ),
+    "ffn.width=-1": "ffn.width: must be at least 1 channel; got -1.",
+    "ffn.width=64 ffn.expand=2": (
+        "ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."
+    ),
+    "ffn.activation=sine": (
+        "ffn.activation: no choice is called 'sine'. "
+        "Known: relu, relu2, gelu, gelu_tanh, silu, tanh, sigmoid, mish, elu, identity."
+    ),
+    "optim.lr=abc": "optim.lr: must be a number; got 'abc'.",
+    "optim=adamz": "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
+    "schedule=cosin": (
+        "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine, inverse_sqrt, linear, wsd."
+    ),
+    "model.layers=0": "model.layers: must be at least 1; got 0.",
+    "model=decodr": "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder.",
+    "model.dropout=1.5": "model.dropout: must be at least 0 and below 1; got 1.5.",
+    "trainer.max_steps=-5": "trainer.max_steps: must be at least 1; got -5.",
+    "trainer.accumulate_grad_batches=4": (
+        "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Set that instead."
+    ),
+    "data.batch_size=0": "data.batch_size: must be at least 1 sequence; got 0.",
+    "data.seqlen=3": (
+        "data.seqlen: corpus 'pydoc' has no option 'seqlen'. Did you mean 'seq_len'? "
+        "It has: seq_len, batch_size, num_workers, seed, cache."
+    ),
+    "seed=x": "seed: must be a whole number; got 'x'.",
+    "seed=true": "seed: must be a whole number; got True.",
+    "name=a/b": "name: must be the name of a directory; got 'a/b'.",
+    "attn.heads=2,4": (
+        "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the overrides, or quote a text."
+    ),
+    "model.decoder.pattern=[local,base]": "model.decoder.pattern: no variant is called 'local'. Known: base.",
+    "model.decoder.first=[base,base] model.layers=1": (
+        "model.decoder.first: must not be longer than the tower; got 2 and 1 layers."
+    ),
+    "model.decoder.variants.local.mask={name:sliding_window,windo:3}": (
+        "model.decoder.variants.local.mask.windo: mask 'sliding_window' has no option 'windo'. "
+        "Did you mean 'window'? It has: window."
+    ),
+    "model.decoder.variants.local.maks=3": (
+        "model.decoder.variants.local.maks: no such key. Did you mean 'mask'? "
+        "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross."
+    ),
+    "model.decoder.variants.x.position=learned model.decoder.pattern=[x]": (
+        "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to the whole tower; "
+        "set it as position=learned."
+    ),
+    "model.decoder.mask.name=full": (
+        "model.decoder.mask: mask 'full' sees the future, so language_modeling would read the token that it has to predict. "
+        "Use mask=causal or mask=sliding_window."
+    ),
+    "model.decoder.layout=[attn,fnn]": (
+        "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known: attn, cross, ffn."
+    ),
+    "model.decoder.layout=[attn,cross]": (
+        "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave it out."
+    ),
+    "parts=[no_such_file.py]": (
+        "parts: cannot read no_such_file.py: No such file or directory. Name a Python file that registers parts."
+    ),
+}
+
+
+@pytest.mark.parametrize("overrides", ONE_FAULT)
+def test_one_fault_is_one_sentence(overrides):
+    with pytest.raises(ConfigError) as error:
+        compose(overrides.split())
+    assert str(error.value) == ONE_FAULT[overrides]
+
+
+def test_an_unknown_key_is_answered_with_the_nearest():
+    for word in ("modle.dim=3", "+modle.dim=3", "++modle.dim=3"):
+        with pytest.raises(ConfigError, match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, "):
+            compose([word])
+
+
+def test_all_faults_come_at_once():
+    with pytest.raises(ConfigError) as error:
+        compose(["attn.heads=7", "modle.dim=3", "mask=casual", "optim.lr=abc", "ffn.width=-1", "attn.heads=[1"])
+    starts = [fault.split(":")[0] for fault in error.value.faults]
+    assert sorted(starts) == ["attn.heads", "attn.heads=[1", "ffn.width", "mask", "modle", "optim.lr"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "model=decoder attn.heads=8",
+        "attn.kv_heads=2 position=alibi norm=layer placement=post ffn=mlp ffn.width=512 mask=sliding_window mask.window=64",
+        "model.decoder.mask.name=sliding_window",
+        "model.decoder.mask=sliding_window",
+        "model.decoder.attn.heads=4 model.decoder.layers=3",
+        "model.decoder.variants.local.mask.name=sliding_window model.decoder.pattern=[local,base]",
+        "mask=all_of mask.of=[causal,{name:not,of:{name:sliding_window,window:2}}]",
+        "model.decoder.layout=[[attn,ffn]] placement.shared=false",
+        "optim.lr=1 trainer.max_steps=1",
+    ],
+)
+def test_what_a_user_would_write_is_accepted(overrides):
+    assert compose(overrides.split())["model"]["decoder"] is not None
+
+
+def test_the_command_line_wins_over_what_the_model_sets():
+    with pytest.raises(ConfigError, match="mask 'full' sees the future"):
+        compose(["mask=full", "model=decoder"])
+
+
+def test_composing_twice_gives_equal_configs_of_plain_values():
+    def leaves(value):
+        if isinstance(value, dict):
+            return {type(k) for k in value} | {t for v in value.values() for t in leaves(v)}
+        return {type(value)} | ({t for v in value for t in leaves(v)} if isinstance(value, list) else set())
+
+    a, b = compose(["attn.heads=4"]), compose(["attn.heads=4"])
+    assert a == b
+    assert leaves(a) <= {str, int, float, bool, type(None), list}
+    assert "resume" not in a
+    assert "parts" not in a
+    assert "hydra" not in a

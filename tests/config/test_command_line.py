@@ -1,0 +1,102 @@
+"""A whole command line is checked before Hydra runs it: every job of a sweep, and parts of the user's own."""
+
+import pytest
+
+from xformer_kit import ConfigError, build, compose
+from xformer_kit.config import GROUPS, config_hash, config_yaml, preflight, read_config
+
+MINE = '''
+from xformer_kit.attention import ATTENTIONS, MultiHead
+
+
+@ATTENTIONS.register("mine")
+class Mine(MultiHead):
+    """Multi-head attention with a knob."""
+
+    def __init__(self, dim, norm, kernel, *, heads: int = 8, knob: float = 1.0):  # factor on the output
+        super().__init__(dim, norm, kernel, heads=heads)
+        self.knob = knob
+
+    def forward(self, x, source, view, cache=None):
+        return self.knob * super().forward(x, source, view, cache)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    yield tmp_path / "my_parts.py"
+    for registry in GROUPS.values():
+        for name in [n for n, part in registry.items() if part.__module__.startswith("xformer_kit_parts_")]:
+            registry.forget(registry[name].__module__)
+
+
+def test_a_key_that_is_no_group_is_opened_for_hydra():
+    line = preflight(["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."])
+    assert line.argv == ["-m", "++attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]
+    assert line.multirun
+    assert line.jobs == 6
+
+
+def test_every_job_of_a_sweep_is_checked_before_the_first():
+    with pytest.raises(ConfigError) as error:
+        preflight(["-m", "attn.heads=4,7,8,9"])
+    assert [fault.split(" ")[0] for fault in error.value.faults] == ["[attn.heads=7]", "[attn.heads=9]"]
+
+
+def test_resume_takes_nothing_beside_it():
+    assert preflight(["resume=outputs/x"]).resume == "outputs/x"
+    with pytest.raises(ConfigError) as error:
+        preflight(["resume=outputs/x", "attn.heads=2"])
+    assert str(error.value) == "resume: goes on with the saved config and takes nothing beside it; got attn.heads=2."
+
+
+def test_a_part_of_ones_own_is_a_choice_like_any_other(mine):
+    mine.write_text(MINE)
+    config = compose([f"parts=[{mine}]", "attn=mine", "attn.knob=3"])
+    assert config["attn"] == {"name": "mine", "heads": 8, "knob": 3}
+    assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
+    with pytest.raises(ConfigError, match=r"^attn\.nob: attn 'mine' has no option 'nob'\. Did you mean 'knob'\?"):
+        compose([f"parts=[{mine}]", "attn=mine", "attn.nob=3"])
+
+
+def test_a_part_that_changed_is_imported_anew(mine):
+    mine.write_text(MINE)
+    compose([f"parts=[{mine}]", "attn=mine"])
+    mine.write_text(MINE.replace("knob: float = 1.0", "knob: float = 7.0"))
+    assert compose([f"parts=[{mine}]", "attn=mine"])["attn"]["knob"] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("def f(:\n", "parts: cannot read {file}: line 1: invalid syntax."),
+        (
+            MINE.replace("knob: float = 1.0):  # factor on the output", "**knobs: float):"),
+            "parts: {file}: attn 'mine' takes **knobs; name every option instead, so that a typo in a config is an error.",
+        ),
+        (
+            MINE.replace("knob: float = 1.0", "knob=1.0"),
+            "parts: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob: int = 1.",
+        ),
+        ("\n1 / 0\n", "parts: {file}, line 2, raised ZeroDivisionError: division by zero."),
+    ],
+)
+def test_a_file_of_parts_that_cannot_be_read_is_one_sentence(mine, source, sentence):
+    mine.write_text(source)
+    with pytest.raises(ConfigError) as error:
+        compose([f"parts=[{mine}]"])
+    assert error.value.faults[0] == sentence.format(file=mine)
+
+
+def test_a_saved_config_is_read_back_as_it_was(tmp_path):
+    config = compose(["optim.lr=1e-5", "schedule=wsd"])
+    (tmp_path / "config.yaml").write_text(config_yaml(config))
+    assert read_config(tmp_path) == config
+
+
+def test_the_hash_is_of_what_is_computed():
+    base = config_hash(compose([]))
+    for same in (["logger=none"], ["data.num_workers=3"], ["trainer.val_every=7"], ["name=other"]):
+        assert config_hash(compose(same)) == base
+    for other in (["attn.heads=4"], ["seed=1"], ["optim.lr=2e-3"], ["data.batch_size=8"]):
+        assert config_hash(compose(other)) != base
