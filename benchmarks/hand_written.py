@@ -1,0 +1,71 @@
+"""What a careful person writes by hand: a small GPT in one file, its training step and its cached decoding.
+
+It is the measure of what our parts cost. Pre-norm blocks with one matrix for queries, keys and values, torch's causal
+attention, learned positions, LayerNorm with a bias, no other biases, and the head tied to the embedding.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.heads, self.head_dim = heads, dim // heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.up, self.down = nn.Linear(dim, 4 * dim, bias=False), nn.Linear(4 * dim, dim, bias=False)
+
+    def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None = None, start: int = 0) -> Tensor:
+        b, t, dim = x.shape
+        qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, self.head_dim)
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        if past is not None:
+            past[0][:, :, start : start + t], past[1][:, :, start : start + t] = k, v
+            k, v = past[0][:, :, : start + t], past[1][:, :, : start + t]
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=t > 1)
+        x = x + self.out(out.transpose(1, 2).reshape(b, t, dim))
+        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+
+
+class GPT(nn.Module):
+    """ids (b, t) -> logits (b, t, vocab)."""
+
+    def __init__(self, layers: int, dim: int, heads: int, length: int, vocab: int):
+        super().__init__()
+        self.embed, self.position = nn.Embedding(vocab, dim), nn.Embedding(length, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+        for parameter in self.parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def hidden(self, ids: Tensor, past: list | None = None, start: int = 0) -> Tensor:
+        x = self.embed(ids) + self.position.weight[start : start + ids.shape[1]]
+        for i, block in enumerate(self.blocks):
+            x = block(x, past and past[i], start)
+        return self.norm(x)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.linear(self.hidden(ids), self.embed.weight)
+
+    def loss(self, ids: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(self(ids).flatten(0, 1), target.flatten())
+
+    @torch.inference_mode()
+    def generate(self, ids: Tensor, count: int) -> Tensor:
+        """Greedy: ids (b, t) -> (b, t + count), with keys and values kept in rooms of the final length."""
+        b, t = ids.shape
+        heads, head_dim = self.blocks[0].heads, self.blocks[0].head_dim
+        room = (b, heads, t + count, head_dim)
+        past = [(torch.empty(room), torch.empty(room)) for _ in self.blocks]
+        out, new, start = [ids], ids, 0
+        for _ in range(count):
+            x = self.hidden(new, past, start)[:, -1:]
+            start += new.shape[1]
+            new = F.linear(x, self.embed.weight).argmax(-1)
+            out.append(new)
+        return torch.cat(out, 1)

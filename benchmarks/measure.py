@@ -1,0 +1,94 @@
+"""How two things are timed beside each other on a machine that does other work too, and how results are kept.
+
+Rounds: one run of each contestant in turn, so that a slow minute hits all of them alike; what is compared are ratios
+within a round, and of those the median.
+"""
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("torch", "transformers", "x-transformers", "litgpt")
+
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads, so compare it with one thread
+
+
+def seconds(run: Callable[[], Any], clock: str = "wall") -> float:
+    start = CLOCKS[clock]()
+    run()
+    return CLOCKS[clock]() - start
+
+
+def rounds(
+    contestants: Mapping[str, Callable[[], Any]], count: int, warm: int = 1, clock: str = "wall"
+) -> dict[str, list[float]]:
+    """Seconds of each contestant in each of `count` rounds; every other round runs them backwards."""
+    for _ in range(warm):
+        for run in contestants.values():
+            run()
+    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    for i in range(count):
+        order = list(contestants) if i % 2 == 0 else list(contestants)[::-1]
+        for name in order:
+            taken[name].append(seconds(contestants[name], clock))
+    return taken
+
+
+def ratio(slow: list[float], fast: list[float]) -> float:
+    """How many times faster `fast` is, as the median over rounds."""
+    return statistics.median(a / b for a, b in zip(slow, fast, strict=True))
+
+
+def matmul_rate(tokens: int, dim: int, repeat: int = 5) -> float:
+    """FLOP/s of (tokens x dim) (dim x 4 dim) in fp32: the median."""
+    a, b = torch.randn(tokens, dim), torch.randn(dim, 4 * dim)
+    a @ b
+    return 2 * tokens * dim * 4 * dim / statistics.median(seconds(lambda: a @ b) for _ in range(repeat))
+
+
+def machine(threads: int | None = None) -> dict[str, Any]:
+    """What was measured on, with which versions, and by which command."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": f"python -m benchmarks.{Path(sys.argv[0]).stem} {shlex.join(sys.argv[1:])}".strip(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": threads or torch.get_num_threads(),
+        "load_average_at_the_end": [round(load, 2) for load in os.getloadavg()],
+        "versions": versions,
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def save(name: str, about: Mapping[str, Any], figures: Any) -> Path:
+    """Write benchmarks/results/<name>.json."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({**about, "figures": figures}, indent=1) + "\n")
+    return path
