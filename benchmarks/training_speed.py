@@ -142,7 +142,8 @@ def main() -> None:
         found[name] = measure(SHAPES[name], options.rounds, options.only, options.clock)
         show(found[name])
     if options.save:
-        print(f"written to {save('training_speed', machine(options.threads) | {"clock": options.clock}, found)}")
+        about = machine(options.threads) | {"clock": options.clock}
+        print(f"written to {save('training_speed', about, found)}")
 
 
 if __name__ == "__main__":
