@@ -39,9 +39,8 @@ class Schedule:
     @classmethod
     def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
         yield from at_least(options, "steps", warmup=0)
-        final = getattr(options, "final", 0.0)
-        if not 0 <= final <= 1:
-            yield f"final: must be a fraction of optim.lr from 0 to 1; got {final}. Try 0.1."
+        if options.final is not None and not 0 <= options.final <= 1:
+            yield f"final: must be a fraction of optim.lr from 0 to 1; got {options.final}. Try 0.1."
 
 
 SCHEDULES = Registry("schedule", given=("max_steps",), base=Schedule)

@@ -26,7 +26,8 @@ def example(tokens=13, dim=5, rows=23, vocab=23, bias=True, dtype=torch.float64,
     hidden = torch.randn(tokens, dim, generator=g, dtype=dtype).requires_grad_()
     weight = torch.randn(rows, dim, generator=g, dtype=dtype).requires_grad_()
     shift = torch.randn(rows, generator=g, dtype=dtype).requires_grad_() if bias else None
-    target = torch.randint(-1, vocab, (tokens,), generator=g)
+    target = torch.randint(vocab, (tokens,), generator=g)
+    target[2::5] = -1  # not to be predicted
     return hidden, weight, target, shift
 
 
@@ -150,6 +151,15 @@ def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
     assert_close(loss, plain(*inputs).detach())
 
 
+def test_without_gradients_none_is_computed(monkeypatch):
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "_accumulate", lambda *_: pytest.fail("a gradient that nobody asked for"))
+    inputs = example()
+    with torch.no_grad():
+        cross_entropy(*inputs)
+    cross_entropy(*(p if p is None else p.detach() for p in inputs))
+
+
 def test_large_logits_stay_finite(path):
     hidden, weight, target, bias = example(dtype=torch.float32)
     with torch.no_grad():
@@ -181,6 +191,15 @@ def test_half_precision_sums_in_fp32(path, dtype, autocast):
     for g, right in zip(gradients(loss, hidden, weight, bias), want, strict=True):
         assert g.dtype == stored
         assert (g.double() - right).norm() < 2e-2 * right.norm()
+
+
+def test_half_precision_logits_become_a_loss_in_fp32(path):
+    hidden, weight, target, bias = (p.detach() for p in example(tokens=61))
+    half = [p.bfloat16() for p in (hidden, weight, bias)]
+    logits = F.linear(half[0], half[1]).float() + half[2].float()  # rounded once, by the product
+    right = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
+    tight = 1e-6 if module.SMALL == 0 else 1e-3  # F.linear rounds a second time, after the bias
+    assert_close(cross_entropy(half[0], half[1], target, half[2]), right, rtol=tight, atol=0)
 
 
 class Largest(TorchDispatchMode):

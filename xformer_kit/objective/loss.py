@@ -33,9 +33,7 @@ def cross_entropy(
         return _at_once(hidden, weight, target, bias, vocab)
     parameters = (hidden, weight, bias)
     wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
-    if any(wanted):
-        return _Chunked.apply(hidden, weight, bias, target, vocab, wanted)
-    return _sweep(hidden, weight, bias, target, vocab, wanted)[0]
+    return _Chunked.apply(hidden, weight, bias, target, vocab, wanted)
 
 
 def _at_once(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, vocab: int) -> Tensor:
