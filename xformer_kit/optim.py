@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Options, Registry
 
 OPTIMIZERS = Registry("optim", given=("model", "fused"), base=torch.optim.Optimizer)
 
@@ -57,7 +56,7 @@ class AdamW(torch.optim.AdamW):
         super().__init__(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, fused=fused)
 
     @classmethod
-    def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[str]:
         for name, example in (("lr", "1e-3"), ("eps", "1e-8")):
             value = getattr(options, name)
             if not 0 < value < math.inf:

@@ -12,9 +12,8 @@ longer than the run never finishes. Papers count from 1 and name other origins; 
 
 import math
 from collections.abc import Iterator
-from types import SimpleNamespace
 
-from xformer_kit.registry import Context, Registry, at_least
+from xformer_kit.registry import Context, Options, Registry, at_least
 
 
 class Schedule:
@@ -37,7 +36,7 @@ class Schedule:
         raise NotImplementedError
 
     @classmethod
-    def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[str]:
         yield from at_least(options, "steps", warmup=0)
         if options.final is not None and not 0 <= options.final <= 1:
             yield f"final: must be a fraction of optim.lr from 0 to 1; got {options.final}. Try 0.1."
@@ -128,7 +127,7 @@ class WarmupStableDecay(Schedule):
         return 1 - (1 - self.final) * progress
 
     @classmethod
-    def check(cls, options: SimpleNamespace, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[str]:
         yield from super().check(options, context)
         if not 0 < options.decay <= 1:
             rule = "must be a fraction of the run above 0 and up to 1"
