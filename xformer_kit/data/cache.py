@@ -1,4 +1,4 @@
-"""Where do prepared tokens lie, and when can they be trusted? In a directory per fingerprint, there whole or not at all.
+"""Where do prepared tokens lie, and when can they be trusted? A directory per fingerprint, there whole or not at all.
 
 A preparation writes into a directory of its own, flushes it to the disk, and renames it; who comes second finds the
 first's. `index/` remembers the content of a corpus by sizes and times, so that files are not hashed for every run.

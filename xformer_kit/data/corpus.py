@@ -18,6 +18,7 @@ from typing import Any
 from xformer_kit.data import files
 from xformer_kit.registry import ConfigError, Registry
 
+LONG = 80  # characters from which on a paragraph that recurs is left out
 CORPORA = Registry("corpus", group="data")
 
 
@@ -113,9 +114,10 @@ class PyDoc(Corpus):
     """The English prose that every Python carries: its reference topics and the docstrings of its standard library.
 
     A document is one topic, or the docstrings of one module, so that the methods of a class are never on both sides of
-    the split; a docstring that stands in several modules counts once. Tests are left out. A document is for
-    validation where the hash of its name says so, one in ten: the split is the same in every version of Python.
-    Distributions may leave parts out, and the text differs by version: see the fingerprint.
+    the split; a docstring or a long paragraph that stands in several documents counts once, since topics share sections
+    and modules copy. Tests are left out. A document is for validation where the hash of its name says so, one in ten:
+    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by
+    version: see the fingerprint.
     """
 
     def __init__(self) -> None:
@@ -152,7 +154,7 @@ class PyDoc(Corpus):
         if not self._texts:
             seen: set[str] = set()
             for name, texts in self._sources():
-                fresh = [text for text in texts if text and not (text in seen or seen.add(text))]  # type: ignore[func-returns-value]
+                fresh = [text for text in (_unseen(text, seen) for text in texts) if text]
                 if fresh:
                     self._texts[name] = "\n\n".join(fresh)
             splits = {_for_validation(name) for name in self._texts}
@@ -184,6 +186,22 @@ class PyDoc(Corpus):
 def _for_validation(name: str) -> bool:
     """True for one name in ten."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 10 == 0
+
+
+def _unseen(text: str, seen: set[str]) -> str:
+    """The text without its paragraphs that stood elsewhere before; short ones go only with the whole of a text."""
+    key = " ".join(text.split())
+    if key in seen:
+        return ""
+    seen.add(key)
+    kept = []
+    for paragraph in text.split("\n\n"):
+        key = " ".join(paragraph.split())
+        if len(key) < LONG or key not in seen or key == " ".join(text.split()):
+            kept.append(paragraph)
+        if len(key) >= LONG:
+            seen.add(key)
+    return "\n\n".join(kept)
 
 
 def _docstrings(file: Path) -> list[str]:

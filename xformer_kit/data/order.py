@@ -15,7 +15,8 @@ import torch
 
 from xformer_kit.registry import ConfigError
 
-ROUNDS = 6
+ROUNDS = 8
+SMALLEST = 8  # values of a half: with fewer, some orders of a handful of examples come up visibly too often
 AHEAD = 4096  # examples whose order is worked out at once
 
 
@@ -29,8 +30,8 @@ def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | n
     """
     values = np.asarray(i, dtype=np.uint64).reshape(-1)
     keys = _round_keys(seed, epoch)
-    a = math.isqrt(n - 1) + 1
-    b = -(-n // a)
+    a = max(math.isqrt(n - 1) + 1, SMALLEST)
+    b = max(-(-n // a), SMALLEST)
     values = _feistel(values, a, b, keys)
     while (outside := values >= n).any():
         values[outside] = _feistel(values[outside], a, b, keys)

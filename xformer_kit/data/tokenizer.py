@@ -20,7 +20,7 @@ TOKENIZERS = Registry("tokenizer")
 
 
 class Tokenizer:
-    """What every tokenizer can do. A part defines `encode` and `pieces`; one that learns `fit`, `state`, `restore` too."""
+    """What every tokenizer can do. A part defines `encode` and `pieces`; a learner `fit`, `state`, `restore` too."""
 
     learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
     vocab_size: int  # ids are 0 .. vocab_size - 1

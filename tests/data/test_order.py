@@ -1,0 +1,109 @@
+"""The order of examples is a function of (seed, epoch, position), whatever the devices and the accumulation."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xformer_kit.data.order import GlobalBatches, MicroBatches, example_at, example_generator, micro_size
+from xformer_kit.registry import ConfigError
+
+SEEDS = st.integers(-(2**70), 2**70)
+
+
+@given(seed=SEEDS, epoch=st.integers(0, 10**6), n=st.integers(1, 700))
+def test_an_epoch_is_a_permutation(seed, epoch, n):
+    order = example_at(seed, epoch, np.arange(n), n)
+    assert sorted(order.tolist()) == list(range(n))
+    assert example_at(seed, epoch, n - 1, n) == order[-1]
+
+
+@given(n=st.integers(2**31, 2**60), i=st.integers(0, 2**31 - 1))
+def test_a_position_of_a_huge_corpus_needs_no_table(n, i):
+    assert 0 <= example_at(0, 0, i, n) < n
+
+
+def test_orders_differ_by_seed_and_epoch_and_look_random():
+    n = 1000
+    orders = [example_at(seed, epoch, np.arange(n), n) for seed in range(3) for epoch in range(3)]
+    for k, order in enumerate(orders):
+        for other in [np.arange(n), *orders[:k]]:
+            assert (order == other).sum() < 12  # of 1000, one is expected
+            assert abs(np.corrcoef(order, other)[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize("n", [2, 5, 11])
+def test_every_example_stands_at_every_place_equally_often(n):
+    epochs, count = 500, np.zeros((n, n))
+    for epoch in range(epochs):
+        count[np.arange(n), example_at(1, epoch, np.arange(n), n)] += 1
+    chi2 = ((count - epochs / n) ** 2 / (epochs / n)).sum()
+    freedom = (n - 1) ** 2
+    assert chi2 < freedom + 5 * (2 * freedom) ** 0.5
+
+
+@given(world=st.sampled_from([1, 2, 3]), accumulate=st.sampled_from([1, 2, 4]), step=st.integers(0, 30), seed=SEEDS)
+def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
+    batches = GlobalBatches(100, 24, seed)
+    parts = [batches.micro(step, m, accumulate, r, world) for m in range(accumulate) for r in range(world)]
+    assert [i for part in parts for i in part] == GlobalBatches(100, 24, seed)[step].tolist()
+    assert {len(part) for part in parts} == {24 // accumulate // world}
+
+
+def test_an_epoch_shows_each_example_once_and_drops_the_rest():
+    batches = GlobalBatches(103, 10, seed=5)
+    assert (batches.steps_per_epoch, batches.dropped) == (10, 3)
+    for epoch in range(3):
+        steps = range(10 * epoch, 10 * epoch + 10)
+        assert {batches.epoch(step) for step in steps} == {epoch}
+        seen = np.concatenate([batches[step] for step in steps])
+        assert seen.tolist() == example_at(5, epoch, np.arange(100), 103).tolist()
+
+
+def test_steps_may_be_asked_in_any_order():
+    batches = GlobalBatches(50_000, 16, seed=0)
+    ahead = {step: batches[step].tolist() for step in (9000, 0, 3124, 3125, 255, 256, 9000)}
+    for step, expected in ahead.items():
+        assert GlobalBatches(50_000, 16, seed=0)[step].tolist() == expected
+
+
+def test_a_run_that_goes_on_sees_the_rest():
+    batches = GlobalBatches(20, 4, seed=0)
+    every = list(MicroBatches(batches, 0, 12, accumulate=2, rank=1, world=2))
+    rest = MicroBatches(batches, 7, 12, accumulate=2, rank=1, world=2)
+    assert list(rest) == list(rest) == every[14:] and len(rest) == 10 and len(every) == 24
+    assert len(MicroBatches(batches, 12, 12)) == len(list(MicroBatches(batches, 13, 12))) == 0
+
+
+def test_a_loader_takes_them_with_and_without_workers():
+    data = torch.arange(20)
+    plan = MicroBatches(GlobalBatches(20, 4, seed=0), 2, 8)
+    for workers in (0, 2):
+        loader = torch.utils.data.DataLoader(data, batch_sampler=plan, num_workers=workers)
+        assert len(loader) == 6 and [batch.tolist() for batch in loader] == list(plan)
+
+
+def test_the_randomness_of_an_example_is_its_own():
+    def draw(*key):
+        return torch.rand(3, generator=example_generator(*key)).tolist()
+
+    assert draw(1, 2, 3) == draw(1, 2, 3)
+    keys = [(1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4), (12, 3, 4), (1, 23, 4)]
+    assert len({tuple(draw(*key)) for key in keys}) == len(keys)
+
+
+def test_batches_that_do_not_fit():
+    with pytest.raises(ConfigError) as error:
+        GlobalBatches(12, 64, seed=0)
+    assert str(error.value) == (
+        "data.batch_size: must be at most the 12 examples of the training data; got 64. "
+        "Use 12 or less, a shorter data.seq_len, or a longer text."
+    )
+    with pytest.raises(ConfigError, match=r"^data.batch_size: must be at least 1 sequence; got 0\. Try 16\.$"):
+        GlobalBatches(12, 0, seed=0)
+    with pytest.raises(ConfigError) as error:
+        micro_size(10, 2, 2)
+    assert str(error.value) == (
+        "data.batch_size: must be a multiple of accumulation times devices, 2 x 2 = 4; got 10. Try 8 or 12."
+    )

@@ -1,0 +1,209 @@
+"""Tokens are prepared once, whole or not at all, whoever asks at the same time; windows cover the text."""
+
+import json
+import multiprocessing
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xformer_kit.data import cache, collate, prepare
+from xformer_kit.data.corpus import CORPORA, Corpus
+from xformer_kit.data.windows import Windows
+from xformer_kit.registry import ConfigError
+
+PROSE = "".join(f"Line {i}: the naïve café is open, isn't it?\n" for i in range(300))
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "text.txt").write_text(PROSE, encoding="utf-8")
+    return a_config(tmp_path)
+
+
+def a_config(tmp_path, tokenizer="byte", **data):
+    data = {"name": "text", "path": str(tmp_path / "text.txt"), "seq_len": 32, "batch_size": 4} | data
+    return {"data": data | {"cache": str(tmp_path / "cache")}, "tokenizer": {"name": tokenizer}}
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
+def test_prepared_tokens_are_the_text(tmp_path, config, tokenizer):
+    config["tokenizer"] = {"name": tokenizer}
+    data = prepare(config)
+    cut = int(len(PROSE) * 0.9)
+    for split, text in (("train", PROSE[:cut]), ("valid", PROSE[cut:])):
+        windows = getattr(data, split)
+        assert data.tokenizer.decode(windows.ids) == text
+        assert windows.ids.dtype == data.tokenizer.dtype and windows.tokens == len(windows.ids)
+        assert windows.bytes == len(text.encode()) - len(data.tokenizer.to_bytes(windows.ids[:1]))
+        if tokenizer == "bpe":  # pieces are the whole
+            assert windows.ids.tolist() == data.tokenizer.encode(text).tolist()
+    again = prepare(config)
+    assert again.fingerprint == data.fingerprint and again.folder == data.folder
+
+
+def test_the_fingerprint_follows_text_split_and_tokenizer_alone(tmp_path, config):
+    first = prepare(config).fingerprint
+    shutil.copy(tmp_path / "text.txt", tmp_path / "copy.txt")
+    same = [{"seq_len": 8}, {"batch_size": 2}, {"path": str(tmp_path / "copy.txt")}]
+    assert {prepare(a_config(tmp_path, **change)).fingerprint for change in same} == {first}
+    bpe = [{"name": "bpe", "vocab_size": 300}, {"name": "bpe"}, {"name": "bpe", "vocab_size": 4096}]
+    other = [prepare(config | {"tokenizer": node}).fingerprint for node in bpe]
+    other += [prepare(a_config(tmp_path, valid=0.2)).fingerprint]
+    assert other[1] == other[2] and len({first, *other}) == 4
+    (tmp_path / "text.txt").write_text(PROSE + "More.\n", encoding="utf-8")
+    assert prepare(config).fingerprint != first
+
+
+@given(tokens=st.integers(2, 60), seq_len=st.integers(1, 20))
+@settings(deadline=None)
+def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
+    file = tmp_path_factory.mktemp("windows") / "a.bin"
+    ids = np.arange(1, tokens + 1, dtype=np.uint16)
+    ids.tofile(file)
+    valid = Windows(file, "<u2", tokens, tokens, seq_len, whole=True)
+    targets = [x for w in valid for x in w["ids"][1:][w.get("real", np.ones(seq_len + 1, bool))[1:]].tolist()]
+    assert targets == ids[1:].tolist() and valid.predicted == len(targets)
+    assert all(("real" in valid[i]) <= (i == len(valid) - 1) for i in range(len(valid)))
+    if tokens > seq_len:
+        train = Windows(file, "<u2", tokens, tokens, seq_len, whole=False)
+        targets = [x for window in train for x in window["ids"][1:].tolist()]
+        assert targets == ids[1 : len(train) * seq_len + 1].tolist() and tokens - 1 - len(targets) < seq_len
+        assert train.predicted == len(targets)
+        assert len(collate([train[0], train[-1]])["tokens"].ids) == 2
+
+
+def test_a_batch_has_padding_only_where_it_needs_it(config):
+    data = prepare(config)
+    assert collate([data.train[0], data.train[1]])["tokens"].real is None
+    tokens = collate([data.valid[0], data.valid[len(data.valid) - 1]])["tokens"]
+    assert tokens.ids.shape == tokens.real.shape == (2, 33)
+    assert tokens.real[0].all() and not tokens.real[1].all()
+    _, target = tokens.shifted()
+    assert (target[1] == -1).sum() == (~tokens.real[1]).sum()
+
+
+def test_a_worker_maps_the_file_in_place_of_a_copy(config):
+    train = prepare(config).train
+    size = len(train.ids)
+    copy = pickle.dumps(train)
+    assert len(copy) < size / 10 and pickle.loads(copy)[3]["ids"].tolist() == train[3]["ids"].tolist()
+    with pytest.raises(IndexError):
+        train[len(train)]
+
+
+def test_texts_too_short(tmp_path):
+    (tmp_path / "text.txt").write_text("x" * 40)
+    with pytest.raises(ConfigError) as error:
+        prepare(a_config(tmp_path, seq_len=256))
+    assert str(error.value) == (
+        "data.seq_len: one window, seq_len + 1 = 257 tokens, must fit into the training text; got a text of 36 tokens. "
+        "Try 35 or less, or give a longer text."
+    )
+    with pytest.raises(ConfigError) as error:
+        prepare(a_config(tmp_path, seq_len=8, valid=0.02))
+    assert str(error.value) == (
+        "data: the validation text must have at least 2 tokens; got 1. Give a longer text, or a larger data.valid."
+    )
+
+
+@pytest.mark.parametrize("damage", ["half", "no meta", "half a meta", "gone"])
+def test_a_damaged_cache_is_made_anew(config, damage):
+    data = prepare(config)
+    expected = data.train.ids.tolist()
+    if damage == "half":
+        (data.folder / "train.bin").write_bytes(b"x")
+    elif damage == "no meta":
+        (data.folder / "meta.json").unlink()
+    elif damage == "half a meta":
+        (data.folder / "meta.json").write_text((data.folder / "meta.json").read_text()[:40])
+    else:
+        (data.folder / "valid.bin").unlink()
+    assert prepare(config).train.ids.tolist() == expected
+    assert not list(data.folder.parent.glob(".*.tmp"))
+
+
+def test_a_preparation_that_dies_leaves_nothing_to_be_trusted(config, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(path, *rest):
+        path.write_bytes(b"half")
+        raise Killed
+
+    import sys
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["xformer_kit.data.prepare"], "_encode", die)
+        with pytest.raises(Killed):
+            prepare(config)
+    assert len(prepare(config).train) > 0
+
+
+def _prepare_at_once(config, start, results):
+    start.wait()
+    data = prepare(config)
+    results.put((data.fingerprint, int(data.train.ids.sum()), str(data.folder)))
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_processes_that_prepare_at_once_agree(config, monkeypatch, locks):
+    if not locks:
+        monkeypatch.setattr(cache, "fcntl", None)  # inherited by the forks
+    context = multiprocessing.get_context("fork")
+    start, results = context.Event(), context.SimpleQueue()
+    processes = [context.Process(target=_prepare_at_once, args=(config, start, results)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    start.set()
+    found = {results.get() for _ in processes}
+    for process in processes:
+        process.join()
+    assert len(found) == 1 and {process.exitcode for process in processes} == {0}
+    assert found == {(prepare(config).fingerprint, int(prepare(config).train.ids.sum()), str(prepare(config).folder))}
+    assert not list(prepare(config).folder.parent.glob(".*.tmp"))
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, config):
+    (tmp_path / "file").touch()
+    config["data"]["cache"] = str(tmp_path / "file" / "below")
+    with pytest.raises(ConfigError) as error:
+        prepare(config)
+    assert str(error.value) == (
+        f"data.cache: must be a directory with room for the prepared tokens; got '{tmp_path}/file/below' "
+        "(not a directory). Set data.cache to another directory."
+    )
+
+
+def test_text_that_changes_while_it_is_read_is_refused(tmp_path, config, monkeypatch):
+    stamps = iter([["before"], ["after"]])
+    monkeypatch.setattr(CORPORA["text"], "stamp", lambda self: next(stamps))
+    with pytest.raises(ConfigError, match=r"^data: the text must stay as it is while it is read; it was changed\."):
+        prepare(config)
+
+
+def test_a_corpus_of_ones_own(tmp_path, monkeypatch):
+    class Squares(Corpus):
+        def __init__(self, *, count: int = 200):  # numbers
+            self.count = count
+
+        def stamp(self):
+            return [self.count]
+
+        def texts(self, split):
+            yield from (f"{i * i} " for i in range(self.count) if (i % 10 == 0) == (split == "valid"))
+
+    monkeypatch.setitem(CORPORA, "squares", Squares)
+    monkeypatch.setitem(CORPORA._options_of, "squares", CORPORA._read("squares", Squares))
+    data = prepare(a_config(tmp_path, name="squares", tokenizer="char"))
+    assert data.tokenizer.decode(data.valid.ids).startswith("0 100 400 ")
+    assert json.loads((data.folder / "meta.json").read_text())["corpus"] == "squares"
+
+
+def test_the_cache_lies_where_xdg_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.home(None) == tmp_path / "xformer_kit"
+    assert cache.home("~/x") == tmp_path.home() / "x"

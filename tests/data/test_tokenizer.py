@@ -1,0 +1,180 @@
+"""Text that a tokenizer encodes comes back unchanged, whole or streamed, also from its file."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xformer_kit.data.tokenizer import BPE, TOKENIZERS, Byte, Char, _whole_words, load_tokenizer
+from xformer_kit.registry import ConfigError, Context
+
+PROSE = "It was the best of times, it was the worst of times.\n\n  Naïve café — 漢字 🙂 don't\t\tstop 1234\r\n" * 20
+TEXT = st.text(st.characters(exclude_categories=("Cs",)))
+
+
+def fitted(name, text=PROSE):
+    tokenizer = TOKENIZERS.create({"name": name, "vocab_size": 300} if name == "bpe" else name)
+    tokenizer.fit([text[:50], text[50:]])
+    return tokenizer
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def tokenizer(request):
+    return fitted(request.param)
+
+
+def test_the_text_it_learned_from_comes_back(tokenizer):
+    ids = tokenizer.encode(PROSE)
+    assert ids.min() >= 0 and ids.max() < tokenizer.vocab_size and ids.dtype == tokenizer.dtype
+    assert tokenizer.decode(ids) == PROSE
+    assert tokenizer.count_bytes(ids) == len(PROSE.encode())
+    assert tokenizer.encode(PROSE.encode()).tolist() == ids.tolist()
+    assert tokenizer.decode([]) == tokenizer.decode(tokenizer.encode("")) == ""
+
+
+@pytest.mark.parametrize("name", ["byte", "bpe"])
+@given(text=TEXT)
+@settings(deadline=None)
+def test_any_text_comes_back(name, text):
+    tokenizer = SEEN.setdefault(name, fitted(name))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+SEEN = {}
+
+
+@given(data=st.binary())
+def test_any_bytes_come_back_from_byte_tokens(data):
+    ids = Byte().encode(data)
+    assert Byte().to_bytes(ids) == data
+    assert Byte().decode(ids) == data.decode("utf-8", "replace")
+
+
+@given(text=TEXT)
+def test_characters_come_back_and_ids_follow_their_order(text):
+    tokenizer = Char()
+    tokenizer.fit([text])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.alphabet == "".join(sorted(set(text)))
+
+
+@given(ids=st.lists(st.integers(0, 255)))
+def test_streamed_text_is_the_decoded_text(ids):
+    stream = Byte().stream()
+    assert "".join([stream(i) for i in ids]) + stream.end() == Byte().decode(ids)
+
+
+def test_a_character_is_held_back_until_it_is_whole():
+    stream = Byte().stream()
+    assert [stream(byte) for byte in "é!".encode()] == ["", "é", "!"]
+
+
+def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path)
+    assert type(again) is type(tokenizer) and again.vocab_size == tokenizer.vocab_size
+    assert again.encode(PROSE).tolist() == tokenizer.encode(PROSE).tolist()
+    assert load_tokenizer(tmp_path / "tokenizer.json").decode(again.encode(PROSE)) == PROSE
+    assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+def test_bpe_is_the_file_of_its_library(tmp_path):
+    import tokenizers
+
+    ours = fitted("bpe")
+    ours.save(tmp_path / "tokenizer.json")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode(PROSE).ids == ours.encode(PROSE).tolist()
+    assert theirs.decode(ours.encode(PROSE).tolist()) == ours.decode(ours.encode(PROSE))
+
+
+def test_bpe_learns_the_same_tokens_however_the_text_is_cut():
+    one, other = BPE(vocab_size=300), BPE(vocab_size=300)
+    one.fit([PROSE])
+    other.fit(list(PROSE))
+    assert one.library.to_str() == other.library.to_str()
+
+
+def test_bpe_of_a_small_text_says_how_many_tokens_it_learned():
+    tokenizer = BPE(vocab_size=4096)
+    tokenizer.fit(["abab"])
+    assert 256 < tokenizer.vocab_size < 300
+    assert sorted(tokenizer.pieces()[:256]) == [bytes([i]) for i in range(256)]
+
+
+@given(text=st.text("ab \n\t'1é.\u00a0"), size=st.integers(1, 8), cuts=st.lists(st.integers(0, 40)))
+@settings(deadline=None)
+def test_pieces_tokenize_as_the_whole(text, size, cuts):
+    tokenizer = SEEN.setdefault("bpe", fitted("bpe"))
+    ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    pieces = list(_whole_words((text[a:b] for a, b in zip(ends, ends[1:], strict=False)), size=size))
+    assert "".join(pieces) == text
+    ids = [i for piece in pieces for i in tokenizer.encode(piece).tolist()]
+    assert ids == tokenizer.encode(text).tolist()
+
+
+def test_text_without_spaces_is_cut_all_the_same():
+    pieces = list(_whole_words(["x" * (1 << 20)] * 9))
+    assert len(pieces) == 2 and sum(map(len, pieces)) == 9 << 20
+
+
+def test_an_unknown_character_is_named():
+    tokenizer = Char()
+    tokenizer.fit(["hello"])
+    with pytest.raises(ConfigError) as error:
+        tokenizer.encode("hé🙂lloé")
+    assert str(error.value) == (
+        "tokenizer: the alphabet of 'char' is the 4 characters of its corpus; got 'é' (U+00E9), '🙂' (U+1F642). "
+        "Leave them out of the text, or train with tokenizer=byte."
+    )
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_position():
+    with pytest.raises(ConfigError, match=r"^tokenizer: text must be utf-8; got byte 0xFF at position 2\. Use "):
+        fitted("bpe").encode(b"ab\xff")
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer: text must be Unicode; got half a surrogate pair at character 1\."
+    ):
+        Byte().encode("a\ud800")
+
+
+def test_bytes_of_the_command_line_pass_through():
+    assert Byte().encode(b"\xe9t\xe9".decode("utf-8", "surrogateescape")).tolist() == [0xE9, ord("t"), 0xE9]
+
+
+def test_ids_may_be_tensors_and_scalars():
+    torch = pytest.importorskip("torch")
+    assert Byte().decode(torch.tensor([104, 105])) == "hi"
+    assert Byte().stream()(np.int64(104)) == "h"
+
+
+@pytest.mark.parametrize("size", [-1, 0, 256])
+def test_too_few_byte_pairs(size):
+    faults = list(TOKENIZERS.faults({"name": "bpe", "vocab_size": size}, "tokenizer", Context()))
+    assert faults == [
+        "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; "
+        f"got {size}. Try 4096, or tokenizer=byte."
+    ]
+    assert not list(BPE.check(SimpleNamespace(vocab_size=257), Context()))
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (None, "tokenizer: must be a file that a run saved; got"),
+        ("{", "tokenizer: must be a file that a run saved; got"),
+        ("[]", "tokenizer: must be a file that a run saved; got"),
+        (json.dumps({"tokenizer": "bytes", "state": {}}), "tokenizer: no tokenizer is called 'bytes' here, but "),
+        (json.dumps({"model": {"type": "WordPiece"}}), "tokenizer: must be a byte-level BPE; got another"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer(tmp_path, content, sentence):
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError) as error:
+        load_tokenizer(path)
+    assert str(error.value).startswith(sentence)
