@@ -17,6 +17,7 @@ from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import BlockPlan, SublayerPlan, TowerPlan, facts, kernel_of, max_len
 from xformer_kit.position import POSITIONS
+from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens, View
 
 
@@ -44,10 +45,12 @@ class Past:
             self.tokens = self.tokens.map(lambda field: field if field.shape[0] == 1 else field[rows])
 
     def rewind(self, n: int) -> None:
-        """Forget the newest n tokens."""
-        for cache in self._each():
-            cache.rewind(n)
-        if self.tokens is not None and n:
+        """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache cannot."""
+        if n > self.length:
+            raise ConfigError(f"rewind: the cache holds {self.length} tokens; got {n}. Rewind by at most {self.length}.")
+        if n:
+            for cache in sorted(self._each(), key=lambda cache: cache.rewinds):  # those that refuse come first
+                cache.rewind(n)
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
 
     @property

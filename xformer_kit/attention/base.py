@@ -10,7 +10,12 @@ from xformer_kit.tokens import View
 
 
 class Cache:
-    """What one call of an attention keeps of the past, for generation."""
+    """What one call of an attention keeps of the past, for generation.
+
+    rewinds: whether the newest tokens can be forgotten.
+    """
+
+    rewinds = True
 
     def append(self, *new: Tensor) -> Any:
         """Keep what belongs to the newest tokens; returns all that is kept."""
@@ -35,10 +40,12 @@ class Attention(nn.Module):
 
     residual: names of the matrices that write to the residual stream.
     no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias under softmax.
+    projections: those of queries and keys that a position's `scores` may send its own table through, with `split`.
     """
 
     residual: tuple[str, ...] = ("o",)
     no_gradient: tuple[str, ...] = ()
+    projections: tuple[str, ...] = ()
 
     def forward(self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None) -> Tensor:
         """x (b, t, dim) -> (b, t, dim). Looks at x itself, or at `source` (b, s, dim); appends to `cache`."""
@@ -50,10 +57,11 @@ class Attention(nn.Module):
 
     @classmethod
     def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
-        """What neighbours may need to know: at least heads, kv_heads and head_dim, as numbers."""
+        """What neighbours may need to know: at least heads, kv_heads, head_dim (of what a position rotates), projections."""
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
-        return {"heads": heads, "kv_heads": options.get("kv_heads") or heads, "head_dim": head_dim}
+        kv_heads = options.get("kv_heads") or heads
+        return {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "projections": cls.projections}
 
 
 ATTENTIONS = Registry("attn", given=("dim", "depth", "layers", "norm", "kernel"), base=Attention)

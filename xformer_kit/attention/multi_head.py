@@ -45,7 +45,8 @@ class MultiHead(Attention):
         self.q_norm, self.k_norm = (norm(self.head_dim), norm(self.head_dim)) if qk_norm else (None, None)
         self.kernel, self.dropout = kernel, dropout
 
-    no_gradient = ("k.bias",)  # it adds the same to every score of a row, and softmax ignores that
+    projections = ("q", "k")
+    no_gradient = ("k.bias", "k_norm.bias")  # they add the same to every score of a row, and softmax ignores that
 
     @classmethod
     def check(cls, options, context):

@@ -1,0 +1,67 @@
+"""The compositions that the tests of this directory run over, and how they are built."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from xformer_kit import build, compose
+from xformer_kit.model import Model
+from xformer_kit.tokens import Tokens
+
+VOCAB = 29  # tokens
+LENGTH = 19  # tokens of an example: no multiple of anything
+TINY = ["model.dim=24", "model.layers=3", "attn.heads=4", f"data.seq_len={LENGTH}", "ffn.width=20", "logger=none"]
+
+PROOFS = {  # the throw-away parts, one by one
+    "latent": ["attn=test_latent"],
+    "t5": ["position=test_t5"],
+    "t5_reference": ["position=test_t5", "kernel=reference"],
+    "residual": ["placement=test_residual"],
+    "linear": ["attn=test_linear", "position=learned"],
+    "router": ["ffn=test_router"],
+    "disentangled": ["position=test_disentangled", "attn.kv_heads=2"],
+    "first_values": ["attn=test_first_values"],
+}
+BUILT_IN = {
+    "plain": [],
+    "untied": ["model.tie_embeddings=false", "position=learned", "norm=layer", "ffn=mlp", "placement=post"],
+    "alibi": ["position=alibi", "attn.kv_heads=2", "placement=sandwich", "mask=sliding_window", "mask.window=7"],
+    "mixed": [  # variants, parallel sublayers, a second position
+        "model.decoder.pattern=[local,base]",
+        "model.decoder.variants.local={mask:{name:sliding_window,window:5},position:{theta:100},layout:[[attn,ffn]]}",
+    ],
+}
+ALL = PROOFS | BUILT_IN
+
+
+@cache
+def config_of(name: str, *more: str) -> dict:
+    return compose([*TINY, *ALL[name], *more])
+
+
+def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model:
+    """A composition with weights large enough for every part to matter: its own start keeps all scores near zero."""
+    model = build(config_of(name, *more), vocab_size=VOCAB).to(dtype)
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.copy_(torch.randn(parameter.shape, generator=source) * parameter.shape[-1] ** -0.5)
+    return model
+
+
+def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int = 0) -> Tokens:
+    """Token ids (rows, length); padded on the left of every second row where asked for."""
+    ids = torch.randint(VOCAB, (rows, length), generator=torch.Generator().manual_seed(seed))
+    real = None
+    if padded:
+        real = torch.arange(length)[None] >= (torch.arange(rows) % 2 * 3)[:, None]
+    return Tokens(ids=ids, real=real)
+
+
+def loss_of(model: Model, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean next-token loss in nats with the parts' own losses, and the report."""
+    seen, target = tokens.shifted()
+    hidden, report = model.hidden(seen)
+    return model.head(hidden, target) / (target >= 0).sum() + report.get("loss", 0), report
