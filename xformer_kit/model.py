@@ -34,6 +34,18 @@ class Head(nn.Module):
         return F.linear(hidden, weight)
 
 
+class TiedHead(Head):
+    """The same with the embedding's weight, which is looked up, not held: one storage and one name, whatever moves it."""
+
+    def __init__(self, embed: nn.Embedding, vocab_size: int):
+        nn.Module.__init__(self)
+        self.__dict__["embed"], self.vocab_size = embed, vocab_size  # past nn.Module, which would register it
+
+    @property
+    def weight(self) -> Tensor:
+        return self.embed.weight
+
+
 class Model(nn.Module):
     """A transformer, built from a valid config.
 
@@ -49,7 +61,8 @@ class Model(nn.Module):
         for plan in towers(config):
             self.add_module(plan.name, Tower(config, plan))
         tied = model["tie_embeddings"]
-        self.head = Head(self.embed.weight if tied else nn.Parameter(torch.empty(rows, dim)), vocab_size)
+        untied = None if tied else nn.Parameter(torch.empty(rows, dim))
+        self.head = TiedHead(self.embed, vocab_size) if tied else Head(untied, vocab_size)
         self.dropout = model["dropout"]
         seed = config["seed"] if model.get("seed") is None else model["seed"]
         if not self.embed.weight.is_meta:

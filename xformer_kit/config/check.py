@@ -24,10 +24,13 @@ GROUPS: dict[str, Registry] = KINDS | {
 TOP = ("name", *SETTINGS.options("run"), *GROUPS, "model", "trainer")
 
 
-def check(config: Mapping[str, Any], data: bool = True) -> list[str]:
-    """All faults of a resolved config; empty where it can run. `data`: whether the corpus must be at hand."""
+def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[str]:
+    """All faults of a resolved config; empty where it can run.
+
+    `data`: whether the corpus must be at hand; `task`: whether the model must suit its task.
+    """
     found = list(dict.fromkeys(_shallow(config, data)))
-    return found or list(dict.fromkeys(_deep(config)))
+    return found or list(dict.fromkeys(_deep(config, task)))
 
 
 def ensure(config: Mapping[str, Any], data: bool = True) -> None:
@@ -176,16 +179,16 @@ def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: An
     yield from registry.faults(merged | {key: words[key] for key in unknown}, path, context)
 
 
-def _deep(config: Mapping[str, Any]) -> Iterator[str]:
+def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     """Parts that cannot meet."""
     for name in TOWERS:
         if name in config["model"]:
             plan = tower_plan(config, name)
             for block in plan.variants.values():
-                yield from _block(config, plan, block)
+                yield from _block(config, plan, block, task)
 
 
-def _block(config, plan, block) -> Iterator[str]:
+def _block(config, plan, block, task: bool) -> Iterator[str]:
     base = plan.variants["base"]
     if block is not base:
         states = [_states(b) for b in (base, block)]
@@ -202,9 +205,21 @@ def _block(config, plan, block) -> Iterator[str]:
             )
         for kind, registry in KINDS.items():
             yield from _meets(config, registry[context.names[kind]], kind, context, block, sub)
-        objective = OBJECTIVES[named(config["task"])["name"]]
-        if reason := objective.cannot(context):
-            yield f"{_where('mask', block)}: {reason.rstrip('.')}."
+        if task:
+            yield from _task(OBJECTIVES[named(config["task"])["name"]], named(config["task"])["name"], context, block)
+
+
+def _task(objective: Any, task: str, context: Context, block) -> Iterator[str]:
+    if reason := objective.cannot(context):
+        yield f"{_where('mask', block)}: {reason.rstrip('.')}."
+    for kind, name in context.names.items():
+        broken = getattr(KINDS[kind][name], "breaks", {})
+        for law in objective.laws:
+            if law in broken:
+                yield (
+                    f"{_where(kind, block)}: '{name}' breaks the law of {law} ({broken[law].rstrip('.')}), which "
+                    f"task={task} needs. Choose another {kind}."
+                )
 
 
 def _states(block) -> int:

@@ -1,6 +1,7 @@
 """What is learned? The loss of a batch, in plain torch.
 
     needs     the towers that the model must have
+    laws      the laws that all its parts must keep: one that names a law in its `breaks` is refused
     cannot    why a composed model cannot be trained on this, or None
     loss      the summed loss of a batch, the number of tokens that it is over, and the model's report
 
@@ -19,6 +20,7 @@ class Objective:
     """What every objective answers. `loss` has no default."""
 
     needs: ClassVar[tuple[str, ...]] = ("decoder",)  # towers
+    laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:

@@ -17,6 +17,8 @@ class LanguageModeling(Objective):
     padding or starts another document.
     """
 
+    laws = ("causality", "cache")
+
     @classmethod
     def cannot(cls, context: Context) -> str | None:
         if not context.facts.get("mask", {}).get("sees_future"):

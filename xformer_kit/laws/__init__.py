@@ -1,0 +1,14 @@
+"""What must every part keep? Laws, each a function of a composed config that raises LawBroken.
+
+from xformer_kit.laws import LAWS, tiny
+LAWS["causality"](tiny(mask="sliding_window", position="alibi"))
+"""
+
+from xformer_kit.laws import building, generation, masks, numbers, sequence  # noqa: F401  (they write the laws into LAWS)
+from xformer_kit.laws.book import LAWS
+from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.laws.checking import Result, check_file, check_part, check_parts
+
+__all__ = [
+    "LAWS", "LawBroken", "Result", "check_file", "check_part", "check_parts", "faults", "overrides", "sized", "tiny",
+]  # fmt: skip

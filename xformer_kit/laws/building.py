@@ -1,0 +1,111 @@
+"""Laws about building: where weights start, what is saved, and what comes back."""
+
+import io
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.config import config_yaml, read_config
+from xformer_kit.init import residual_names
+from xformer_kit.laws.book import law
+from xformer_kit.laws.case import VOCAB, Case, faults, sized
+from xformer_kit.model import Model
+from xformer_kit.plan import KINDS
+
+
+def start(config, noise: int = 0) -> Model:
+    """A model as it is built, whatever torch's own generator is at; that generator is put back."""
+    state = torch.get_rng_state()
+    torch.manual_seed(noise)
+    model = Model(config, VOCAB)
+    torch.set_rng_state(state)
+    return model
+
+
+def held(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+@law("start")
+def starts(case: Case) -> str | None:
+    """Initial weights are a pure function of (seed, name, shape): another part leaves what is shared untouched."""
+    first, again = held(start(case.config, 0)), held(start(case.config, 1))
+    for name, value in first.items():
+        if not torch.equal(value, again[name]):
+            raise case.broken(f"{name} starts elsewhere when torch's generator does; draw it in `initial`")
+    moved = held(start({**case.config, "seed": case.config["seed"] + 1}))
+    if all(torch.equal(value, moved[name]) for name, value in first.items()):
+        raise case.broken("another seed gives the same weights")
+    for kind, registry in KINDS.items():
+        for other in registry:
+            config = {**case.config, kind: sized(kind, other)}
+            if other != case.config[kind]["name"] and _needs_nothing(kind, other) and not faults(config):
+                _shared(case, first, start(config), f"{kind}={other}")
+    return None
+
+
+def _needs_nothing(kind: str, name: str) -> bool:
+    return not any(option.default == "???" for option in KINDS[kind].options(name).values())
+
+
+def _shared(case: Case, first: dict[str, Tensor], other: Model, change: str) -> None:
+    scaled = {name for name, _ in residual_names(other)}  # divided by their number, which a part may change
+    for name, value in other.named_parameters():
+        if name not in first or first[name].shape != value.shape:
+            continue
+        mine = first[name]
+        if name in scaled and value.abs().max() > 0:
+            mine = mine * (value.norm() / mine.norm())
+        if not torch.allclose(mine, value, rtol=1e-5, atol=0):
+            raise case.broken(f"{name} starts elsewhere with {change}")
+
+
+@law("tying")
+def tying(case: Case) -> str | None:
+    """A tied head is one storage with the embedding after init, cast, save and load, under one name; an untied is not."""
+    tied, model = case.config["model"]["tie_embeddings"], case.model()
+    if not hasattr(model, "head"):
+        return "no head"
+    saved = io.BytesIO()
+    torch.save(model.state_dict(), saved)
+    saved.seek(0)
+    fresh = start(case.config).double()
+    fresh.load_state_dict(torch.load(saved, weights_only=True))
+    for what, at in (("after casting", model), ("after loading", fresh)):
+        one = at.head.weight.data_ptr() == at.embed.weight.data_ptr()
+        if one != tied:
+            raise case.broken(f"{what} the head and the embedding are {'one' if one else 'two'} storages")
+    if tied and "head.weight" in model.state_dict():
+        raise case.broken("a tied head is saved twice: state_dict has head.weight beside embed.weight")
+    with torch.no_grad():
+        case.same(fresh.eval()(case.ids), model(case.ids), "a loaded model differs from the saved one", 0)
+    return None
+
+
+@law("rebuild")
+def rebuild(case: Case) -> str | None:
+    """The saved config rebuilds an equal model, also without memory for weights; a model computes the same twice."""
+    model = case.model()
+    with tempfile.TemporaryDirectory() as run:
+        (Path(run) / "config.yaml").write_text(config_yaml(case.config), encoding="utf-8")
+        config = read_config(run)
+    if config != case.config:
+        changed = [key for key in case.config if config.get(key) != case.config[key]]
+        raise case.broken(f"the config changes when it is saved and read: {', '.join(changed)}")
+    again = start(config)
+    if repr(again) != repr(model):
+        raise case.broken("the rebuilt model prints differently")
+    with torch.device("meta"):
+        empty = Model(config, VOCAB)
+    for other, what in ((again, "rebuilt model"), (empty, "model without memory (torch's meta device)")):
+        shapes = [{name: p.shape for name, p in m.named_parameters()} for m in (model, other)]
+        if shapes[0] != shapes[1]:
+            raise case.broken(f"the {what} has other parameters")
+    again.double().eval().load_state_dict(model.state_dict())
+    with torch.no_grad():
+        logits = model(case.ids)
+        case.same(again(case.ids), logits, "the rebuilt model computes something else", 0)
+        case.same(model(case.ids), logits, "the model computes something else the second time", 0)
+    return None

@@ -1,0 +1,115 @@
+"""Does a part keep the laws? Each registered part in a few compositions, and a user's file as a whole."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from xformer_kit.config import GROUPS, import_parts
+from xformer_kit.laws.book import LAWS
+from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
+from xformer_kit.mask import Mask
+from xformer_kit.plan import KINDS
+from xformer_kit.registry import REQUIRED, ConfigError
+
+EMPTY_ROWS = {
+    "name": "all_of",
+    "of": [{"name": "causal"}, {"name": "not", "of": {"name": "sliding_window", "window": 2}}],
+}
+# What a part is composed with: between them the shapes of masks and the places at which a position enters.
+COMPANIONS: tuple[Mapping[str, Any], ...] = (
+    {"mask": "causal", "position": "rotary"},
+    {"mask": "sliding_window", "position": "alibi", "norm": "layer", "placement": "post", "ffn": "mlp"},
+    {"mask": "causal", "position": "learned", "norm": "layer", "placement": "sandwich", "tie_embeddings": False},
+    {"mask": "full", "position": "none", "decoder": {"layout": [["attn", "ffn"]]}},
+    {"mask": EMPTY_ROWS, "position": "sinusoidal", "ffn": "mlp", "decoder": {"layout": ["ffn", "attn", "ffn"]}},
+)
+
+
+class Result(NamedTuple):
+    """What one law says of one part."""
+
+    part: str  # "attn mine"
+    law: str
+    verdict: Literal["ok", "broken", "skipped"]
+    sentence: str
+
+
+def check_file(path: str) -> list[Result]:
+    """Every part that a Python file registers, under all laws. Raises ConfigError where the file registers none."""
+    import_parts([path], GROUPS.values())
+    return check_parts(path)
+
+
+def check_parts(path: str) -> list[Result]:
+    """The same for a file that is imported already."""
+    file, results = Path(path).expanduser().resolve(), []
+    for group, registry in GROUPS.items():
+        for name, part in registry.items():
+            if Path(inspect.getfile(part)).resolve() == file:
+                results += check_part(group, name)
+    if not results:
+        raise ConfigError(f"parts: {path} registers no part; decorate one, e.g. @ATTENTIONS.register('mine').")
+    return results
+
+
+def check_part(kind: str, name: str) -> list[Result]:
+    """One part in several compositions under all laws: one result per law, broken where it is broken anywhere."""
+    if kind not in KINDS:
+        return [Result(f"{kind} {name}", "all", "skipped", f"laws are about the parts of a model: {', '.join(KINDS)}.")]
+    tried = [(config, faults(config)) for config in compositions(kind, name)]
+    configs = [config for config, refused in tried if not refused]
+    if not configs:
+        reasons = " ".join(dict.fromkeys(fault for _, refused in tried for fault in refused))
+        return [Result(f"{kind} {name}", "composes", "broken", f"every composition tried is refused: {reasons}")]
+    return [_judge(f"{kind} {name}", law, configs) for law in LAWS]
+
+
+def _judge(part: str, law: str, configs: list[dict[str, Any]]) -> Result:
+    kept, reasons = 0, []
+    for config in configs:
+        try:
+            reason = LAWS[law](config)
+        except LawBroken as broken:
+            return Result(part, law, "broken", str(broken))
+        except Exception as error:
+            what = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+            return Result(part, law, "broken", f"{what}. Seen with: {' '.join(overrides(config))}")
+        kept += reason is None
+        reasons += [] if reason is None else [reason]
+    if kept:
+        return Result(part, law, "ok", f"kept in {kept} of {len(configs)} compositions.")
+    return Result(part, law, "skipped", f"{'; '.join(dict.fromkeys(reasons))}.")
+
+
+def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
+    """The part with each of its faces in turn among its companions."""
+    nodes = faces(kind, name)
+    for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
+        yield tiny(**{**companions, kind: nodes[i % len(nodes)]})
+
+
+def faces(kind: str, name: str) -> list[dict[str, Any]]:
+    """The part as it is, and with each switch and each choice of its options turned once."""
+    registry = KINDS[kind]
+    base = sized(kind, name)
+    base |= {key: example(registry.options(name)[key].type) for key, value in base.items() if value == REQUIRED}
+    found = [base]
+    for key, option in registry.options(name).items():
+        if option.type is bool:
+            found.append({**base, key: not base[key]})
+        elif get_origin(option.type) is Literal:
+            found += [{**base, key: choice} for choice in get_args(option.type) if choice != base[key]]
+    return [face for face in found if not faults(tiny(**{kind: face}))] or [base]
+
+
+def example(annotation: Any) -> Any:
+    """A value for an option that must be given."""
+    if annotation is Mask:
+        return {"name": "causal"}
+    if get_origin(annotation) in (tuple, list):
+        item = example(get_args(annotation)[0])
+        return [item, {"name": "sliding_window", "window": 3}] if isinstance(item, dict) else [item]
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)[0]
+    return {int: 2, float: 0.5, bool: True, str: "a"}.get(annotation, REQUIRED)

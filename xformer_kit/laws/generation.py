@@ -1,0 +1,92 @@
+"""Laws about generation: what is cached equals what is computed afresh."""
+
+import torch
+from torch import Tensor
+
+from xformer_kit.laws.book import law
+from xformer_kit.laws.case import BATCH, LENGTH, Case
+from xformer_kit.model import Model
+from xformer_kit.registry import ConfigError
+from xformer_kit.tokens import Tokens
+
+CHUNKS = ((1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7))  # ways to split prompt and continuation
+PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
+NEW = 4  # tokens to generate
+
+
+def in_chunks(model: Model, ids: Tensor, chunks: tuple[int, ...], real: Tensor | None = None) -> Tensor:
+    """Logits (b, t, vocab) of tokens that come in chunks; `real` is of the first chunk."""
+    past, logits, start = model.cache(ids.shape[0], ids.shape[1]), [], 0
+    for i, n in enumerate(chunks):
+        chunk = Tokens(ids=ids[:, start : start + n], real=real if i == 0 else None)
+        logits.append(model.head(model.hidden(chunk, past)[0]))
+        start += n
+    return torch.cat(logits, 1)
+
+
+@law("cache")
+@torch.no_grad()
+def cached(case: Case) -> str | None:
+    """Cached generation equals uncached, at any split of prompt and continuation, also with padding on the left."""
+    if case.sees_future:
+        return "a mask sees the future"
+    model = case.model()
+    whole = model(case.ids)
+    for chunks in CHUNKS:
+        split = "+".join(map(str, chunks))
+        case.same(in_chunks(model, case.ids, chunks), whole, f"with a cache, in chunks of {split}, logits differ")
+    return None
+
+
+@law("cache with padding", under=("cache", "padding"))
+@torch.no_grad()
+def cached_and_padded(case: Case) -> str | None:
+    """Cached generation equals uncached where prompts are padded on the left."""
+    if case.sees_future:
+        return "a mask sees the future"
+    model = case.model()
+    real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
+    expected = model(case.ids, real=real)
+    for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
+        got = in_chunks(model, case.ids, chunks, real[:, :5])
+        split = "+".join(map(str, chunks))
+        case.same(got[real], expected[real], f"with a cache and padding, in chunks of {split}, logits differ")
+    return None
+
+
+@law("select and rewind", under=("cache",))
+@torch.no_grad()
+def edited(case: Case) -> str | None:
+    """A cache goes on with any of its rows, and forgets its newest tokens or says that it cannot."""
+    if case.sees_future:
+        return "a mask sees the future"
+    model, rows = case.model(), torch.tensor([2, 0, 0])
+    whole = model(case.ids)
+    past = model.cache(BATCH, LENGTH)
+    model.hidden(Tokens(ids=case.ids[:, :5]), past)
+    past.select(rows)
+    got = model.head(model.hidden(Tokens(ids=case.ids[rows, 5:]), past)[0])
+    case.same(got, whole[rows][:, 5:], "behind `select`, logits differ")
+    try:
+        past.rewind(6)
+    except ConfigError:
+        return None
+    got = model.head(model.hidden(Tokens(ids=case.ids[rows, 7:]), past)[0])
+    case.same(got, whole[rows][:, 7:], "behind `rewind`, logits differ")
+    return None
+
+
+@law("greedy", under=("cache",))
+@torch.no_grad()
+def greedy(case: Case) -> str | None:
+    """`generate` with temperature 0 takes the likeliest token of the uncached model, one after another."""
+    if case.sees_future:
+        return "a mask sees the future"
+    model = case.model()
+    ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0)
+    if not torch.equal(ids[:, :LENGTH], case.ids):
+        raise case.broken("`generate` changes the prompt")
+    logits = model(ids[:, :-1])[:, -NEW:]
+    taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
+    case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")
+    return None

@@ -1,0 +1,59 @@
+"""Laws about masks: what a mask says of itself is true, and masks compose as sets do."""
+
+import torch
+from torch import Tensor
+
+from xformer_kit.laws.book import law
+from xformer_kit.laws.case import Case
+from xformer_kit.mask import MASKS, AllOf, AnyOf, Full, Mask, Not
+from xformer_kit.tokens import Tokens
+
+LENGTH, HEADS = 17, 5
+
+
+def picture(mask: Mask, queries: slice = slice(None)) -> Tensor:
+    """True where a head's query sees a key: (heads, queries, length)."""
+    slot = torch.arange(LENGTH)[None]
+    query, key = Tokens(slot=slot[:, queries], position=slot[:, queries]), Tokens(slot=slot, position=slot)
+    seen = mask.allows(query.as_query(), key.as_key(), torch.arange(HEADS).view(1, -1, 1, 1))
+    return seen.expand(1, HEADS, query.length, LENGTH)[0]
+
+
+@law("mask")
+def mask(case: Case) -> str | None:
+    """`band`, `sees_future` and `per_head` are true; a mask is a value, and point-wise; it composes as a set does."""
+    for node in {str(n): n for n in (dict(context.options["mask"]) for context in case.looks)}.values():
+        made = MASKS.create(node)
+        if made != MASKS.create(node) or hash(made) != hash(MASKS.create(node)):
+            raise case.broken(f"{made} is no value: two of the same options differ")
+        seen = picture(made)
+        _said(case, made, seen)
+        if not torch.equal(picture(made, slice(4, 7)), seen[:, 4:7]):
+            raise case.broken(f"{made} is not point-wise: three queries see something else than among all")
+        for same, expected in _algebra(made, seen):
+            if not torch.equal(picture(same), expected):
+                raise case.broken(f"{same} does not compose as sets do")
+    return None
+
+
+def _said(case: Case, made: Mask, seen: Tensor) -> None:
+    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    if seen.dtype != torch.bool:
+        raise case.broken(f"{made} answers with {seen.dtype}, not with true or false")
+    if not made.sees_future and (seen & (distance < 0)).any():
+        raise case.broken(f"{made} sees the future and says that it does not")
+    if not made.per_head and not (seen == seen[:1]).all():
+        raise case.broken(f"{made} differs between heads and says that it does not (`per_head`)")
+    band = made.band()
+    if band is not None and not torch.equal(seen[0], (distance <= band[0]) & (distance >= -band[1])):
+        raise case.broken(f"{made} is not the band {band} that it says it is")
+
+
+def _algebra(m: Mask, seen: Tensor):
+    yield AllOf((m,)), seen
+    yield AnyOf((m,)), seen
+    yield Not(Not(m)), seen
+    yield m & Full(), seen
+    yield m | ~Full(), seen
+    yield m & ~m, torch.zeros_like(seen)
+    yield m | ~m, torch.ones_like(seen)

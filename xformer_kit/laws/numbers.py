@@ -1,0 +1,115 @@
+"""Laws about numbers: kernels agree, precisions agree, every parameter learns."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.kernel import KERNELS
+from xformer_kit.laws.book import law
+from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults
+from xformer_kit.laws.sequence import CUT, padded
+from xformer_kit.model import Model
+from xformer_kit.tokens import Tokens
+
+Gradients = dict[str, Tensor]
+
+
+def requests(case: Case) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """A batch as it is, padded on either side, and packed."""
+    yield "plain", {"ids": case.ids}
+    for left in (True, False):
+        ids, real = padded(case.ids, left)
+        yield f"padded on the {'left' if left else 'right'}", {"ids": ids, "real": real}
+    yield "packed", {"ids": case.ids, "document": torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)}
+
+
+def step(model: Model, request: dict[str, Tensor]) -> tuple[Tensor, Gradients]:
+    """Logits of the real tokens, and the gradients of a loss over them."""
+    model.zero_grad()
+    target = torch.randint(VOCAB, (BATCH, LENGTH), generator=torch.Generator().manual_seed(7))
+    hidden, report = model.hidden(Tokens(**request))
+    logits = model.head(hidden)
+    real = request.get("real", torch.ones(BATCH, LENGTH, dtype=torch.bool))
+    loss = F.cross_entropy(logits[real], target[real])
+    (loss + report["loss"] if "loss" in report else loss).backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return logits.detach()[real], grads
+
+
+@law("kernels")
+def kernels(case: Case) -> str | None:
+    """Every kernel that accepts a request equals `reference`, outputs and gradients: tight in fp32, bounded in bf16."""
+    able = [
+        name
+        for name in KERNELS
+        if name not in ("auto", "reference") and not faults({**case.config, "kernel": {"name": name}})
+    ]
+    if not able:
+        return "only `reference` can compute it"
+    reference, exact = (case.model(dtype, kernel={"name": "reference"}) for dtype in (torch.float32, torch.float64))
+    rough = case.model(torch.bfloat16, kernel={"name": "reference"})
+    for name in able:
+        fused = case.model(torch.float32, kernel={"name": name})
+        for what, request in requests(case):
+            (got, grads), (expected, expected_grads) = step(fused, request), step(reference, request)
+            case.same(got, expected, f"kernel '{name}', {what}: logits differ from reference", 3e-5)
+            for parameter, grad in grads.items():
+                what_grad = f"kernel '{name}', {what}: the gradient of {parameter} differs from reference"
+                case.same(grad, expected_grads[parameter], what_grad, 3e-5)
+        _bounded(case, name, exact, rough)
+    return None
+
+
+@torch.no_grad()
+def _bounded(case: Case, name: str, exact: Model, rough: Model) -> None:
+    fused, expected = case.model(torch.bfloat16, kernel={"name": name}), exact(case.ids)
+    own, usual = ((m(case.ids).double() - expected).abs().mean().item() for m in (fused, rough))
+    bound = 2 * usual + 1e-2 * expected.abs().mean().item()
+    if not own <= bound:
+        raise case.broken(
+            f"kernel '{name}' in bf16 is off by {own:.1e}, reference by {usual:.1e}, allowed is {bound:.1e}"
+        )
+
+
+@law("precision")
+@torch.no_grad()
+def precision(case: Case) -> str | None:
+    """The model runs in float64 as in float32."""
+    double, single = case.model(torch.float64)(case.ids), case.model(torch.float32)(case.ids)
+    if (double.dtype, single.dtype) != (torch.float64, torch.float32):
+        raise case.broken(f"logits are {double.dtype} in float64 and {single.dtype} in float32")
+    case.same(single.double(), double, "float32 differs from float64", 1e-4)
+    return None
+
+
+@law("gradients")
+def gradients(case: Case) -> str | None:
+    """Every parameter is in every step's graph; gradients are finite, and not zero unless a part names the parameter in
+    `no_gradient`. No buffer is written in forward."""
+    model = case.model().train()
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    null = set(named_null(model))
+    for what, request in requests(case):
+        _, grads = step(model, request)
+        largest = max(grad.abs().max().item() for grad in grads.values())
+        for name, _ in model.named_parameters():
+            if name not in grads:
+                raise case.broken(f"{name} is not in the step's graph ({what})")
+            size = grads[name].abs().max().item()
+            if not grads[name].isfinite().all():
+                raise case.broken(f"the gradient of {name} is not finite ({what})")
+            if size <= 1e-13 * largest and name not in null:
+                raise case.broken(f"the gradient of {name} is zero ({what}: {size:.1e} beside {largest:.1e})")
+    for name, buffer in model.named_buffers():
+        if not torch.equal(buffer, buffers[name]):
+            raise case.broken(f"the buffer {name} is written in forward; write it in `after_step`")
+    return None
+
+
+def named_null(model: nn.Module) -> Iterator[str]:
+    """Parameters whose gradient is zero by the mathematics of their part."""
+    for path, module in model.named_modules():
+        for name in getattr(module, "no_gradient", ()):
+            yield f"{path}.{name}"
