@@ -20,7 +20,7 @@ class _Spent(ProgressColumn):
 
 
 class Bar:
-    """Shows step/total, loss, tokens/s and the time left. `due` is cheap: ask it every step, and only then read a loss."""
+    """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read a loss."""
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
         self.console = Console(stderr=True, highlight=False)

@@ -18,7 +18,9 @@ class Steps:
     Raises ConfigError where the global batch is not a multiple of accumulation times devices.
     """
 
-    def __init__(self, batches: GlobalBatches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0):
+    def __init__(
+        self, batches: GlobalBatches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0
+    ):
         micro_size(batches.batch_size, accumulate, world)
         self.batches, self.stop, self.only = batches, stop, only
         self.accumulate, self.rank, self.world = accumulate, rank, world
@@ -97,6 +99,6 @@ def check_fingerprint(before: str | None, now: str) -> None:
     """Raises ConfigError where a run that goes on would see other data than it has seen."""
     if before is not None and before != now:
         raise ConfigError(
-            f"data: the text must be the one that the run began with; its fingerprint was {before[:12]} and is {now[:12]}. "
-            "Bring the old text back, or start a new run."
+            f"data: the text must be the one that the run began with; its fingerprint was {before[:12]} and "
+            f"is {now[:12]}. Bring the old text back, or start a new run."
         )

@@ -8,7 +8,7 @@ SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Ended(Exception):
+class Ended(Exception):  # noqa: N818
     """A run that ended before its last step; `code` is the exit code."""
 
     code = FAILED

@@ -1,4 +1,4 @@
-"""Between Hydra and a run: each composed job becomes a run in its directory; after a multirun, the table of its jobs."""
+"""Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of its jobs."""
 
 import sys
 from pathlib import Path

@@ -18,7 +18,9 @@ class LanguageModelingTask(Task):
     `validation` holds the last result: loss (nats per token), perplexity, bits_per_byte.
     """
 
-    def __init__(self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int, bytes_per_token: float):
+    def __init__(
+        self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int, bytes_per_token: float
+    ):
         super().__init__(config, model, objective, total_steps=total_steps)
         self.bytes_per_token = bytes_per_token
         self.validation: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Who else hears of a run? W&B, offline where there is no login, or TensorBoard; a logger that fails never ends a run."""
+"""Who else hears of a run? W&B, offline where there is no login, or TensorBoard; none that fails ends a run."""
 
 import importlib.util
 import logging
@@ -30,8 +30,12 @@ def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | No
 
 def missing(config: dict[str, Any]) -> str | None:
     """The sentence for a logger whose package is not installed."""
-    if config["logger"]["name"] == "tensorboard" and not any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
-        return "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
+    if config["logger"]["name"] == "tensorboard" and not any(
+        map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))
+    ):
+        return (
+            "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
+        )
     return None
 
 

@@ -5,6 +5,7 @@ the step is written here in full, and Lightning's bookkeeping is paid once per s
 """
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as pl
@@ -20,22 +21,31 @@ from xformer_kit.tokens import Tokens
 Batch = dict[str, Tokens]
 
 
-class Task(pl.LightningModule):
-    """A model, its objective and its optimizer, driven by plain dicts.
+@dataclass(slots=True)
+class Now:
+    """The step that is being taken, or the last one. Beside the module: setting an attribute of one is slow."""
 
-    After each step `last` holds the sums over micro-batches and ranks: [nats, tokens, auxiliary loss, signals].
-    """
+    sums: Tensor | None = None  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
+    report: dict[str, Tensor] = field(default_factory=dict)  # what the model's parts say, summed in the same way
+    norm: Tensor | None = None  # of the gradient of the mean loss, before clipping
+    bad: Tensor | None = None  # whether the step is not finite and was left out
+
+
+class Task(pl.LightningModule):
+    """A model, its objective and its optimizer, driven by plain dicts."""
 
     def __init__(self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int):
         super().__init__()
         self.automatic_optimization = False
         self.save_hyperparameters(config)
         self.config, self.model, self.objective, self.total_steps = config, model, objective, total_steps
+        self.now = Now()
         self.step = 0  # optimizer steps done
         self.accumulate = 1
         self.stop_signal = 0  # set by the run: the number of a signal that came to this process
-        self.nonfinite: Tensor | None = None  # on the device: the first step that was left out, -1 while there is none
-        self.skipped = 0
+        self.nonfinite = torch.tensor(-1)  # on the device: the first step that was left out, -1 while there is none
+        self.left_out = torch.tensor(0)  # on the device: how many were
+        self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
         self.saved: dict[str, Any] = {}  # the state to go on from
         self.agree: Any = None  # raises where ranks do not train the same thing
         self.boundary: Any = None  # accumulate -> (training loader, validation loader)
@@ -77,14 +87,17 @@ class Task(pl.LightningModule):
         self._gates = bool(getattr(self._optimizer, "_step_supports_amp_scaling", False)) and self.device.type != "cpu"
         self._sums = torch.float32 if self.device.type == "mps" else torch.float64
         self.window = torch.zeros(4, dtype=self._sums, device=self.device)  # sums since the last row of metrics.csv
-        self.nonfinite = torch.full((), -1, device=self.device)
-        self._seed, self._stops = self.config["seed"], self.config["trainer"].get("on_nonfinite", "stop") == "stop"
+        self.nonfinite, self.left_out = self.nonfinite.to(self.device), self.left_out.to(self.device)
+        self._world = trainer.world_size
+        self._seed = self.config["seed"]
         if self.saved:
             self._restore(self.saved)
         self.accumulate = self._micro_batches()
         self._loaders = self.boundary(self.accumulate)
         self._count_steps()
-        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step  # from which Lightning counts to a validation
+        trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
+            self.step
+        )  # from which Lightning counts to a validation
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
@@ -123,8 +136,7 @@ class Task(pl.LightningModule):
         set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)
 
     def _begin(self) -> None:
-        self._total: Tensor | None = None
-        self._report: dict[str, Tensor] = {}
+        self.now.sums, self.now.report = None, {}
         rate = self.schedule(self.step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate
@@ -136,22 +148,23 @@ class Task(pl.LightningModule):
         zero = nats.new_zeros(())
         own = torch.stack([nats.detach(), torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
                            zero if auxiliary is None else (auxiliary * count).detach(), zero])  # fmt: skip
-        self._total = own.to(self._sums) if self._total is None else self._total + own
+        now = self.now
+        now.sums = own.to(self._sums) if now.sums is None else now.sums + own
         for name, value in report.items():
-            self._report[name] = self._report[name] + value.detach() if name in self._report else value.detach()
+            now.report[name] = now.report[name] + value.detach() if name in now.report else value.detach()
         return nats if auxiliary is None else nats + auxiliary * count
 
     def _reduce(self) -> None:
         """Sum over ranks: the step's sums, who got a signal, and the report, in one message."""
-        self.last = self._total
-        if self.trainer.world_size == 1:
+        now = self.now
+        if self._world == 1:
             return
-        self.last[3] = ballot(self.stop_signal)
-        flat = torch.cat([self.last, *(v.to(self._sums).flatten() for v in self._report.values())])
+        now.sums[3] = ballot(self.stop_signal)
+        flat = torch.cat([now.sums, *(v.to(self._sums).flatten() for v in now.report.values())])
         all_reduce(flat)
-        self.last, *values = flat.split([4, *(v.numel() for v in self._report.values())])
-        for (name, old), value in zip(self._report.items(), values, strict=True):
-            self._report[name] = value.view(old.shape).to(old.dtype)
+        now.sums, *values = flat.split([4, *(v.numel() for v in now.report.values())])
+        for (name, old), value in zip(now.report.items(), values, strict=True):
+            now.report[name] = value.view(old.shape).to(old.dtype)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Divide gradients by the step's tokens, and clip them: one pass over them does both.
@@ -160,11 +173,11 @@ class Task(pl.LightningModule):
         """
         gradients = [p.grad for p in self._parameters_ if p.grad is not None]
         clip, norm = self.config["trainer"].get("gradient_clip_val"), torch.nn.utils.get_total_norm(gradients)
-        scale = self.trainer.world_size / self.last[1]
-        self.grad_norm = norm * scale
+        scale = self._world / self.now.sums[1]
+        self.now.norm = norm * scale
         by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
         if clip is not None and by_norm:
-            scale = scale * (clip / (self.grad_norm + 1e-6)).clamp(max=1.0)
+            scale = scale * (clip / (self.now.norm + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
         if clip is not None and not by_norm:
             torch._foreach_clamp_min_(gradients, -clip)
@@ -172,24 +185,29 @@ class Task(pl.LightningModule):
 
     def _update(self) -> None:
         """The optimizer's step, gated on the device: one that is not finite changes neither weights nor state."""
-        bad = ~torch.isfinite(self.grad_norm + self.last[0])
+        bad = ~torch.isfinite(self.now.norm + self.now.sums[0])
         if self._gates:
-            if self._stops:  # nothing moves after the first: it can be replayed when the flag is read
+            if self.stops_at_nonfinite:  # nothing moves after the first: it can be replayed when the flag is read
                 bad = bad | (self.nonfinite >= 0)
             self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._optimizer.step()
-            self.nonfinite = torch.where(bad & (self.nonfinite < 0), self.step, self.nonfinite)
         elif not bad.item():
             self._optimizer.step()
-        else:
-            self.skipped += 1
-            self.nonfinite = torch.where(self.nonfinite < 0, self.step, self.nonfinite)
+            bad = None
+        self.now.bad = bad
         self._optimizer.zero_grad()
 
     def _after(self) -> None:
-        self.window += self.last
-        if self._report:
-            self.model.after_step(self._report)  # type: ignore[operator]
+        now, bad = self.now, self.now.bad
+        if bad is None:
+            self.window += now.sums
+        else:  # NaN + 0 is NaN, so the sums of a bad step are replaced, not multiplied
+            self.window += torch.where(bad, 0.0, now.sums)
+            self.nonfinite = torch.where(bad & (self.nonfinite < 0), self.step - 1, self.nonfinite)
+            self.left_out += bad
+            now.report = {name: torch.where(bad, 0, value) for name, value in now.report.items()}
+        if now.report:
+            self.model.after_step(now.report)  # type: ignore[operator]
         self._count_steps()
 
     def _count_steps(self) -> None:
@@ -201,8 +219,8 @@ class Task(pl.LightningModule):
         nats, tokens, auxiliary, _ = self.window.tolist()
         self.window.zero_()
         row = {"train/loss": nats / tokens if tokens else math.nan, "lr": self._optimizer.param_groups[0]["lr"],
-               "grad_norm": float(self.grad_norm)}  # fmt: skip
+               "grad_norm": float(self.now.norm)}  # fmt: skip
         if auxiliary:
             row["train/auxiliary_loss"] = auxiliary / tokens
-        row |= {f"train/{name}": float(v) for name, v in self._report.items() if v.numel() == 1}
+        row |= {f"train/{name}": float(v) for name, v in self.now.report.items() if v.numel() == 1}
         return row

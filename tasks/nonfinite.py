@@ -1,4 +1,4 @@
-"""Where did a value stop being finite? Replay the step that went wrong, and ask each module in the order of its work."""
+"""Where did a value stop being finite? Replay the step that went wrong, and ask each module in turn."""
 
 from typing import Any
 
@@ -9,11 +9,6 @@ from tasks.endings import NonFinite
 from tasks.module import Batch, Task
 
 NOTHING = "nothing on this rank"
-
-
-def read(task: Task) -> int:
-    """The first step that was left out because it was not finite, or -1. Waits for the device."""
-    return -1 if task.nonfinite is None else int(task.nonfinite)
 
 
 def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> NonFinite:
@@ -27,8 +22,8 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> No
         task.step = kept
     shown = ", ".join(map(str, examples[:8])) + (", ..." if len(examples) > 8 else "")
     return NonFinite(
-        f"The loss or the gradient of step {step} is not finite. The first to break: {where}. Its examples on this rank: "
-        f"{shown}. The weights are those before the step; checkpoints/last.ckpt is from an earlier one. "
+        f"The loss or the gradient of step {step} is not finite. The first to break: {where}. "
+        f"Its examples on this rank: {shown}. The weights are those before the step, and the last checkpoint is kept. "
         "Try a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
     )
 

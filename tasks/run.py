@@ -13,13 +13,15 @@ from typing import Any
 from tasks import summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
 from tasks.endings import CONFIG, FAILED, FULL, Ended, NoRun
-from xformer_kit.config import GROUPS, config_hash, config_yaml, import_parts, read_config
+from xformer_kit.config import GROUPS, config_yaml, import_parts, read_config
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
 
 
-def start(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...] = (), *, job: bool = False, quiet: bool = False) -> int:
+def start(
+    config: dict[str, Any], run_dir: Path, parts: tuple[str, ...] = (), *, job: bool = False, quiet: bool = False
+) -> int:
     """Begin a run in its directory and return its exit code. `job`: one of a multirun, in a process of its own."""
     try:
         if workers.joined():
@@ -36,7 +38,9 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
     try:
         if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
             what = "is not a directory" if not run_dir.is_dir() else "is no run; it has no config.yaml"
-            raise NoRun(f"resume: {run_dir} {what}. Name a run's directory, such as outputs/decoder/2026-11-20_12-00-00.")
+            raise NoRun(
+                f"resume: {run_dir} {what}. Name a run's directory, such as outputs/decoder/2026-11-20_12-00-00."
+            )
         config = read_config(run_dir)
         _same_parts(run_dir, parts)
         if (done := summary.read(run_dir)) is not None:
@@ -51,11 +55,11 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
 def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool) -> int:
     if workers.joined():
         return train(run_dir, parts, quiet)
-    count = workers.device_count(config["trainer"])
-    if config["trainer"].get("num_nodes", 1) > 1:
+    count, machines = workers.device_count(config["trainer"]), config["trainer"].get("num_nodes", 1)
+    if machines > 1:
         raise ConfigError(
-            f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {config['trainer']['num_nodes']} in one "
-            "process. Try torchrun --nnodes N --nproc-per-node M train.py ..."
+            f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {machines} in one process. "
+            "Try torchrun --nnodes N --nproc-per-node M train.py ..."
         )
     if job or count > 1:
         return workers.launch(run_dir, count, parts, quiet)
@@ -64,7 +68,10 @@ def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool
 
 def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
     """Write down what the run is. Raises NoRun where the directory holds another one already."""
-    if any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS)) or (run_dir / "summary.json").exists():
+    if (
+        any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS))
+        or (run_dir / "summary.json").exists()
+    ):
         raise NoRun(
             f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "
             f"Go on with resume={run_dir}, or name another directory."
@@ -93,7 +100,9 @@ def _same_parts(run_dir: Path, parts: tuple[str, ...]) -> None:
         files = ",".join(missing)
         raise NoRun(f"parts: the run was begun with {', '.join(missing)}; got none of that name. Add parts=[{files}].")
     if changed := [name for name, digest in before.items() if now[name] != digest]:
-        raise NoRun(f"parts: {', '.join(changed)} must be as it was when the run began; it was changed. Start a new run.")
+        raise NoRun(
+            f"parts: {', '.join(changed)} must be as it was when the run began; it was changed. Start a new run."
+        )
 
 
 def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
@@ -138,10 +147,15 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
 def _crashed(error: Exception, run_dir: Path) -> int:
     """An error that no rule foresaw: the log has the whole story."""
     log.error("%s", "".join(traceback.format_exception(error)))
-    if workers.world() is not None and any(word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")):
+    if workers.world() is not None and any(
+        word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")
+    ):
         print(f"Rank {workers.rank()} lost touch with another rank and stopped.", file=sys.stderr, flush=True)
     elif "out of memory" in str(error).lower():
-        print(f"Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes. {error}", file=sys.stderr)
+        print(
+            f"Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes. {error}",
+            file=sys.stderr,
+        )
     else:
         traceback.print_exception(error)
     return FAILED

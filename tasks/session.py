@@ -14,14 +14,13 @@ import torch
 from tasks import checkpoint, loggers, nonfinite, summary, workers
 from tasks import trainer as trainers
 from tasks.bar import Bar
-from tasks.callbacks import Checkpoints, Guard, Plan, Profile, ProgressBar, Recorder
+from tasks.callbacks import Checkpoints, Guard, Observers, Plan, Profile, ProgressBar, Recorder, Samples, Stopper
 from tasks.data import Data, check_fingerprint
 from tasks.endings import NonFinite, SignalBox
 from tasks.language_modeling import LanguageModelingTask, prompt
 from tasks.records import Records
-from tasks.samples import Samples
+from xformer_kit import build
 from xformer_kit.block import Block
-from xformer_kit.making import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.data import collate, prepare
 from xformer_kit.objective import OBJECTIVES
@@ -80,7 +79,7 @@ class Session:
         )
         if self.state:
             task.load_state_dict(self.state["state_dict"])
-            task.step, task.skipped = self.state["global_step"], self.state["skipped"]
+            task.step, task.left_out = self.state["global_step"], torch.tensor(self.state["left_out"])
             task.validation = self.state["validation"]
             task.saved = self.state
         if trainers.compiles(config["trainer"]):
@@ -93,22 +92,31 @@ class Session:
         tokens = self.config["data"]["batch_size"] * self.config["data"]["seq_len"]
         metrics, speed, line = self._open_records()
         self.recorder = Recorder(plan, metrics, speed, self.log, tokens)
-        fixed = {"config": config_yaml(self.config), "data_fingerprint": self.prepared.fingerprint, "versions": summary.versions()}
+        fixed = {
+            "config": config_yaml(self.config),
+            "data_fingerprint": self.prepared.fingerprint,
+            "versions": summary.versions(),
+        }
         self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder.clock)
         self.checkpoints.best = self.state.get("best")
-        guard = Guard(plan, self.box, lambda: self.checkpoints.save(self.trainer, self.task), self._explain)
-        callbacks: list[Any] = [guard, self.recorder]
+        guard = Guard(plan, self._explain)
+        stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
+        observers: list[Any] = [guard, self.recorder]
         if self.first:
             live = None if node.get("enable_progress_bar", True) and not self.quiet else False
             self.bar = Bar(self.total, self.task.step, live)
-            callbacks += [ProgressBar(self.bar, self.recorder.clock, tokens), Samples(self.run_dir, self.prepared, self.log)]
+            observers += [
+                ProgressBar(self.bar, self.recorder.clock, tokens),
+                Samples(self.run_dir, self.prepared, self.log),
+            ]
             if line:
                 self._say(line)
-        callbacks.append(self.checkpoints)
+        observers.append(self.checkpoints)
         if node.get("profile") and self.first:
-            callbacks.append(Profile(self.run_dir, node["profile"]))
+            observers.append(Profile(self.run_dir, node["profile"]))
+        observers.append(stopper)
         logger = self.log.logger
-        self.trainer = trainers.make(self.config, callbacks, logger, self.total, workers.world())
+        self.trainer = trainers.make(self.config, [Observers(observers)], logger, self.total, workers.world())
         self.task.agree = partial(_same_config, config_hash(self.config), self.prepared.fingerprint)
 
     def _open_records(self) -> tuple[Records | None, Records | None, str | None]:
@@ -127,7 +135,9 @@ class Session:
         trainers.lean(self.trainer)
         task, trainer = self.task, self.trainer
         task.boundary = self._loaders
-        torch.set_float32_matmul_precision("high" if trainers.precision(self.config["trainer"]) != "64-true" else "highest")
+        torch.set_float32_matmul_precision(
+            "high" if trainers.precision(self.config["trainer"]) != "64-true" else "highest"
+        )
         self.box.patient = False
         trainer.fit(task)
 
@@ -172,7 +182,7 @@ class Session:
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             "steps": task.step,
-            "steps_left_out": task.skipped,
+            "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
             "flops_per_token": summary.flops_per_token(model, self.config["data"]["seq_len"]),
             "tokens_per_second": self.recorder.tokens_per_second,
@@ -211,9 +221,12 @@ def _same_config(digest: str, fingerprint: str, world: int) -> None:
     found: list[Any] = [None] * world
     torch.distributed.all_gather_object(found, (digest, fingerprint))
     if len({a for a, _ in found}) > 1:
-        raise ConfigError(f"config: must be the same on all ranks; its hashes are {', '.join(a for a, _ in found)}. Start all from one file.")
+        hashes = ", ".join(a for a, _ in found)
+        raise ConfigError(f"config: must be the same on all ranks; its hashes are {hashes}. Start all from one file.")
     if len({b for _, b in found}) > 1:
-        raise ConfigError("data: must be the same on all ranks; its fingerprints differ. Give every machine the same text.")
+        raise ConfigError(
+            "data: must be the same on all ranks; its fingerprints differ. Give every machine the same text."
+        )
 
 
 def _log_into(path: Path) -> None:

@@ -85,7 +85,11 @@ def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None,
         console.print(Text("It wrote  ", style="dim"), text, sep="")
     console.print()
     run = shlex.quote(str(_short(run_dir)))
-    for command in (f'xformer generate {run} --prompt "The "', f"xformer evaluate {run}", "python train.py position=alibi ffn=mlp"):
+    for command in (
+        f'xformer generate {run} --prompt "The "',
+        f"xformer evaluate {run}",
+        "python train.py position=alibi ffn=mlp",
+    ):
         console.print(Text("  $ ", style="dim").append(command, style="bold"), soft_wrap=True)
     console.print()
 

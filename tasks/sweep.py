@@ -56,7 +56,11 @@ def _flat(node: Any, path: str = "") -> Iterable[tuple[str, Any]]:
 def _differing(configs: list[dict[str, Any]]) -> list[str]:
     """Paths whose values differ. Of a part only its name, where the names differ: its options follow from it."""
     missing = object()
-    paths = [p for p in dict.fromkeys(p for c in configs for p in c) if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)]
+    paths = [
+        p
+        for p in dict.fromkeys(p for c in configs for p in c)
+        if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)
+    ]
     named = {path[: -len(".name")] for path in paths if path.endswith(".name")}
     return [p for p in paths if p.endswith(".name") or not any(p.startswith(f"{part}.") for part in named)]
 
@@ -73,7 +77,12 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
         if row["status"] != "finished":
             shown.add_row(*named, "failed", style="red")
             continue
-        values = [f"{row['val/loss']:.4f}", f"{row['val/bits_per_byte']:.4f}", compact(row["params"]), compact(row["tokens_per_second"])]
+        values = [
+            f"{row['val/loss']:.4f}",
+            f"{row['val/bits_per_byte']:.4f}",
+            compact(row["params"]),
+            compact(row["tokens_per_second"]),
+        ]
         shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
     console = Console(highlight=False)
     console.print()

@@ -29,7 +29,9 @@ def quiet() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
-def make(config: dict[str, Any], callbacks: Sequence[Any], logger: Any, total: int, world: tuple[int, int] | None) -> pl.Trainer:
+def make(
+    config: dict[str, Any], callbacks: Sequence[Any], logger: Any, total: int, world: tuple[int, int] | None
+) -> pl.Trainer:
     """world: (ranks on this machine, machines) that were started for us, or None for this process alone."""
     node = config["trainer"]
     passed = {key: value for key, value in node.items() if key not in OWN and value is not None}

@@ -29,7 +29,9 @@ QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it dr
 
 def joined() -> bool:
     """Whether torchrun or SLURM has already started one process per device."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or ("SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1)
+    return "TORCHELASTIC_RUN_ID" in os.environ or (
+        "SLURM_PROCID" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
+    )
 
 
 def rank() -> int:
@@ -60,7 +62,13 @@ def agree_on(run_dir: Path) -> Path:
 
         address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
     patience = timedelta(seconds=300)
-    store = TCPStore(address, int(port) + (not hosted), is_master=not hosted and rank() == 0, timeout=patience, wait_for_workers=False)
+    store = TCPStore(
+        address,
+        int(port) + (not hosted),
+        is_master=not hosted and rank() == 0,
+        timeout=patience,
+        wait_for_workers=False,
+    )
     if rank() == 0:
         store.set("xformer/run_dir", str(run_dir.resolve()))
     agreed = Path(store.get("xformer/run_dir").decode())
@@ -86,7 +94,9 @@ def one_session(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NoRun(f"resume: {run_dir} is being trained by another process. Wait for it, or stop it first.") from None
+            raise NoRun(
+                f"resume: {run_dir} is being trained by another process. Wait for it, or stop it first."
+            ) from None
         except OSError:  # a file system without locks
             pass
         yield
@@ -117,7 +127,11 @@ def launch(run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool =
     command = [sys.executable, "-m", "tasks.workers", str(run_dir), "--count", str(count), "--parts", *parts]
     # A process group of its own: Ctrl-C reaches this process alone, which passes it on once.
     child = subprocess.Popen(command, env=environment, process_group=0)
-    before = {number: _pass_on(number, child) for number in SIGNALS} if threading.current_thread() is threading.main_thread() else {}
+    before = (
+        {number: _pass_on(number, child) for number in SIGNALS}
+        if threading.current_thread() is threading.main_thread()
+        else {}
+    )
     try:
         code = child.wait()
     finally:
@@ -161,12 +175,22 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
     for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.distributed.run"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ[PARENT] = str(os.getpid())
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count) if hasattr(os, "sched_getaffinity") else 1))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals = "SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT"
-    wanted = {"min_nodes": 1, "max_nodes": 1, "nproc_per_node": count, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0",
-              "max_restarts": 0, "monitor_interval": 0.1, "run_id": f"xformer-{os.getpid()}", "signals_to_handle": signals,
-              "shutdown_timeout": 60, "local_addr": "localhost"}  # fmt: skip
+    wanted = {
+        "min_nodes": 1,
+        "max_nodes": 1,
+        "nproc_per_node": count,
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "local_addr": "localhost",
+        "run_id": f"xformer-{os.getpid()}",
+        "max_restarts": 0,
+        "monitor_interval": 0.1,  # seconds
+        "signals_to_handle": signals,
+        "shutdown_timeout": 60,  # seconds for a checkpoint, before what does not end is killed
+    }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
     config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
     try:

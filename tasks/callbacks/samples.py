@@ -4,20 +4,16 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback
-
 from tasks.language_modeling import LanguageModelingTask, prompt
 
 
-class Samples(Callback):
+class Samples:
     """Draws from generators of its own, so that training goes on as if nobody had asked."""
 
     def __init__(self, run_dir: Path, prepared: Any, tell: Any):
         self.path, self.prepared, self.tell = run_dir / "samples.csv", prepared, tell
 
-    def on_validation_end(self, trainer, task: LanguageModelingTask) -> None:
-        if trainer.sanity_checking:
-            return
+    def on_validation_end(self, trainer: Any, task: LanguageModelingTask) -> None:
         given, written = task.write_sample(self.prepared.tokenizer, prompt(self.prepared.valid))
         rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, given, written]]
         with open(self.path, "w", newline="", encoding="utf-8") as file:

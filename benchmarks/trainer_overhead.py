@@ -1,0 +1,112 @@
+"""What does a run add to each step of a bare loop? A tiny model, both loops interleaved, medians of pairs.
+
+    python benchmarks/trainer_overhead.py --pairs 5 --steps 500
+
+The bare loop has the same model, data order, optimizer, schedule and clipping, and reads no loss. The run has the
+progress bar, metrics.csv and W&B offline; it is timed over its steps, without validation and checkpoints.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["WANDB_MODE"] = "offline"
+
+import torch
+from torch.utils.data import DataLoader
+
+from xformer_kit import build, compose
+from xformer_kit.data import collate, prepare
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.schedule import SCHEDULES
+
+WARM = 20  # steps that are not timed
+clock = time.perf_counter
+
+
+def tiny(steps: int) -> dict:
+    return compose([
+        "model.dim=64", "model.layers=2", "attn.heads=4", "data.seq_len=32", "data.batch_size=8",
+        f"trainer.max_steps={steps}", "trainer.val_every=null", "trainer.checkpoint_every=null", "trainer.limit_val_batches=1", "logger=wandb",
+    ])  # fmt: skip
+
+
+def bare(steps: int) -> float:
+    """Seconds per step."""
+    from tasks.data import Data
+
+    config = tiny(steps)
+    prepared = prepare(config)
+    model = build(config, prepared.tokenizer.vocab_size)
+    objective, data = OBJECTIVES.create(config["task"]), Data(config, prepared)
+    optimizer = OPTIMIZERS.create(config["optim"], model=model)
+    schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
+    base = [group["lr"] for group in optimizer.param_groups]
+    loader = DataLoader(prepared.train, batch_sampler=data.steps(1, 0, 1), collate_fn=collate)
+    start = 0.0
+    for step, batch in enumerate(loader):
+        if step == WARM:
+            start = clock()
+        for group, lr in zip(optimizer.param_groups, base, strict=True):
+            group["lr"] = lr * schedule(step)
+        nats, count, _ = objective.loss(model, batch)
+        (nats / count).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return (clock() - start) / (steps - WARM)
+
+
+def run(steps: int, live: bool | None) -> float:
+    """Seconds per step."""
+    from lightning.pytorch import Callback
+
+    import tasks.session
+    from tasks.run import start
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+            if batch_idx == WARM - 1:
+                self.begun = clock()
+            if batch_idx == steps - 2:  # the last step ends in a validation
+                self.ended = clock()
+
+    watch, make = Watch(), tasks.session.trainers.make
+    tasks.session.trainers.make = lambda config, callbacks, *rest: make(config, [*callbacks, watch], *rest)
+    tasks.session.Bar = lambda total, done, _live: tasks.bar.Bar(total, done, live)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            assert start(tiny(steps), Path(folder) / "run") == 0
+    finally:
+        tasks.session.trainers.make = make
+    return (watch.ended - watch.begun) / (steps - 1 - WARM)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--cpu", action="store_true", help="seconds of this process on a CPU, for a busy machine")
+    given = parser.parse_args()
+    global clock
+    clock = time.process_time if given.cpu else time.perf_counter
+    torch.set_num_threads(1)
+    bare(2 * WARM)
+    pairs = [(bare(given.steps), run(given.steps, live=True)) for _ in range(given.pairs)]
+    found = {
+        "bare_ms": 1e3 * statistics.median(a for a, _ in pairs),
+        "run_ms": 1e3 * statistics.median(b for _, b in pairs),
+        "overhead_ms": 1e3 * statistics.median(b - a for a, b in pairs),
+        "overhead_ms_each": [round(1e3 * (b - a), 3) for a, b in pairs],
+    }
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""When is the state saved?"""
+
+from pathlib import Path
+from typing import Any
+
+from tasks import checkpoint
+from tasks.callbacks.plan import Clock, Plan
+from tasks.language_modeling import LanguageModelingTask as Task
+
+
+class Checkpoints:
+    """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so far."""
+
+    def __init__(self, plan: Plan, folder: Path, fixed: dict[str, Any], clock: Clock):
+        self.plan, self.folder, self.fixed, self.clock = plan, folder, fixed, clock
+        self.best: float | None = None
+        self.saved = -1
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if self.plan.checkpoints(task.step) and not self.plan.validates(task.step):
+            self.save(trainer, task)
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        if not self.plan.saves:
+            return
+        loss = task.validation["loss"]
+        better = self.best is None or loss < self.best
+        self.best = loss if better else self.best
+        step = task.step
+        if better or self.plan.checkpoints(step) or self.plan.checkpoint_every is None or step == self.plan.total:
+            self.save(trainer, task, better)
+
+    def keep(self, trainer: Any, task: Task) -> None:
+        """Save unless that has just been done."""
+        if self.plan.saves and self.saved != task.step:
+            self.save(trainer, task)
+
+    def save(self, trainer: Any, task: Task, better: bool = False) -> None:
+        """Write the state after a step. Every rank takes part; the first writes."""
+        self.clock.pause()
+        strategy = trainer.strategy
+        state = {
+            "state_dict": strategy.lightning_module_state_dict(),
+            "global_step": task.step,
+            "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
+            "window": task.window.cpu(),
+            "best": self.best,
+            "validation": task.validation,
+            "left_out": int(task.left_out),
+            "accumulate": task.accumulate,
+            "world_size": trainer.world_size,
+            **self.fixed,
+        }
+        if scaler := getattr(trainer.precision_plugin, "scaler", None):
+            state["scaler"] = scaler.state_dict()
+        if trainer.is_global_zero:
+            checkpoint.write(state, self.folder)
+            if better:
+                checkpoint.keep_as_best(self.folder)
+        self.saved = task.step
+        strategy.barrier()
+        self.clock.go()

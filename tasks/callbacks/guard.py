@@ -1,0 +1,56 @@
+"""Is the state good, and was the run told to stop?"""
+
+from typing import Any
+
+from tasks.callbacks.plan import Plan
+from tasks.endings import SignalBox, Stopped, elected
+from tasks.language_modeling import LanguageModelingTask as Task
+
+
+class Guard:
+    """Ends a run that left out a step because it was not finite; `explain(step)` says which module broke."""
+
+    def __init__(self, plan: Plan, explain: Any):
+        self.plan, self.explain = plan, explain
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        cheap = task.now.bad is not None and task.device.type == "cpu"
+        if (cheap or self.plan.due(task.step)) and task.stops_at_nonfinite:
+            self.check(task)
+
+    def check(self, task: Task) -> None:
+        """Raises NonFinite where a step was left out. Waits for the device."""
+        step = int(task.nonfinite)
+        if step >= 0:
+            raise self.explain(step)
+
+
+class Stopper:
+    """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its state."""
+
+    def __init__(self, plan: Plan, box: SignalBox, guard: Guard, save: Any):
+        self.plan, self.box, self.guard, self.save = plan, box, guard, save
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        step = self.box.step = task.step
+        task.stop_signal = self.box.number
+        if step >= self.plan.total:
+            trainer.should_stop = True  # so that Lightning validates once more
+        elif not self.plan.validates(step) and (number := self._asked(trainer, task)):
+            self._stop(task, number)
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        if task.step < self.plan.total and (number := self._asked(trainer, task)):
+            self._stop(task, number)
+
+    def _asked(self, trainer: Any, task: Task) -> int:
+        if trainer.world_size == 1:
+            return self.box.number
+        # All ranks stop at the same step. On a GPU the sum is read where the run waits for the device anyway.
+        return elected(int(task.now.sums[3])) if task.device.type == "cpu" or self.plan.due(task.step) else 0
+
+    def _stop(self, task: Task, number: int) -> None:
+        if task.stops_at_nonfinite:
+            self.guard.check(task)
+        self.save()
+        raise Stopped(number, task.step)

@@ -1,0 +1,45 @@
+"""At which steps is what due, and how long did they take?"""
+
+import time
+from typing import Any
+
+
+class Plan:
+    """At which steps something is due. `step` counts steps done."""
+
+    def __init__(self, trainer: dict[str, Any], total: int):
+        self.total = total
+        self.log_every = trainer.get("log_every_n_steps", 10)
+        self.val_every, self.checkpoint_every = trainer.get("val_every"), trainer.get("checkpoint_every")
+        self.saves = trainer.get("enable_checkpointing", True)
+
+    def logs(self, step: int) -> bool:
+        return step % self.log_every == 0 or step == self.total
+
+    def validates(self, step: int) -> bool:
+        return step == self.total or bool(self.val_every and step % self.val_every == 0)
+
+    def due(self, step: int) -> bool:
+        """Whether something reads what a step gave."""
+        return self.logs(step) or self.validates(step) or self.checkpoints(step)
+
+    def checkpoints(self, step: int) -> bool:
+        return self.saves and bool(self.checkpoint_every and step % self.checkpoint_every == 0)
+
+
+class Clock:
+    """Seconds spent on steps: the time between two ticks, less what lay between `pause` and `go`."""
+
+    def __init__(self):
+        self.spent, self.since = 0.0, time.perf_counter()
+
+    def tick(self) -> float:
+        now = time.perf_counter()
+        self.spent, self.since = self.spent + now - self.since, now
+        return self.spent
+
+    def pause(self) -> None:
+        self.tick()
+
+    def go(self) -> None:
+        self.since = time.perf_counter()

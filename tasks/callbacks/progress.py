@@ -1,0 +1,34 @@
+"""What does a person see while a run trains?"""
+
+from typing import Any
+
+from tasks.bar import Bar
+from tasks.callbacks.plan import Clock
+from tasks.language_modeling import LanguageModelingTask as Task
+
+
+class ProgressBar:
+    """Redraws the bar a few times a second; only then does it read the loss."""
+
+    def __init__(self, bar: Bar, clock: Clock, tokens_per_step: int):
+        self.bar, self.clock, self.tokens_per_step = bar, clock, tokens_per_step
+        self.pace: float | None = None  # seconds per step, smoothed
+        self.seen = (0, 0.0)
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.seen = task.step, self.clock.spent
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if not self.bar.due():
+            return
+        step, spent = task.step, self.clock.spent
+        pace = (spent - self.seen[1]) / max(1, step - self.seen[0])
+        self.pace = pace if self.pace is None else 0.7 * self.pace + 0.3 * pace
+        self.seen = step, spent
+        loss = float(task.now.sums[0] / task.now.sums[1])
+        speed = self.tokens_per_step / self.pace if self.pace else 0.0
+        self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        v = task.validation
+        self.bar.say(f"step {task.step:,}: validation loss {v['loss']:.4f}, {v['bits_per_byte']:.4f} bits per byte")

@@ -1,0 +1,61 @@
+"""What is written down of the steps?"""
+
+import time
+from typing import Any
+
+from tasks.callbacks.plan import Clock, Plan
+from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.records import Records
+
+
+class Recorder:
+    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated."""
+
+    def __init__(self, plan: Plan, metrics: Records | None, speed: Records | None, tell: Any, tokens_per_step: int):
+        self.plan, self.metrics, self.speed = plan, metrics, speed
+        self.tell, self.tokens_per_step = tell, tokens_per_step
+        self.clock, self.row, self.pace = Clock(), {}, {}
+        self.seconds, self.steps, self.last = 0.0, 0, (0, 0.0)  # measured; (step, seconds) of the last row
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.clock.go()
+        self.first, self.last = task.step, (task.step, 0.0)
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        spent = self.clock.tick()
+        done = task.step - self.first
+        if done == min(5, self.plan.total - self.first - 1):  # the first steps warm up, and are not measured
+            self.warm = done, spent
+        elif done > 5:
+            self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
+        if not self.plan.logs(task.step):
+            return
+        row = task.train_row()
+        before, seconds = self.last
+        self.last = task.step, self.clock.tick()
+        pace = (self.last[1] - seconds) / max(1, task.step - before)
+        if self.metrics is not None:
+            self.row = {"step": task.step} | row
+            speed = {"step": task.step, "seconds_per_step": pace, "tokens_per_second": self.tokens_per_step / pace}
+            self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
+            self.pace = {name: value for name, value in speed.items() if name != "step"}
+            if not self.plan.validates(task.step):
+                self._write(task.step)
+
+    def on_validation_start(self, trainer: Any, task: Task) -> None:
+        self.clock.pause()
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        if self.metrics is not None:
+            self.row = {"step": task.step} | self.row | {f"val/{name}": v for name, v in task.validation.items()}
+            self._write(task.step)
+        self.clock.go()
+
+    def _write(self, step: int) -> None:
+        self.metrics.add(self.row)  # type: ignore[union-attr]
+        self.tell({name: value for name, value in self.row.items() if name != "step"} | self.pace, step)
+        self.row, self.pace = {}, {}
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens_per_step * self.steps / self.seconds if self.seconds else 0.0
