@@ -24,7 +24,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from xformer_kit.objective.loss import cross_entropy
+from xformer_kit.loss import cross_entropy
 
 SHAPES = ((2048, 256, 50_000), (2048, 256, 8_192), (4096, 384, 65))  # tokens, dim, vocab
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.init import initialise
-from xformer_kit.objective.loss import cross_entropy
+from xformer_kit.loss import cross_entropy
 from xformer_kit.plan import towers
 from xformer_kit.tokens import Tokens
 from xformer_kit.tower import Past, Report, Tower

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from xformer_kit.objective import loss as module
-from xformer_kit.objective.loss import cross_entropy
+from xformer_kit import loss as module
+from xformer_kit.loss import cross_entropy
 
 
 @pytest.fixture(params=["chunks", "at once"])
