@@ -60,15 +60,16 @@ class Line:
     jobs: int = 1
 
 
-def compose(overrides: Iterable[str] = (), config_dir: str | None = None) -> dict[str, Any]:
+def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: bool = True) -> dict[str, Any]:
     """The resolved, validated config of a command line's overrides, as plain data.
 
     Raises ConfigError with every fault. `parts=[file.py]` registers a user's own parts first; it is not in the config.
+    `data`: whether the corpus must be at hand.
     """
     loader, parsed, faults = _read(list(overrides), config_dir)
     faults += _swept(parsed)
     config, more = _compose(loader, [override for override in parsed if not override.is_sweep_override()])
-    faults += more or check(config)
+    faults += more or check(config, data)
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return config
