@@ -14,6 +14,7 @@ from xformer_kit.tokens import View
 
 Report = dict[str, Tensor]
 Caches = Mapping[str, Cache]
+Memo = dict[str, Tensor]
 
 
 class Block(nn.Module):
@@ -45,12 +46,20 @@ class Block(nn.Module):
         source: Tensor | None = None,
         real: Tensor | None = None,
         caches: Caches | None = None,
-    ) -> tuple[State, Report]:
-        """The residual stream behind the block, and the reports of its sublayers: `loss` summed, the rest by name."""
+        memo: Memo | None = None,
+    ) -> tuple[State, Report, Memo]:
+        """The residual stream behind the block, the reports of its sublayers (`loss` summed, the rest by name), and the
+        memo with what they added to it.
+
+        The memo comes in and goes out, and is never changed in place: so recomputing a block reads what it read before, and
+        FSDP sees gradients that cross layers.
+        """
         report: Report = {}
+        memo = dict(memo or {})
+        views = [view._replace(memo=memo) for view in views]
         for names, placement in zip(self.groups, self.placement.values(), strict=True):
             state = placement(state, [self._sublayer(name, views, source, real, caches, report) for name in names])
-        return state, report
+        return state, report, memo
 
     def _sublayer(self, name, views, source, real, caches, report) -> Callable[[Tensor], Tensor]:
         module = getattr(self, name)

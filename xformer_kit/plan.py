@@ -223,6 +223,18 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
             )
 
 
+def broken_laws(plan: TowerPlan) -> dict[str, str]:
+    """Law -> which part of the tower breaks it, and why."""
+    nodes = {(kind, block.nodes[kind]["name"]) for block in plan.blocks for kind in KINDS}
+    subs = [sub for block in plan.blocks for group in block.groups for sub in group]
+    nodes |= {(kind, node["name"]) for sub in subs for kind, node in ((sub.kind, sub.part), ("mask", sub.mask))}
+    return {
+        law: f"{kind} '{name}' breaks the law of {law} ({reason.rstrip('.')})"
+        for kind, name in sorted(nodes)
+        for law, reason in getattr(KINDS[kind][name], "breaks", {}).items()
+    }
+
+
 def kernel_of(config: Node, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> str:
     """The name of the kernel that an attention runs on."""
     for other, context in contexts(config, plan, block):

@@ -106,7 +106,7 @@ class View(NamedTuple):
     mask: Any  # a Mask
     position: Any  # a Position with the tables of this forward
     depth: int = 0  # index of the call: a layer that is shared is called several times
-    memo: dict | None = None  # values that cross layers
+    memo: dict[str, Tensor] | None = None  # values that cross layers: a layer adds to it, later layers read
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
     late: bool = False  # keys are rotated behind the cache: rotation depends on the total length
     scored: bool = False  # the position computes the scores

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.attention.base import Cache
-from xformer_kit.block import Block, Report
+from xformer_kit.block import Block, Memo, Report
 from xformer_kit.ffn import FFNS
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
-from xformer_kit.plan import BlockPlan, SublayerPlan, TowerPlan, facts, kernel_of, max_len
+from xformer_kit.plan import BlockPlan, SublayerPlan, TowerPlan, broken_laws, facts, kernel_of, max_len
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens, View
@@ -87,6 +87,7 @@ class Tower(nn.Module):
         normed = self.placement.final_norm if wanted is None else wanted
         self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
         self.depth = len(plan.blocks)
+        self.breaks = broken_laws(plan)
 
     @property
     def blocks(self) -> list[Block]:
@@ -133,15 +134,21 @@ class Tower(nn.Module):
         at = self._places.index(key)
         return "base" if at == 0 else f"other_{at}"
 
+    def refuse(self, tokens: Tokens) -> None:
+        """Raises ConfigError for tokens that need a law which a part breaks: better refused than silently wrong."""
+        for law, field, way in (("documents", "document", "one document per row"), ("padding", "real", "rows of one length")):
+            if law in self.breaks and getattr(tokens, field) is not None:
+                raise ConfigError(f"{field}: {self.breaks[law]}. Give {way}, or choose another part.")
+
     def views(self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype) -> list[View]:
         """One view for each distinct look, with the tables of position and kernel."""
-        made, memo = [], {}
+        made = []
         for look in self.looks:
             position, kernel = self.position[look.position], self.kernels[look.kernel]
             seen = source if look.cross else key
             keys = seen if look.cross or position.needs_length else query
             hooks = type(position).hooks()
-            view = View(query, seen, look.mask, position.begin(query, keys), memo=memo)
+            view = View(query, seen, look.mask, position.begin(query, keys))
             view = view._replace(late=position.needs_length, scored="scores" in hooks)
             made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
         return made
@@ -155,17 +162,20 @@ class Tower(nn.Module):
         source_tokens: Tokens | None = None,
     ) -> tuple[Tensor, Report]:
         """x (b, t, dim) -> (b, t, dim) and the reports of all blocks; appends `tokens` to `past`."""
+        if self.breaks:
+            self.refuse(tokens)
         key = tokens
         if past is not None:
             key = tokens if past.tokens is None else past.tokens.then(tokens)
             past.tokens = key
         views = self.views(tokens, key, source_tokens, x.dtype)
         report: Report = {}
+        memo: Memo = {}
         state = self.placement.start(x)
         for depth, block in enumerate(self.blocks):
             caches = None if past is None else past.caches[depth]
             at = [view._replace(depth=depth) for view in views] if depth else views
-            state, said = block(state, at, source, tokens.real, caches)
+            state, said, memo = block(state, at, source, tokens.real, caches, memo)
             for name, value in said.items():
                 where = "loss" if name == "loss" else f"{depth}.{name}"
                 report[where] = report[where] + value if where in report else value

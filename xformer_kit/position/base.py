@@ -19,18 +19,20 @@ class Position(nn.Module):
 
     needs_length: whether rotation depends on the total length; keys are then cached unrotated.
     relative: whether only distances between tokens matter.
+    tables: the class of what `begin` returns, where that is not the position itself: it answers `rotate`, `bias`, `scores`.
     max_len: the largest number of positions, None where there is no limit.
     """
 
     needs_length = False
     relative = True
+    tables: type | None = None
     max_len: int | None = None
 
     def begin(self, query: Tokens, key: Tokens) -> Any:
         """Called once per forward of the tower; returns what answers `rotate`, `bias` and `scores` in this forward.
 
-        By default the position itself. One that needs tables returns a NamedTuple of them with those methods. `key` is
-        `query` itself where keys are rotated before they are cached.
+        By default the position itself. One that needs tables returns a NamedTuple of them, of the class `tables`, with
+        those methods. `key` is `query` itself where keys are rotated before they are cached.
         """
         return self
 
@@ -52,9 +54,10 @@ class Position(nn.Module):
 
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
-        """At which of the four places the scheme enters."""
+        """At which of the four places the scheme enters: the position itself, or for the last three its tables."""
         places = ("embed", "rotate", "bias", "scores")
-        return tuple(place for place in places if getattr(cls, place) is not getattr(Position, place))
+        own = {place for place in places if getattr(cls, place) is not getattr(Position, place)}
+        return tuple(place for place in places if place in own or hasattr(cls.tables, place))
 
 
 POSITIONS = Registry("position", given=("dim", "heads", "head_dim", "max_len", "layers"), base=Position)
