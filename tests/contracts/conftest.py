@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from xformer_kit.plan import KINDS
 
 NAME = "contract_parts"
+sys.path.insert(0, str(Path(__file__).parent))  # the parts and compositions are imported by name, also by workers
 
 
 @pytest.fixture(scope="module", autouse=True)
