@@ -146,7 +146,9 @@ def litgpt_llama(shape: Shape) -> Peer:
 
 def litgpt_neox(shape: Shape) -> Peer:
     """The nearest that litgpt has to GPT-2: LayerNorm and an mlp with gelu, but rotary positions."""
-    return _litgpt(shape, "gpt", norm_class_name="LayerNorm", mlp_class_name="GptNeoxMLP", intermediate_size=4 * shape.dim)
+    return _litgpt(
+        shape, "gpt", norm_class_name="LayerNorm", mlp_class_name="GptNeoxMLP", intermediate_size=4 * shape.dim
+    )
 
 
 def _litgpt(shape: Shape, family: str, **options) -> Peer:
@@ -154,7 +156,8 @@ def _litgpt(shape: Shape, family: str, **options) -> Peer:
 
     config = Config(
         block_size=shape.length, n_layer=shape.layers, n_embd=shape.dim, n_head=shape.heads, bias=False,
-        padded_vocab_size=shape.vocab, vocab_size=shape.vocab, parallel_residual=False, rotary_percentage=1.0, **options,
+        padded_vocab_size=shape.vocab, vocab_size=shape.vocab, parallel_residual=False, rotary_percentage=1.0,
+        **options,
     )  # fmt: skip
     model = GPT(config)
     model.lm_head.weight = model.transformer.wte.weight
@@ -183,7 +186,11 @@ def torch_encoder(shape: Shape) -> Peer:
     return Peer("gpt", model, lambda ids, target: mean_loss(model(ids), target))
 
 
-OURS = {"ours (GPT-2 like)": ours_gpt, "ours (Llama like)": ours_llama, "ours (GPT-2 with biases)": ours_gpt_with_biases}
+OURS = {
+    "ours (GPT-2 like)": ours_gpt,
+    "ours (Llama like)": ours_llama,
+    "ours (GPT-2 with biases)": ours_gpt_with_biases,
+}
 PEERS = {
     "hand-written GPT": by_hand,
     "transformers GPT-2": transformers_gpt2,

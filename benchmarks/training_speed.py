@@ -2,9 +2,9 @@
 
     python -m benchmarks.training_speed [--shapes A B] [--rounds 9] [--threads 2] [--save]
 
-A step is forward, loss, backward and a fused AdamW step. One step of each contestant in turn makes a round; ratios are
-medians over rounds. The share of the machine's rate sets the FLOPs of a step's matrix products (torch's FlopCounterMode)
-against the rate of one large product, measured in every round too.
+A step is forward, loss, backward and a fused AdamW step. One step of each contestant in turn makes a round; ratios
+are medians over rounds. The share of the machine's rate sets the FLOPs of a step's matrix products (torch's
+FlopCounterMode) against the rate of one large product, measured in every round too.
 """
 
 import argparse
@@ -121,7 +121,8 @@ def show(figures: dict) -> None:
     for name, against in figures["ratios"].items():
         for label in ("best_of_its_family", "best_of_all"):
             if label in against:
-                print(f"  {name}: {against[label]['ratio']:.3f} of {against[label]['peer']} ({label.replace('_', ' ')})")
+                best = against[label]
+                print(f"  {name}: {best['ratio']:.3f} of {best['peer']} ({label.replace('_', ' ')})")
     for name, reason in figures["skipped"].items():
         print(f"  {name}: skipped, {reason}")
 
@@ -131,7 +132,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu is steadier beside other work, with --threads 1")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work")
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/training_speed.json")
     options = parser.parse_args()

@@ -77,8 +77,8 @@ def _by_hand(x: Tensor, weight: Tensor) -> bool:
 class _RMSNorm(torch.autograd.Function):
     """y = x r w with r = 1 / sqrt(mean(x^2) + eps), also given, (..., 1).
 
-    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean 0 gives both, but for
-    the term r mean(g w) that it takes from dL/dx.
+    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean 0 gives both, but
+    for the term r mean(g w) that it takes from dL/dx.
     """
 
     @staticmethod

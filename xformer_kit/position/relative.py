@@ -10,7 +10,7 @@ from xformer_kit.tokens import Tokens
 
 
 class Turns(NamedTuple):
-    """The cosines of one forward, (b, 1, t, 1, head_dim / 2), and its sines with the sign that each half of the channels
+    """The cosines of one forward, (b, 1, t, 1, head_dim / 2), and its sines with the sign that each half of channels
     takes, (b, 1, t, 2, head_dim / 2)."""
 
     query: Tokens
