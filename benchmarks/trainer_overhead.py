@@ -30,10 +30,11 @@ WARM = 20  # steps that are not timed
 clock = time.perf_counter
 
 
-def tiny(steps: int) -> dict:
+def tiny(steps: int, logger: str = "wandb") -> dict:
     return compose([
         "model.dim=64", "model.layers=2", "attn.heads=4", "data.seq_len=32", "data.batch_size=8",
-        f"trainer.max_steps={steps}", "trainer.val_every=null", "trainer.checkpoint_every=null", "trainer.limit_val_batches=1", "logger=wandb",
+        f"trainer.max_steps={steps}", "trainer.val_every=null", "trainer.checkpoint_every=null",
+        "trainer.limit_val_batches=1", f"logger={logger}",
     ])  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def bare(steps: int) -> float:
     return (clock() - start) / (steps - WARM)
 
 
-def run(steps: int, live: bool | None) -> float:
+def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
     """Seconds per step."""
     from lightning.pytorch import Callback
 
@@ -82,7 +83,7 @@ def run(steps: int, live: bool | None) -> float:
     tasks.session.Bar = lambda total, done, _live: tasks.bar.Bar(total, done, live)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            assert start(tiny(steps), Path(folder) / "run") == 0
+            assert start(tiny(steps, logger), Path(folder) / "run") == 0
     finally:
         tasks.session.trainers.make = make
     return (watch.ended - watch.begun) / (steps - 1 - WARM)
@@ -92,13 +93,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--logger", default="wandb")
+    parser.add_argument("--no-bar", action="store_true")
     parser.add_argument("--cpu", action="store_true", help="seconds of this process on a CPU, for a busy machine")
     given = parser.parse_args()
     global clock
     clock = time.process_time if given.cpu else time.perf_counter
     torch.set_num_threads(1)
     bare(2 * WARM)
-    pairs = [(bare(given.steps), run(given.steps, live=True)) for _ in range(given.pairs)]
+    pairs = [(bare(given.steps), run(given.steps, given.logger, not given.no_bar)) for _ in range(given.pairs)]
     found = {
         "bare_ms": 1e3 * statistics.median(a for a, _ in pairs),
         "run_ms": 1e3 * statistics.median(b for _, b in pairs),

@@ -1,5 +1,6 @@
 """Where did a value stop being finite? Replay the step that went wrong, and ask each module in turn."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -47,7 +48,9 @@ def first_broken(task: Task, batch: Batch) -> str:
             loss = sum(report.values(), loss) if set(report) == {"loss"} else loss
             if not broken and not bool(torch.isfinite(loss)):
                 broken.append("the loss")
-            loss.backward()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, on hooks of modules whose inputs need no gradient
+                loss.backward()
             if broken:
                 return broken[0]
         bad = [name for name, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]

@@ -1,7 +1,7 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Recorder, ProgressBar, Samples, Checkpoints, Profile, Stopper. All count optimizer
-steps. Each defines those of Lightning's hooks that it needs, as (trainer, task).
+In the order in which they run: Guard, Recorder, ProgressBar, Samples, Checkpoints, Profile, Stopper. All count
+optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task).
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,59 @@
+"""The `xformer` command: what there is, what a model costs, and what a run is worth.
+
+Each command lives in a file of its own, which says how it is called and imports what it needs when it runs: `--help`
+imports no torch. A fault is one sentence on stderr and exit code 2.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from tasks.cli import check, describe, evaluate, generate, parts
+from tasks.cli.command import Parser
+
+COMMANDS = {"parts": parts, "describe": describe, "evaluate": evaluate, "generate": generate, "check": check}
+HINT = "Train with python train.py; python train.py --help lists its choices."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = Parser(
+        prog="xformer", description="Transformers from registered parts: look at parts, models and runs.", epilog=HINT
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, module in COMMANDS.items():
+        summary = module.SUMMARY
+        command = commands.add_parser(name, help=summary, description=module.__doc__, epilog=module.EXAMPLES)
+        module.options(command)
+        command.add_argument(
+            "--parts",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="a Python file with parts of your own; may be repeated",
+        )
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        parser.print_help()
+        return 0
+    return _run(parser.parse_args(arguments))
+
+
+def _run(args) -> int:
+    from xformer_kit.registry import ConfigError
+
+    try:
+        return COMMANDS[args.command].run(args)
+    except ConfigError as error:
+        print(*error.faults, sep="\n", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader has seen enough: xformer parts | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

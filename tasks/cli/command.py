@@ -1,0 +1,131 @@
+"""What the commands share: short errors, a console, a run's directory, numbers with units."""
+
+import argparse
+import json
+import os
+import re
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one sentence, and whose help keeps the lines of descriptions and examples."""
+
+    def __init__(self, **options: Any):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> Any:
+        if found := re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            known = [word.strip("' ") for word in found[2].split(",")]
+            close = get_close_matches(found[1], known, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
+        elif found := re.match(r"unrecognized arguments: (.*)", message):
+            known = [word for action in self._every() for word in action.option_strings]
+            close = get_close_matches(found[1].split()[0].split("=")[0], known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            message = f"no option is called {found[1]}.{hint} See {self.prog} --help"
+        sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
+        raise SystemExit(2)
+
+    def _every(self) -> list[argparse.Action]:
+        """Options of this parser and of the command on the line; an unknown option is reported by the outer parser."""
+        actions, commands = list(self._actions), {}
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                commands = dict(action.choices)
+        for word in sys.argv[1:]:
+            if word in commands:
+                return actions + commands[word]._actions
+        return actions
+
+
+def console(stderr: bool = False) -> Any:
+    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made = Console(stderr=stderr, highlight=False, width=120)
+    return made
+
+
+def print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+
+
+def import_files(files: list[str]) -> None:
+    """Register a user's own parts. Raises ConfigError."""
+    from xformer_kit.config import GROUPS, import_parts
+
+    import_parts(files, GROUPS.values())
+
+
+def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
+    """A run's directory and its config, with its own parts imported.
+
+    Raises ConfigError where it is no run, and where the run was begun with parts that are not given.
+    """
+    from xformer_kit.config import read_config
+    from xformer_kit.registry import ConfigError
+
+    path = Path(run).expanduser()
+    if not path.is_dir():
+        raise ConfigError(
+            f"{run}: is no directory. Name a run's directory such as outputs/decoder/2026-11-20_12-00-00."
+        )
+    config = read_config(path)
+    saved = path / "parts.json"
+    needed = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
+    if missing := [name for name in needed if name not in {Path(file).name for file in parts}]:
+        words = " ".join(f"--parts {name}" for name in missing)
+        raise ConfigError(
+            f"{run}: was begun with parts of its own, {', '.join(missing)}; got none of that name. Add {words}."
+        )
+    import_files(parts)
+    return path, config
+
+
+def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
+    """The model of a run with its `tokenizer` and `config`. Raises ConfigError, also for a checkpoint that cannot be read."""
+    import pickle
+
+    from xformer_kit.making import load
+    from xformer_kit.registry import ConfigError
+
+    path, config = open_run(run, parts)
+    file = path / "checkpoints" / f"{checkpoint}.ckpt"
+    if not file.is_file():
+        there = sorted(p.stem for p in file.parent.glob("[!.]*.ckpt"))
+        way = f"It has: {', '.join(there)}." if there else f"Go on with it: python train.py resume={run}."
+        raise ConfigError(f"{run}: has no checkpoint '{checkpoint}'. {way}")
+    try:
+        return load(path, parts, checkpoint), config, path
+    except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        raise ConfigError(
+            f"{file}: cannot be read as a checkpoint: {str(error).splitlines()[0].rstrip('.')}."
+        ) from None
+
+
+def short(number: float) -> str:
+    """Three digits and a unit: 987, 12.3 K, 4.56 M."""
+    for unit in ("", " K", " M", " G", " T"):
+        if abs(number) < 999.5:
+            return f"{_digits(number)}{unit}" if unit else f"{number:.0f}"
+        number /= 1000
+    return f"{_digits(number)} P"
+
+
+def size(number: float) -> str:
+    """Bytes: 512 B, 1.50 KiB, 604 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 999.5:
+            return f"{number:.0f} B" if unit == "B" else f"{_digits(number)} {unit}"
+        number /= 1024
+    return f"{_digits(number)} TiB"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"

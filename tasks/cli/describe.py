@@ -1,0 +1,105 @@
+"""Describe a model before it is built, from overrides as on train.py's command line, or from a run's directory:
+its tree with parameters and FLOPs per token, its memory, the kernels of its attentions, and where each value came from.
+Nothing is allocated, so a model of any size can be described anywhere."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.cli.command import console, import_files, open_run, print_json
+
+SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
+EXAMPLES = """examples:
+  xformer describe
+  xformer describe model=decoder model.layers=12 attn.kv_heads=2
+  xformer describe experiment=nanogpt_cpu model.vocab_size=65
+  xformer describe outputs/decoder/2026-11-20_12-00-00 --json"""
+
+
+def options(parser: Any) -> None:
+    parser.add_argument(
+        "what", nargs="*", metavar="OVERRIDE | RUN", help="overrides such as attn.heads=8, or one run's directory"
+    )
+    parser.add_argument("--json", action="store_true", help="print plain data")
+
+
+def run(args: Any) -> int:
+    config, vocab_size, origins, title = _subject(args.what, args.parts)
+    from xformer_kit.inspect.describe import describe
+
+    found = describe(config, vocab_size, origins)
+    if args.json:
+        print_json(_plain(found))
+        return 0
+    from tasks.cli.describe_page import show
+
+    show(console(), found, config, title)
+    return 0
+
+
+def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | None, Any, str]:
+    """(config, size of the vocabulary where a run knows it, origins of values, title) of what the command names."""
+    from xformer_kit.config.settings import SETTINGS
+    from xformer_kit.inspect.origins import Origins
+    from xformer_kit.registry import ConfigError
+
+    usual = SETTINGS.defaults("model")
+    runs = [word for word in words if "=" not in word]
+    if runs and (len(words) > 1 or len(runs) > 1):
+        raise ConfigError(
+            f"describe: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
+        )
+    if runs:
+        from xformer_kit.data.tokenizer import load_tokenizer
+
+        path, config = open_run(runs[0], files)
+        tokenizer = path / "tokenizer.json"
+        vocab_size = config["model"].get("vocab_size") or (
+            load_tokenizer(path).vocab_size if tokenizer.is_file() else None
+        )
+        return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
+    from xformer_kit.config.hydra import compose
+
+    import_files(files)
+    config = compose(words, data=False)
+    given = dict(word.lstrip("+").split("=", 1) for word in words)
+    return config, None, Origins(config, usual, given, tuple(_files(given)), source="conf"), " ".join(words)
+
+
+def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The YAML files that the command line chose, as (group=name, content), and model=decoder where it chose no other."""
+    import yaml
+
+    from xformer_kit.config.hydra import conf_dir
+    from xformer_kit.inspect.origins import DEFAULT
+
+    chosen = {"model": "decoder"} | {key: value for key, value in given.items() if "." not in key}
+    paths = {f"{group}={name}": Path(conf_dir()) / group / f"{name}.yaml" for group, name in chosen.items()}
+    found = [
+        (name, yaml.safe_load(path.read_text(encoding="utf-8")) or {}) for name, path in paths.items() if path.is_file()
+    ]
+    train = yaml.safe_load((Path(conf_dir()) / "train.yaml").read_text(encoding="utf-8"))
+    return [*reversed(found), (DEFAULT, {"model": train["model"], "defaults": train["defaults"]})]
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    """The description for machines; bytes and FLOPs as plain numbers."""
+
+    def node(n: Any) -> dict[str, Any]:
+        plain = {"name": n.name, "what": n.what, "parameters": n.parameters, "flops_per_token": n.flops}
+        plain |= {"times": n.times} if n.times > 1 else {}
+        return plain | ({"children": [node(c) for c in n.children]} if n.children else {})
+
+    return {
+        "parameters": found.tree.parameters,
+        "vocab_size": found.vocab_size,
+        "seq_len": found.seq_len,
+        "precision": found.precision,
+        "flops_per_token": {"forward": found.forward, "training": found.training},
+        "memory_bytes": found.training_memory and found.training_memory._asdict(),
+        "cache_bytes": found.cache._asdict(),
+        "kernels": [choice._asdict() for choice in found.kernels],
+        "values": [value._asdict() for value in found.values],
+        "unknown": found.unknown,
+        "tree": node(found.tree),
+    }

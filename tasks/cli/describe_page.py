@@ -1,0 +1,149 @@
+"""A description of a model, set for a terminal."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tasks.cli.command import short, size
+from xformer_kit.inspect.describe import Description
+from xformer_kit.inspect.parts import written
+from xformer_kit.inspect.tree import Node
+
+
+def show(screen: Console, found: Description, config: Mapping[str, Any], title: str) -> None:
+    """Print the page: tree, cost, kernels, values."""
+    screen.print(Text(title or "the default model", "bold"))
+    sections = (
+        ("", _tree(found)),
+        ("FLOPs per token", _flops(found)),
+        ("Memory of training", _memory(found, config)),
+        ("Cache for generation", _cache(found)),
+        ("Kernels", _kernels(found)),
+        ("Values", _values(found)),
+    )
+    for heading, body in sections:
+        screen.print()
+        if heading:
+            screen.print(Text(heading, "bold cyan"))
+        screen.print(body if not heading else Padding(body, (0, 0, 0, 2), expand=False))
+    for sentence in found.unknown:
+        screen.print()
+        screen.print(Text(sentence, "yellow"))
+
+
+def _grid(*justify: str) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for side in justify:
+        table.add_column(justify=side, no_wrap=side == "right", overflow="fold")  # type: ignore[arg-type]
+    return table
+
+
+def _tree(found: Description) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold", ratio=1)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("FLOPs/token", justify="right", no_wrap=True)
+    for name, node, depth in _lines(found.tree):
+        style = "bold" if depth < 2 else "" if depth < 4 else "dim"
+        what = Text(node.what, "dim")
+        if node.times > 1:
+            what.append(f"{' ' if node.what else ''}{node.times} equal layers, of which below is one", "dim")
+        cost = "" if node.flops is None else _count(node.flops * node.times)
+        table.add_row(Text(name, style), what, Text(_count(node.parameters * node.times), style), Text(cost, style))
+    return table
+
+
+def _count(number: float) -> str:
+    return short(number) if number else "-"
+
+
+def _lines(node: Node, lead: str = "", branch: str = "", depth: int = 0) -> Iterator[tuple[str, Node, int]]:
+    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`."""
+    times = f" x{node.times}" if node.times > 1 else ""
+    yield lead + branch + node.name + times, node, depth
+    below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+    for child in node.children:
+        yield from _lines(child, below, "└─ " if child is node.children[-1] else "├─ ", depth + 1)
+
+
+def _flops(found: Description) -> Table:
+    table = _grid("left", "right", "left")
+    if found.forward is None or found.training is None:
+        table.add_row("not known")
+        return table
+    ratio = found.training / found.forward if found.forward else 0
+    table.add_row(
+        "forward", Text(short(found.forward), "bold"), Text(f"in sequences of {found.seq_len:,} tokens", "dim")
+    )
+    table.add_row(
+        "training", Text(short(found.training), "bold"), Text(f"forward and backward, {ratio:.2f} x forward", "dim")
+    )
+    return table
+
+
+def _memory(found: Description, config: Mapping[str, Any]) -> Any:
+    memory = found.training_memory
+    if memory is None:
+        return Text("not known")
+    table = _grid("left", "right", "right")
+    table.add_row("", Text("in all", "dim"), Text("at the peak", "dim"))
+    table.add_row("weights", size(memory.weights), size(memory.weights))
+    table.add_row("gradients", size(memory.gradients), size(memory.gradients_at_peak))
+    table.add_row(f"optimizer, {config['optim']['name']}", size(memory.optimizer), size(memory.optimizer))
+    table.add_row("activations", size(memory.activations), size(memory.activations))
+    table.add_row(Text("peak", "bold"), "", Text(size(memory.peak), "bold"))
+    rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
+    note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
+    return Group(Text(note, "dim"), table)
+
+
+def _cache(found: Description) -> Table:
+    cache = found.cache
+    table = _grid("left", "right", "left")
+    table.add_row("per token", Text(size(cache.per_token), "bold"), Text("of one sequence", "dim"))
+    table.add_row("whole", Text(size(cache.whole), "bold"), Text(f"at max_len, {cache.length:,} tokens", "dim"))
+    return table
+
+
+def _kernels(found: Description) -> Table:
+    table = _grid("left", "left", "left")
+    for choice in found.kernels:
+        table.add_row(choice.where, Text(choice.kernel, "bold"), Text("; ".join(choice.why), "dim"))
+    if not found.kernels:
+        table.add_row(Text("no attention", "dim"))
+    return table
+
+
+def _values(found: Description) -> Table:
+    """One row for all values of a part that came from one place; what towers and variants change comes behind."""
+    table = _grid("left", "left", "left")
+    for variant, kind, values in _by_kind(found):
+        shown = kind if variant == "base" else f"{variant}: {kind}"
+        by_origin: dict[str, list[Any]] = {}
+        for value in values:
+            by_origin.setdefault(value.origin, []).append(value)
+        for i, (origin, some) in enumerate(by_origin.items()):
+            text = Text(" ").join(_value(value, kind) for value in some)
+            plain = origin == "default"
+            table.add_row(Text("" if i else shown, "cyan"), text, Text(origin, "dim" if plain else "yellow"))
+    return table
+
+
+def _by_kind(found: Description) -> Iterator[tuple[str, str, list[Any]]]:
+    def key(value: Any) -> tuple[str, str]:
+        return value.variant, value.path.split(".")[0]
+
+    for (variant, kind), values in groupby(found.values, key):
+        yield variant, kind, list(values)
+
+
+def _value(value: Any, kind: str) -> Text:
+    if value.path == kind:
+        return Text(str(value.value), "bold")
+    return Text(f"{value.path.removeprefix(f'{kind}.')}={written(value.value)}")

@@ -1,0 +1,99 @@
+"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per byte over the whole split,
+as at the end of the run: with the same weights the figures are those of its summary.json."""
+
+import math
+from typing import Any
+
+from tasks.cli.command import console, load_run, print_json
+
+SUMMARY = "validation loss, perplexity and bits per byte of a run"
+EXAMPLES = """examples:
+  xformer evaluate outputs/decoder/2026-11-20_12-00-00
+  xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json"""
+
+
+def options(parser: Any) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run's directory")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("last", "best"),
+        default="last",
+        help="which weights: the last, or those of the lowest loss (last)",
+    )
+    parser.add_argument("--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)")
+    parser.add_argument("--json", action="store_true", help="print plain data")
+
+
+def run(args: Any) -> int:
+    from xformer_kit.registry import ConfigError
+
+    if args.batch_size is not None and args.batch_size < 1:
+        raise ConfigError(f"--batch-size: must be at least 1 sequence; got {args.batch_size}.")
+    model, config, path = load_run(args.run, args.parts, args.checkpoint)
+    figures = {"run": str(path), "checkpoint": args.checkpoint} | evaluate(model, config, path, args.batch_size)
+    if args.json:
+        print_json(figures)
+    else:
+        _show(figures, config)
+    return 0
+
+
+def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = None) -> dict[str, Any]:
+    """val/loss, val/perplexity, val/bits_per_byte and the tokens that they are over. Raises ConfigError where the text is
+    not the one of the run."""
+    import torch
+
+    from tasks import summary
+    from tasks.data import Data, check_fingerprint
+    from xformer_kit.data import prepare
+    from xformer_kit.inspect.memory import micro_batch
+    from xformer_kit.objective import OBJECTIVES
+
+    prepared = prepare(config)
+    check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
+    data, objective = Data(config, prepared), OBJECTIVES.create(config["task"])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = model.to(device)
+    nats, tokens = torch.zeros((), dtype=torch.float64), 0
+    with torch.inference_mode(), _precision(config, device):
+        for batch in data.valid(rows or micro_batch(config)[0], device):
+            here = {"tokens": batch["tokens"].map(lambda x: x.to(device))}
+            loss, count, _ = objective.loss(model, here)
+            nats, tokens = nats + loss.double().cpu(), tokens + int(count)
+    loss = (nats / tokens).item()
+    return {
+        "val/loss": loss,
+        "val/perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "val/bits_per_byte": loss / math.log(2) / data.bytes_per_token,
+        "tokens": tokens,
+    }
+
+
+def _precision(config: dict[str, Any], device: Any) -> Any:
+    """Autocast as in the run."""
+    from contextlib import nullcontext
+
+    import torch
+
+    from xformer_kit.inspect.memory import DTYPES, precision
+
+    kind, _, how = precision(config).partition("-")
+    return torch.autocast(device.type, dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
+
+
+def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right", style="bold")
+    table.add_column(style="dim")
+    table.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
+    table.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
+    table.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
+    table.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
+    screen = console()
+    screen.print(f"[bold]{figures['run']}[/] [dim]{figures['checkpoint']}[/]", soft_wrap=True)
+    screen.print(table)
+    if limit := config["trainer"].get("limit_val_batches"):
+        screen.print(f"[dim]The run itself validated on less: trainer.limit_val_batches={limit}.[/]")

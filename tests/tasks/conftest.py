@@ -1,0 +1,33 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from tasks import run
+from xformer_kit import compose
+
+TINY = [
+    "model.dim=16", "model.layers=2", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16", "data.batch_size=8",
+    "trainer.max_steps=20", "trainer.log_every_n_steps=1", "trainer.val_every=10", "trainer.checkpoint_every=5",
+    "schedule.warmup=2", "logger=none", "trainer.accelerator=cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> Path:
+    words = random.Random(0).choices("the cat sat on a mat and saw what it had not seen before".split(), k=300)  # noqa: SIM905
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(" ".join(words))
+    return path
+
+
+@pytest.fixture
+def begin(text, tmp_path, monkeypatch):
+    """begin("name", *overrides) trains a tiny run in this process and returns (exit code, directory)."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def begin(name: str, *words: str) -> tuple[int, Path]:
+        config = compose([*TINY, f"data.path={text}", *words])
+        return run.start(config, tmp_path / name), tmp_path / name
+
+    return begin

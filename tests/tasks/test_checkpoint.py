@@ -1,0 +1,104 @@
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tasks import checkpoint
+from tasks.endings import NotSaved
+
+
+def state(step: int) -> dict:
+    generator = torch.Generator().manual_seed(step)
+    return {"global_step": step, "state_dict": {"w": torch.randn(50, 41, generator=generator)}}
+
+
+def save(folder, *steps):
+    for step in steps:
+        checkpoint.write(state(step), folder)
+
+
+def test_the_last_one_and_the_one_before_it_are_kept(tmp_path):
+    save(tmp_path, 1, 2, 3)
+    assert {path.name: checkpoint.read(path)["global_step"] for path in tmp_path.iterdir()} == {
+        "last.ckpt": 3,
+        "previous.ckpt": 2,
+    }
+
+
+def test_a_checkpoint_loads_with_weights_only_as_it_was_saved(tmp_path):
+    save(tmp_path, 5)
+    path, found = checkpoint.newest(tmp_path)
+    assert path.name == "last.ckpt"
+    assert torch.equal(found["state_dict"]["w"], state(5)["state_dict"]["w"])
+
+
+@pytest.mark.parametrize("cut", range(20))
+def test_a_truncated_checkpoint_falls_back_to_the_one_before_it(tmp_path, cut, caplog):
+    save(tmp_path, 1, 2)
+    whole = (tmp_path / "last.ckpt").read_bytes()
+    (tmp_path / "last.ckpt").write_bytes(whole[: random.Random(cut).randrange(len(whole))])
+    caplog.set_level("WARNING", logger="xformer")
+    checkpoint.log.propagate = True
+    path, found = checkpoint.newest(tmp_path)
+    assert (path.name, found["global_step"]) == ("previous.ckpt", 1)
+    assert "last.ckpt is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_a_changed_byte_of_the_weights_is_noticed(tmp_path, place):
+    save(tmp_path, 1, 2)
+    raw = bytearray((tmp_path / "last.ckpt").read_bytes())
+    start = raw.find(state(2)["state_dict"]["w"].numpy().tobytes()[:16])
+    raw[start + random.Random(place).randrange(50 * 41 * 4)] ^= 1
+    (tmp_path / "last.ckpt").write_bytes(bytes(raw))
+    assert checkpoint.newest(tmp_path)[1]["global_step"] == 1
+
+
+def test_damage_to_the_last_spares_the_best(tmp_path):
+    save(tmp_path, 1)
+    checkpoint.keep_as_best(tmp_path)
+    (tmp_path / "last.ckpt").write_bytes(b"")
+    path, found = checkpoint.newest(tmp_path)
+    assert (path.name, found["global_step"]) == ("best.ckpt", 1)
+
+
+def test_without_a_valid_checkpoint_there_is_none(tmp_path):
+    assert checkpoint.newest(tmp_path) is None
+    save(tmp_path, 1)
+    (tmp_path / "last.ckpt").write_bytes(b"PK")
+    assert checkpoint.newest(tmp_path) is None
+
+
+LIMITED = """
+import resource, sys, torch
+from pathlib import Path
+from tasks import checkpoint
+from tasks.endings import NotSaved
+folder = Path(sys.argv[1])
+checkpoint.write({"global_step": 1, "state_dict": {}}, folder)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    checkpoint.write({"global_step": 2, "state_dict": {"w": torch.zeros(100_000)}}, folder)
+except NotSaved as error:
+    print(error)
+print(checkpoint.newest(folder)[1]["global_step"], sorted(path.name for path in folder.iterdir()))
+"""
+
+
+def test_where_the_disk_is_full_the_last_good_state_stays_and_the_message_says_so(tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True)
+    message, rest = done.stdout.splitlines()
+    assert message == (
+        f"A checkpoint could not be written into {folder}: File too large. The last good checkpoint is untouched. "
+        f"Make room and go on with resume={tmp_path / 'run'}"
+    ), done.stderr
+    assert rest == "1 ['last.ckpt']"
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(NotSaved, match="could not be written into"):
+        save(tmp_path / "checkpoints", 1)

@@ -1,0 +1,138 @@
+"""Laws of a step and of a run, on a tiny model in this process."""
+
+import csv
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+
+from tasks import run
+from xformer_kit.objective import OBJECTIVES
+
+
+def rows(folder) -> list[dict[str, str]]:
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def weights(folder, name="last") -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def test_a_run_leaves_what_the_next_one_and_its_reader_need(begin):
+    code, folder = begin("run")
+    assert code == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    for name in (
+        "val/loss", "val/perplexity", "val/bits_per_byte", "params", "flops_per_token", "tokens_per_second",
+        "peak_memory_bytes", "steps", "config_hash", "data_fingerprint", "versions",
+    ):  # fmt: skip
+        assert name in summary, name
+    assert summary["steps"] == 20
+    assert math.isclose(summary["val/perplexity"], math.exp(summary["val/loss"]))
+    assert {"config.yaml", "tokenizer.json", "metrics.csv", "speed.csv", "train.log"} <= {
+        p.name for p in folder.iterdir()
+    }
+    assert [int(row["step"]) for row in rows(folder)] == list(range(1, 21))
+    assert [row["step"] for row in rows(folder) if row["val/loss"]] == ["10", "20"]
+    assert float(rows(folder)[-1]["val/loss"]) == pytest.approx(summary["val/loss"], rel=1e-8)
+    state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 20
+    assert all(not name.startswith("model.") for name in state["state_dict"])
+
+
+def test_micro_batches_add_up_to_the_batch(begin):
+    _, one = begin("one", "trainer.accumulate=1")
+    _, four = begin("four", "trainer.accumulate=4")
+    for (name, a), b in zip(weights(one).items(), weights(four).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-6, msg=name)
+    for a, b in zip(rows(one), rows(four), strict=True):
+        assert float(a["train/loss"]) == pytest.approx(float(b["train/loss"]), rel=1e-5)
+        assert float(a["grad_norm"]) == pytest.approx(float(b["grad_norm"]), rel=1e-4)
+
+
+def test_how_often_a_run_is_looked_at_does_not_change_it(begin):
+    _, often = begin("often", "model.dropout=0.3", "trainer.val_every=1", "trainer.checkpoint_every=1")
+    _, seldom = begin("seldom", "model.dropout=0.3", "trainer.val_every=null", "trainer.checkpoint_every=null",
+                      "data.num_workers=1")  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(weights(often).values(), weights(seldom).values(), strict=True))
+
+
+def test_epochs_count_in_optimizer_steps(begin):
+    code, folder = begin("epochs", "trainer.max_steps=null", "trainer.max_epochs=2", "trainer.limit_train_batches=3")
+    assert code == 0
+    assert rows(folder)[-1]["step"] == "6"
+
+
+def test_a_batch_that_does_not_split_is_refused(begin, capsys):
+    code, _ = begin("uneven", "trainer.accumulate=3")
+    assert code == 2
+    assert (
+        "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
+        in capsys.readouterr().err
+    )
+
+
+def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, capsys):
+    code, folder = begin(
+        "burst", "optim.lr=1e38", "schedule=constant", "trainer.checkpoint_every=1", "trainer.gradient_clip_val=null"
+    )
+    assert code == 3
+    said = capsys.readouterr().err
+    assert "is not finite. The first to break: " in said
+    assert "Its examples on this rank: " in said
+    assert all(torch.isfinite(w).all() for w in weights(folder).values())
+
+
+def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch):
+    objective = OBJECTIVES["language_modeling"]
+    loss, calls = objective.loss, []
+
+    def now_and_then(self, model, batch):
+        nats, count, report = loss(self, model, batch)
+        calls.append(model.training)
+        return (nats * math.nan if calls.count(True) == 4 else nats), count, report
+
+    monkeypatch.setattr(objective, "loss", now_and_then)
+    code, folder = begin("skip", "trainer.on_nonfinite=skip")
+    assert code == 0
+    assert json.loads((folder / "summary.json").read_text())["steps_left_out"] == 1
+    assert [row["step"] for row in rows(folder) if row["train/loss"] == "nan"] == ["4"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, code):
+    from tasks.callbacks import Recorder
+
+    end = Recorder.on_train_batch_end
+
+    def send(self, trainer, task):
+        end(self, trainer, task)
+        if task.step == 7:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "on_train_batch_end", send)
+        found, folder = begin("cut", "model.dropout=0.1")
+    assert found == code
+    assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 7
+    assert run.resume(folder) == 0
+    _, whole = begin("whole", "model.dropout=0.1")
+    assert all(torch.equal(a, b) for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True))
+    assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_overfitting_a_few_batches_brings_the_loss_down(begin):
+    code, folder = begin("overfit", "debug=overfit", "optim.lr=1e-2", "trainer.max_steps=150", "model.dim=32")
+    assert code == 0
+    assert float(rows(folder)[-1]["train/loss"]) < 0.5 * float(rows(folder)[0]["train/loss"])
+
+
+def test_profile_writes_a_trace_and_a_table(begin):
+    code, folder = begin("profile", "debug=profile", "trainer.max_steps=12", "trainer.profile=3")
+    assert code == 0
+    assert (folder / "trace.json").exists()
+    assert "aten::" in (folder / "profile.txt").read_text()

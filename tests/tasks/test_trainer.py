@@ -1,0 +1,32 @@
+import inspect
+
+import pytest
+from lightning.pytorch import Trainer
+
+from xformer_kit.config import trainer_schema
+
+
+def test_every_keyword_of_the_trainer_is_an_option_or_is_answered():
+    signature = set(inspect.signature(Trainer.__init__).parameters) - {"self"}
+    assert set(trainer_schema.LIGHTNING) | set(trainer_schema.REPLACED) == signature
+    assert not set(trainer_schema.LIGHTNING) & set(trainer_schema.REPLACED)
+    assert not set(trainer_schema.OURS) & signature
+
+
+def test_the_defaults_have_no_fault():
+    assert not list(trainer_schema.faults({name: option.default for name, option in trainer_schema.OPTIONS.items()}))
+
+
+@pytest.mark.parametrize(("node", "fault"), [
+    ({"accumulate_grad_batches": 4}, "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Set that instead."),
+    ({"max_steps": -5}, "trainer.max_steps: must be at least 1; got -5."),
+    ({"precision": "fp12"}, "trainer.precision: no choice is called 'fp12'. Known: auto, 32-true, "),
+    ({"devices": 0}, "trainer.devices: must be at least 1, or -1 for all; got 0."),
+    ({"deviecs": 2}, "trainer.deviecs: the trainer has no option 'deviecs'. Did you mean 'devices'?"),
+    ({"max_steps": None}, "trainer.max_steps: must be given where max_epochs is not; got null and null."),
+    ({"limit_val_batches": 0}, "trainer.limit_val_batches: must be above 0; got 0."),
+    ({"val_every": True}, "trainer.val_every: must be int | null; got True."),
+])  # fmt: skip
+def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):
+    (found,) = trainer_schema.faults(node)
+    assert found.startswith(fault)
