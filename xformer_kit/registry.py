@@ -321,9 +321,11 @@ def _meanings(part: Any) -> dict[str, str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
+    last = {node.lineno: node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}  # of several on one line
+    for line, name in last.items():
+        if line in comments:
+            found[name] = comments[line]
     for node in ast.walk(tree):
-        if isinstance(node, ast.arg) and node.lineno in comments:
-            found[node.arg] = comments[node.lineno]
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.lineno in comments:
             found[node.target.id] = comments[node.lineno]
     return found

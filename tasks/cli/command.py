@@ -22,6 +22,11 @@ class Parser(argparse.ArgumentParser):
             close = get_close_matches(found[1], known, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
+        elif found := re.match(r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {found[3]}".replace("'", "")
+        elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
+            kind = "a whole number" if found[2] == "int" else "a number"
+            message = f"{found[1]}: must be {kind}; got {found[3]}"
         elif found := re.match(r"unrecognized arguments: (.*)", message):
             known = [word for action in self._every() for word in action.option_strings]
             close = get_close_matches(found[1].split()[0].split("=")[0], known, n=1)
@@ -47,9 +52,14 @@ def console(stderr: bool = False) -> Any:
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
+    if not cuts(made):
         made = Console(stderr=stderr, highlight=False, width=120)
     return made
+
+
+def cuts(screen: Any) -> bool:
+    """Whether long lines end at the screen's edge: a pipe has none."""
+    return screen.is_terminal or "COLUMNS" in os.environ
 
 
 def print_json(data: Any) -> None:

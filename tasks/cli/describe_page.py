@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console, Group
@@ -19,7 +20,7 @@ def show(screen: Console, found: Description, config: Mapping[str, Any], title: 
     """Print the page: tree, cost, kernels, values."""
     screen.print(Text(title or "the default model", "bold"))
     sections = (
-        ("", _tree(found)),
+        ("", _tree(found, screen.width)),
         ("FLOPs per token", _flops(found)),
         ("Memory of training", _memory(found, config)),
         ("Cache for generation", _cache(found)),
@@ -43,19 +44,24 @@ def _grid(*justify: str) -> Table:
     return table
 
 
-def _tree(found: Description) -> Table:
+def _tree(found: Description, width: int) -> Table:
+    """What a module is wraps inside its column, and the branches go on beside it."""
+    lines = list(_lines(found.tree))
+    room = max(16, width - max(len(name) for name, *_ in lines) - len("parameters  FLOPs/token  ") - 4)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True)
-    table.add_column("", overflow="fold", ratio=1)
-    table.add_column("parameters", justify="right", no_wrap=True)
-    table.add_column("FLOPs/token", justify="right", no_wrap=True)
-    for name, node, depth in _lines(found.tree):
+    for heading, side in (("", "left"), ("", "left"), ("parameters", "right"), ("FLOPs/token", "right")):
+        table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for name, beside, node, depth in lines:
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
-        what = Text(node.what, "dim")
-        if node.times > 1:
-            what.append(f"{' ' if node.what else ''}{node.times} equal layers, of which below is one", "dim")
+        said = [node.what] if node.what else []
+        what = wrap(", ".join([*said, "one of them shown"] if node.times > 1 else said), room)
         cost = "" if node.flops is None else _count(node.flops * node.times)
-        table.add_row(Text(name, style), what, Text(_count(node.parameters * node.times), style), Text(cost, style))
+        table.add_row(
+            Text("\n".join([name, *[beside] * (len(what) - 1)]), style),
+            Text("\n".join(what), "dim"),
+            Text(_count(node.parameters * node.times), style),
+            Text(cost, style),
+        )
     return table
 
 
@@ -63,20 +69,19 @@ def _count(number: float) -> str:
     return short(number) if number else "-"
 
 
-def _lines(node: Node, lead: str = "", branch: str = "", depth: int = 0) -> Iterator[tuple[str, Node, int]]:
-    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`."""
+def _lines(node: Node, lead: str = "", branch: str = "", depth: int = 0) -> Iterator[tuple[str, str, Node, int]]:
+    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it while it goes on."""
     times = f" x{node.times}" if node.times > 1 else ""
-    yield lead + branch + node.name + times, node, depth
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
+    yield lead + branch + node.name + times, below + ("│" if node.children else ""), node, depth
     for child in node.children:
         yield from _lines(child, below, "└─ " if child is node.children[-1] else "├─ ", depth + 1)
 
 
-def _flops(found: Description) -> Table:
-    table = _grid("left", "right", "left")
+def _flops(found: Description) -> Any:
     if found.forward is None or found.training is None:
-        table.add_row("not known")
-        return table
+        return Text("not known")
+    table = _grid("left", "right", "left")
     ratio = found.training / found.forward if found.forward else 0
     table.add_row(
         "forward", Text(short(found.forward), "bold"), Text(f"in sequences of {found.seq_len:,} tokens", "dim")
@@ -123,6 +128,7 @@ def _kernels(found: Description) -> Table:
 def _values(found: Description) -> Table:
     """One row for all values of a part that came from one place; what towers and variants change comes behind."""
     table = _grid("left", "left", "left")
+    table.columns[2].no_wrap = True
     for variant, kind, values in _by_kind(found):
         shown = kind if variant == "base" else f"{variant}: {kind}"
         by_origin: dict[str, list[Any]] = {}
@@ -131,8 +137,13 @@ def _values(found: Description) -> Table:
         for i, (origin, some) in enumerate(by_origin.items()):
             text = Text(" ").join(_value(value, kind) for value in some)
             plain = origin == "default"
-            table.add_row(Text("" if i else shown, "cyan"), text, Text(origin, "dim" if plain else "yellow"))
+            table.add_row(Text("" if i else shown, "cyan"), text, Text(_place(origin, kind), "dim" if plain else "yellow"))
     return table
+
+
+def _place(origin: str, kind: str) -> str:
+    """The origin without the kind, which stands in front."""
+    return origin.replace(f".{kind} (", " (").removesuffix(f".{kind}")
 
 
 def _by_kind(found: Description) -> Iterator[tuple[str, str, list[Any]]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tasks.cli.command import console, import_files, print_json
+from tasks.cli.command import console, cuts, import_files, print_json
 
 SUMMARY = "list the parts that a config can name, with their options"
 EXAMPLES = """examples:
@@ -40,31 +40,26 @@ def run(args: Any) -> int:
 
 
 def _every_kind(registries: list[Any]) -> None:
-    """One line for each part, cut where the terminal ends."""
-    from rich.table import Table
+    """One line for each part; a terminal cuts it where it ends, a pipe gets all of it."""
     from rich.text import Text
 
     from xformer_kit.inspect import parts
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False, expand=False)
-    for words in ([_label(r) for r in registries], [name for r in registries for name in r]):
-        table.add_column(no_wrap=True, min_width=max(map(len, words)))
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    for i, registry in enumerate(registries):
-        if i:
-            table.add_row()
-        for first, name in enumerate(registry):
-            kind = "" if first else _label(registry)
-            table.add_row(Text(kind, "bold cyan"), Text(name, "bold"), Text(parts.summary(registry[name])))
     screen = console()
-    screen.print(table)
-    screen.print()
+    left = max(len(_label(registry)) for registry in registries)
+    middle = max(len(name) for registry in registries for name in registry)
+    for registry in registries:
+        for first, name in enumerate(registry):
+            line = Text(f"{'' if first else _label(registry):{left}}  ", "bold cyan")
+            line.append(f"{name:{middle}}  ", "not cyan").append(parts.summary(registry[name]), "not bold not cyan")
+            screen.print(line, no_wrap=True, overflow="ellipsis" if cuts(screen) else "ignore", crop=cuts(screen))
+        screen.print()
     screen.print("[dim]The options of a kind: xformer parts attn[/]")
     screen.print("[dim]To choose: python train.py attn=multi_head attn.heads=4[/]")
 
 
 def _label(registry: Any) -> str:
-    return registry.kind if registry.group == registry.kind else f"{registry.kind} ({registry.group}=)"
+    return registry.kind if registry.group == registry.kind else f"{registry.kind} ({registry.group})"
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:

@@ -1,0 +1,115 @@
+"""What is this model? Its tree with parameters and FLOPs, its memory, its kernels, and where each value came from.
+
+Plain data, from a valid config alone: the model is built on the meta device and never allocated.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.inspect import flops, memory
+from xformer_kit.inspect.origins import Origins, Value
+from xformer_kit.inspect.tree import Node, ranges, tree
+from xformer_kit.kernel import KERNELS, choose
+from xformer_kit.model import Model
+from xformer_kit.plan import TowerPlan, contexts, max_len, towers
+from xformer_kit.registry import ConfigError, Context
+
+
+class Choice(NamedTuple):
+    """The kernel of some attentions, and what speaks against the faster ones."""
+
+    where: str
+    kernel: str
+    why: tuple[str, ...]
+
+
+class Description(NamedTuple):
+    vocab_size: int
+    seq_len: int  # tokens
+    precision: str
+    tree: Node
+    forward: float | None  # FLOPs per token at seq_len
+    training: float | None
+    training_memory: memory.TrainingMemory | None
+    cache: memory.CacheMemory
+    kernels: list[Choice]
+    values: list[Value]
+    unknown: list[str]  # sentences: figures that could not be had, and why
+
+
+def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: Origins | None = None) -> Description:
+    """Everything there is to know of a valid config's model before it is built.
+
+    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary is not known.
+    """
+    vocab_size = vocab_size or vocabulary(config)
+    seq_len, plans = config["data"]["seq_len"], towers(config)
+    with torch.device("meta"):
+        model = Model(config, vocab_size)
+    unknown: list[str] = []
+    counted = _attempt("FLOPs", unknown, lambda: flops.count(model, seq_len))
+    trained = _attempt("memory of a training step", unknown, lambda: memory.training_memory(config, vocab_size))
+    return Description(
+        vocab_size,
+        seq_len,
+        memory.precision(config),
+        tree(model, plans, counted and counted.modules),
+        counted and counted.forward,
+        counted and counted.training,
+        trained,
+        memory.cache_memory(model, max_len(config)),
+        list(kernels(config, plans)),
+        list((origins or Origins(config)).values(plans)),
+        unknown,
+    )
+
+
+def vocabulary(config: Mapping[str, Any]) -> int:
+    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option. Raises ConfigError otherwise."""
+    if size := config["model"].get("vocab_size"):
+        return size
+    node = config["tokenizer"]
+    size = node.get("vocab_size") or getattr(TOKENIZERS[node["name"]], "vocab_size", None)
+    if isinstance(size, int):
+        return size
+    raise ConfigError(
+        f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got null. "
+        "Set it, e.g. model.vocab_size=65."
+    )
+
+
+def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
+    """A figure, or None where the model runs on values: a part of a user's own may read them."""
+    try:
+        return figure()
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        unknown.append(f"{what}: not known, for the model cannot run without values ({str(error).splitlines()[0]}).")
+        return None
+
+
+def kernels(config: Mapping[str, Any], plans: list[TowerPlan]) -> Iterator[Choice]:
+    """For each kind of attention the kernel that it runs on, and why not a faster one."""
+    for plan in plans:
+        found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+        for depth, block in enumerate(plan.blocks):
+            for sub, context in contexts(config, plan, block):
+                if sub.kind == "attn":
+                    name, why = chosen(sub.kernel["name"], context)
+                    found.setdefault((sub.name, name, why), []).append(depth)
+        for (sublayer, name, why), depths in found.items():
+            yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
+
+
+def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
+    """The kernel that runs, and the reasons: what speaks against each faster one."""
+    name = choose(wanted, context)
+    faster = sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed)
+    faster = [k for k in faster if KERNELS[k].speed > KERNELS[name].speed]
+    why = []
+    for other in faster:
+        reason = KERNELS[other].cannot(context)
+        why.append(f"not {other}: {reason.rstrip('.')}" if reason else f"not {other}, which could: kernel={wanted} was asked for")
+    return name, tuple(why) or ("the fastest that there is",)

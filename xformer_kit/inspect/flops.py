@@ -1,0 +1,108 @@
+"""How many floating-point operations does a token cost?
+
+Counted by torch's FlopCounterMode while the model runs on the meta device, where shapes flow and nothing is computed:
+a product of (n, k) and (k, m) is 2 n k m, element-wise work is left out. Scores count in full, as a dense product, also
+where a kernel skips what a causal mask hides, and the backward pass counts what the gradient needs, without what a
+kernel computes again. So the figure belongs to the model, not to a kernel or a device.
+"""
+
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
+
+from xformer_kit.tokens import Tokens
+
+
+class Flops(NamedTuple):
+    """Of one token, at the sequence length that was asked for."""
+
+    forward: float
+    training: float  # forward and backward
+    modules: dict[str, float]  # forward, by the name of the module that computes
+
+
+def flops_per_token(model: nn.Module, seq_len: int) -> float:
+    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens. The model may lie anywhere."""
+    return count(model, seq_len).training
+
+
+def count(model: nn.Module, seq_len: int) -> Flops:
+    """FLOPs per token of a model that may lie anywhere; it is left as it is.
+
+    A model that cannot run on the meta device, because a part of it reads values, runs where it lies.
+    """
+    try:
+        return _count(model, seq_len, "meta")
+    except (NotImplementedError, RuntimeError):
+        device = next(model.parameters()).device
+        if device.type == "meta":
+            raise
+        return _count(model, seq_len, device.type)
+
+
+class _Step(nn.Module):
+    """Logits, and with them what the parts add to the loss, as one call that leads back to every parameter."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden, report = self.model.hidden(Tokens(ids=ids))  # type: ignore[operator]
+        logits = self.model.head(hidden)  # type: ignore[operator]
+        return logits + report["loss"] if "loss" in report else logits
+
+
+def _count(model: nn.Module, seq_len: int, device: str) -> Flops:
+    step = _Step(model)
+    tensors = {name: torch.empty_like(x, device=device) for name, x in (*step.named_parameters(), *step.named_buffers())}
+    if device != "meta":
+        tensors = {name: x.clone() for name, x in (*step.named_parameters(), *step.named_buffers())}
+    tensors = {name: x.detach().requires_grad_(x.is_floating_point()) for name, x in tensors.items()}
+    ids = torch.zeros(1, seq_len, dtype=torch.int64, device=device)
+    with _eager(model), torch.no_grad(), _counter() as ahead:
+        functional_call(step, tensors, (ids,))
+    with _eager(model), torch.enable_grad(), _counter() as both:
+        functional_call(step, tensors, (ids,)).sum().backward()
+    prefix = f"{_Step.__name__}.model."
+    modules = {
+        name.removeprefix(prefix): sum(ops.values()) / seq_len
+        for name, ops in ahead.get_flop_counts().items()
+        if name.startswith(prefix)
+    }
+    return Flops(ahead.get_total_flops() / seq_len, both.get_total_flops() / seq_len, modules)
+
+
+def _counter() -> FlopCounterMode:
+    """Torch's counter; it does not know the fused attention of CPUs, which a model that runs there may take."""
+    ops = torch.ops.aten
+    return FlopCounterMode(
+        display=False,
+        custom_mapping={
+            ops._scaled_dot_product_flash_attention_for_cpu: _attention,
+            ops._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+        },
+    )
+
+
+def _attention(query: Any, key: Any, value: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
+    b, _, s, _ = key
+    heads = (b, query[1], s)  # grouped heads share keys and values: each query head still meets all of them
+    return sdpa_flop(query, (*heads, key[-1]), (*heads, value[-1]))
+
+
+def _attention_backward(
+    gradient: Any, query: Any, key: Any, value: Any, *rest: Any, out_shape: Any = None, **named: Any
+) -> int:
+    return 2 * _attention(query, key, value)
+
+
+def _eager(model: nn.Module) -> Any:
+    """Blocks that were compiled run uncompiled: their graphs are for another device."""
+    if any(getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()):
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()

@@ -1,0 +1,176 @@
+"""How much memory do training and generation take?
+
+A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved tensors and its
+temporaries, and none of them is allocated. What is held at each moment is counted as storages come and go. What an
+operation takes for itself and gives back before it ends is not seen.
+"""
+
+import weakref
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from xformer_kit.model import Model
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.tokens import Tokens
+
+DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
+
+
+class TrainingMemory(NamedTuple):
+    """Bytes. The first four are the most that each holds; the peak is less than their sum, for activations are
+    gone before all gradients have come."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int  # at the peak, with temporaries
+    gradients_at_peak: int
+    peak: int
+    rows: int  # sequences of a micro-batch
+
+
+class CacheMemory(NamedTuple):
+    """Bytes of the cache of one sequence."""
+
+    per_token: float
+    whole: int
+    length: int  # tokens of `whole`
+
+
+class Ledger(TorchDispatchMode):
+    """Storages that operations make while it is active, from birth to death."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[int, int] = {}  # alive: key -> bytes
+        self.keys: dict[int, int] = {}  # address of a storage that is alive -> its key
+        self.held = self.peak = self.made = 0
+        self.at_peak: frozenset[int] = frozenset()
+        self.watching = False
+        self._grown = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.enter(leaf)
+        return result
+
+    def enter(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata in self.keys:
+            return
+        self.made += 1
+        key, self.keys[storage._cdata] = self.made, self.made
+        self.sizes[key] = storage.nbytes()
+        self.held += storage.nbytes()
+        weakref.finalize(storage, self._leave, storage._cdata, key)
+        if self.watching and self.held > self.peak:
+            self.peak, self.at_peak = self.held, frozenset(self.sizes)
+
+    def _leave(self, address: int, key: int) -> None:
+        self.held -= self.sizes.pop(key)
+        del self.keys[address]
+
+    def key(self, tensor: Tensor) -> int:
+        return self.keys[tensor.untyped_storage()._cdata]
+
+
+def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemory:
+    """Memory of a training step of one device, at data.seq_len and the micro-batch of data.batch_size, trainer.accumulate
+    and trainer.devices, in trainer.precision."""
+    rows, micro_batches = micro_batch(config)
+    with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
+        model = _fake(config, vocab_size, _dtype(config))
+        objective = OBJECTIVES.create(config["task"])
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        weights = ledger.held
+        optimizer = OPTIMIZERS.create(config["optim"], model=model)
+        _step(optimizer, parameters)
+        state = ledger.held - weights
+        ledger.watching = True
+        for _ in range(min(micro_batches, 2)):  # from the second on, there are gradients beside the activations
+            ids = torch.zeros(rows, config["data"]["seq_len"] + 1, dtype=torch.int64)
+            _backward(model, objective, ids, config)
+        gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
+        sizes = gradients  # those at the peak that are gone by now are activations
+        total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
+        optimizer.step()
+        there = sum(size for key, size in sizes.items() if key in ledger.at_peak)
+        peak = ledger.peak
+    rest = peak - weights - state - there
+    return TrainingMemory(weights, sum(gradients.values()), state, rest, there, peak, rows)
+
+
+def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
+    """(sequences of a micro-batch on one device, micro-batches); accumulate=auto and devices=auto count as 1."""
+    trainer = config.get("trainer") or {}
+    numbers = [trainer.get(key) for key in ("accumulate", "devices", "num_nodes")]
+    accumulate, devices, nodes = (n if isinstance(n, int) and n > 0 else 1 for n in numbers)
+    if isinstance(trainer.get("devices"), list):
+        devices = len(trainer["devices"])
+    return max(1, config["data"]["batch_size"] // (accumulate * devices * nodes)), accumulate
+
+
+def cache_memory(model: nn.Module, length: int) -> CacheMemory:
+    """The cache of one sequence of `length` tokens, in the dtype of the weights; the model may lie on the meta device."""
+    once, twice = (model.cache(1, n).bytes for n in (length, 2 * length))  # type: ignore[operator]
+    return CacheMemory((twice - once) / length, once, length)
+
+
+def precision(config: Mapping[str, Any]) -> str:
+    """trainer.precision, with `auto` answered for this machine."""
+    wanted = (config.get("trainer") or {}).get("precision") or "auto"
+    if wanted != "auto":
+        return str(wanted)
+    return "bf16-mixed" if torch.cuda.is_available() else "32-true"
+
+
+def _dtype(config: Mapping[str, Any]) -> torch.dtype:
+    kind, _, how = precision(config).partition("-")
+    return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
+
+
+def _backward(model: nn.Module, objective: Any, ids: Tensor, config: Mapping[str, Any]) -> None:
+    kind, _, how = precision(config).partition("-")
+    mixed = torch.autocast("cpu", dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
+    with mixed:
+        nats, count, report = objective.loss(model, {"tokens": Tokens(ids=ids)})
+        loss = nats + report["loss"] * count if "loss" in report else nats
+    loss.backward()
+
+
+def _step(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
+    """One step on empty gradients, so that the optimizer makes its state."""
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _fake(config: Mapping[str, Any], vocab_size: int, dtype: torch.dtype) -> nn.Module:
+    """The model on fake CPU tensors, made from one on the meta device, which draws no initial weights."""
+    with torch.device("meta"):
+        model = Model(config, vocab_size)
+    made: dict[int, Any] = {}
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in made:  # a tied parameter stays one
+                    kind = dtype if tensor.is_floating_point() else tensor.dtype
+                    new = torch.empty(tensor.shape, dtype=kind, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = (nn.Parameter(new, tensor.requires_grad) if is_parameter else new, tensor)
+                held[name] = made[id(tensor)][0]
+    return model

@@ -1,0 +1,15 @@
+"""How many parameters does a model have?"""
+
+from torch import nn
+
+
+def count(module: nn.Module) -> int:
+    """Parameters, those that are shared (a tied embedding) counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def own(module: nn.Module, seen: set[int]) -> int:
+    """Parameters of a module that are not in `seen`, which then holds them: a tied one belongs to who comes first."""
+    fresh = {id(p): p.numel() for p in module.parameters() if id(p) not in seen}
+    seen.update(fresh)
+    return sum(fresh.values())

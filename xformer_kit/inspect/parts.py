@@ -1,0 +1,80 @@
+"""What parts are there, and what can each be told? The registries as plain data, and their docstrings as text."""
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from xformer_kit.registry import REQUIRED, ConfigError, Registry, nearest, plain, type_name
+
+Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
+
+
+class OptionRow(NamedTuple):
+    """One option as a user reads it."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def table(registries: Iterable[Registry]) -> Table:
+    """{kind: {name: {option: {"type": ..., "default": ...}}}}; the default of an option that must be given is "???"."""
+    return {
+        registry.kind: {
+            name: {
+                option: {"type": type_name(o.type), "default": plain(o.default)}
+                for option, o in registry.options(name).items()
+            }
+            for name in registry
+        }
+        for registry in registries
+    }
+
+
+def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
+    """The registry of a kind, by its name or by that of its group. Raises ConfigError with the nearest one."""
+    kinds = {registry.kind: registry for registry in groups.values()} | dict(groups)
+    if word in kinds:
+        return kinds[word]
+    known = dict.fromkeys(registry.kind for registry in groups.values())
+    raise ConfigError(f"parts: no kind is called '{word}'.{nearest(word, kinds)} Known: {', '.join(known)}.")
+
+
+def rows(registry: Registry, name: str) -> list[OptionRow]:
+    return [
+        OptionRow(option, type_name(o.type), written(o.default), o.meaning)
+        for option, o in registry.options(name).items()
+    ]
+
+
+def written(value: Any) -> str:
+    """A value as one writes it in YAML or on the command line."""
+    if value == REQUIRED:
+        return "required"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {written(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(written, value))}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) and len(f"{value:g}") < len(str(value)) else str(value)
+
+
+def names_for(registry: Registry, name: str) -> list[str]:
+    """What the part is also called."""
+    return [alias for alias, own in registry.also_called.items() if own == name]
+
+
+def doc(part: Any) -> str:
+    """The part's own docstring, or nothing; what dataclasses write of themselves is none."""
+    text = inspect.cleandoc(part.__doc__ or "")
+    return "" if text.startswith(f"{part.__name__}(") else text
+
+
+def summary(part: Any) -> str:
+    """The first sentence of the docstring, on one line and without its source in brackets."""
+    text = " ".join(doc(part).split("\n\n")[0].split())
+    text = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\b(?:19|20)\d\d\b[^()]*\)", "", text)
+    return re.split(r"(?<!\bal)(?<!\beq)(?<!e\.g)(?<!i\.e)(?<=[.;])\s", text, maxsplit=1)[0].rstrip(".;: ")

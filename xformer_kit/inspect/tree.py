@@ -1,0 +1,130 @@
+"""How is a model built? Its modules as a tree with parameters and FLOPs; equal layers are folded into one."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.inspect import parameters
+from xformer_kit.inspect.parts import written
+from xformer_kit.model import Model
+from xformer_kit.plan import CARRIED, KINDS, BlockPlan, SublayerPlan, TowerPlan
+
+
+class Node(NamedTuple):
+    """A module of the tree. A layer that stands for `times` equal ones holds the figures of one."""
+
+    name: str
+    what: str
+    parameters: int
+    flops: float | None  # forward, per token; None where they are not known
+    children: tuple["Node", ...] = ()
+    times: int = 1
+
+
+def tree(model: Model, plans: list[TowerPlan], flops: Mapping[str, float] | None) -> Node:
+    """The model's modules. `flops`: module name -> forward FLOPs per token, as `flops.count` gives them."""
+    return _Tree(model, flops).whole(plans)
+
+
+def part(node: Mapping[str, Any], kind: str) -> str:
+    """A part as one writes it: its name, and the options that are not as they come."""
+    usual = KINDS[kind].defaults(node["name"])
+    options = [f"{key}={written(value)}" for key, value in node.items() if key != "name" and usual.get(key) != value]
+    return " ".join([node["name"], *options])
+
+
+def ranges(depths: list[int]) -> str:
+    """[0, 1, 2, 4] -> "0-2, 4"."""
+    runs: list[list[int]] = []
+    for depth in depths:
+        if runs and depth == runs[-1][1] + 1:
+            runs[-1][1] = depth
+        else:
+            runs.append([depth, depth])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def fold(layers: list[tuple[int, Node]]) -> list[Node]:
+    """Equal layers as one node, in the order of their first; it is named after all of them."""
+    alike: dict[Node, list[int]] = {}
+    for depth, node in layers:
+        alike.setdefault(node, []).append(depth)
+    return [node._replace(name=ranges(depths), times=len(depths)) for node, depths in alike.items()]
+
+
+class _Tree:
+    """Walks a model once, so that a shared parameter is counted where it comes first."""
+
+    def __init__(self, model: Model, flops: Mapping[str, float] | None):
+        self.model, self.flops, self.seen = model, flops, set[int]()
+
+    def cost(self, path: str) -> float | None:
+        return None if self.flops is None else self.flops.get(path, 0.0)
+
+    def whole(self, plans: list[TowerPlan]) -> Node:
+        model = self.model
+        children = [self.leaf("embed", model.embed), *map(self.tower, plans), self.leaf("head", model.head)]
+        tied = children[-1].parameters == 0
+        children[-1] = children[-1]._replace(what=f"{model.vocab_size} logits" + (", embed transposed" if tied else ""))
+        known = None if self.flops is None else sum(child.flops or 0 for child in children)
+        return Node("model", "", parameters.count(model), known, tuple(children))
+
+    def tower(self, plan: TowerPlan) -> Node:
+        tower: Any = self.model.get_submodule(plan.name)
+        base = plan.variants["base"]
+        children = [self.leaf(f"{plan.name}.position.{name}", position) for name, position in tower.position.items()]
+        children = [child._replace(name=f"position.{child.name}") for child in children]
+        children[0] = children[0]._replace(name="position", what=part(base.nodes["position"], "position"))
+        layers = [(depth, self.block(f"{plan.name}.{depth}", block)) for depth, block in enumerate(plan.blocks)]
+        children += fold(layers)
+        if parameters.count(tower.norm):
+            norm = self.leaf(f"{plan.name}.norm", tower.norm)
+            children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
+        size = sum(child.parameters * child.times for child in children)
+        return Node(plan.name, f"{len(layers)} layers", size, self.cost(plan.name), tuple(children))
+
+    def block(self, path: str, plan: BlockPlan) -> Node:
+        block: Any = self.model.get_submodule(path)
+        children = []
+        for group, (key, placement) in zip(plan.groups, block.placement.items(), strict=True):
+            sublayers = [self.sublayer(f"{path}.{sub.name}", sub) for sub in group]
+            cost = self.cost(f"{path}.placement.{key}")
+            if cost is not None:  # the sublayers run inside the placement
+                cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
+            what = f"{part(plan.nodes['placement'], 'placement')}, norm {part(plan.nodes['norm'], 'norm')}"
+            children += [Node("placement", what, parameters.own(placement, self.seen), cost), *sublayers]
+        size = sum(child.parameters for child in children)
+        return Node("", "" if plan.variant == "base" else plan.variant, size, self.cost(path), tuple(children))
+
+    def sublayer(self, path: str, sub: SublayerPlan) -> Node:
+        options = {key: value for key, value in sub.part.items() if key not in CARRIED}
+        what = part(options, sub.kind)
+        if "heads" in sub.part:
+            said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.model.embed.embedding_dim)
+            shared = f" on {said['kv_heads']}" if said["kv_heads"] != said["heads"] else ""
+            what += f", {said['heads']}{shared} heads of {said['head_dim']}"
+        node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
+        if sub.kind == "ffn":
+            return node
+        return node._replace(children=(Node("mask", part(sub.mask, "mask"), 0, self.cost("")), *node.children))
+
+    def leaf(self, path: str, module: nn.Module) -> Node:
+        """A module with those of its modules that have parameters or FLOPs."""
+        children = tuple(
+            self.leaf(f"{path}.{name}", child)
+            for name, child in module.named_children()
+            if parameters.count(child) or self.cost(f"{path}.{name}")
+        )
+        size = sum(child.parameters for child in children) + parameters.own(module, self.seen)
+        return Node(path.rpartition(".")[2], _what(module), size, self.cost(path), children)
+
+
+def _what(module: nn.Module) -> str:
+    if isinstance(module, nn.Linear):
+        return f"{module.in_features} -> {module.out_features}" + (" + bias" if module.bias is not None else "")
+    if isinstance(module, nn.Embedding):
+        return f"{module.num_embeddings} x {module.embedding_dim}"
+    said = module.extra_repr()
+    return f"{type(module).__name__}({said})" if said else type(module).__name__
