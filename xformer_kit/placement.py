@@ -26,6 +26,8 @@ class Placement(nn.Module):
 
     @staticmethod
     def start(x: Tensor) -> State:
+        """The state in front of the first block. No tensor stands in it twice: compilation would give that block a graph of
+        its own."""
         return (x,)
 
     def forward(self, state: State, sublayers: Sequence[Sublayer]) -> State:

@@ -86,7 +86,7 @@ class Tower(nn.Module):
         wanted = model.get("final_norm")
         normed = self.placement.final_norm if wanted is None else wanted
         self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
-        self.depth = len(plan.blocks)
+        self.depth, self.kinds = len(plan.blocks), len({block.variant for block in plan.blocks})
         self.breaks = broken_laws(plan)
 
     @property

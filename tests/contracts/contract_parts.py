@@ -117,8 +117,9 @@ class Linear(Attention):
             return f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute; use kernel=auto"
 
     def forward(self, x, source, view, cache=None):
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q, self.k, self.v))
-        q, k = F.elu(q) + 1, F.elu(k) + 1
+        # Before the split into heads: the gradient of elu is traced with other strides than it has on a transposed tensor.
+        rows = F.elu(self.q(x)) + 1, F.elu(self.k(x)) + 1, self.v(x)
+        q, k, v = (row.unflatten(-1, (self.heads, -1)).transpose(1, 2) for row in rows)
         if view.query.real is not None:
             k = k * view.query.real[:, None, :, None]
         v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z beside S
@@ -273,7 +274,7 @@ class ResiDual(Placement):
 
     @staticmethod
     def start(x):
-        return x, x
+        return x, x.clone()  # one tensor in two places would make a graph of its own for the first block
 
     def forward(self, state, sublayers):
         x, dual = state

@@ -1,0 +1,95 @@
+"""Blocks compile whole, change nothing, and share their graphs."""
+
+import pytest
+import torch
+from compositions import ALL, LENGTH, batch, loss_of, model_of
+from torch import _dynamo
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from xformer_kit.compiling import GRAPHS, compile_blocks
+
+KINDS = {"mixed": 2, "first_values": 2}  # graphs of a training step: one, and where the first block differs, two
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No graph of another test, and torch's own limit again behind each."""
+    _dynamo.reset()
+    with _dynamo.config.patch(recompile_limit=8):
+        yield
+    _dynamo.reset()
+
+
+def compiled(name: str, *more: str, **options):
+    model, counter = model_of(name, *more), CompileCounterWithBackend("aot_eager")
+    compile_blocks(model, fullgraph=True, **({"backend": counter} | options))
+    return model, counter
+
+
+def step(model, tokens):
+    model.zero_grad()
+    loss, report = loss_of(model, tokens)
+    loss.backward()
+    return loss, report, {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
+    (model, counter), plain = compiled(name, "model.layers=4"), model_of(name, "model.layers=4")
+    for seed in range(2):
+        tokens = batch(seed=seed)
+        torch.testing.assert_close(step(model, tokens), step(plain, tokens), rtol=1e-10, atol=1e-12)
+        assert counter.frame_count == KINDS.get(name, 1)
+
+
+@pytest.mark.parametrize("name", ["latent", "linear", "mixed"])
+def test_decoding_takes_a_few_graphs_and_none_for_each_length(name):
+    (model, counter), plain = compiled(name), model_of(name)
+    ids, counts = batch(2, 5).ids, []
+    past = model.eval().cache(2, LENGTH)
+    with torch.no_grad():
+        chosen = model(ids, cache=past)[:, -1:].argmax(-1)
+        for _ in range(12):
+            ids = torch.cat([ids, chosen], 1)
+            counts.append(counter.frame_count)
+            chosen = model(chosen, cache=past)[:, -1:].argmax(-1)
+    assert ids.tolist() == plain.generate(ids[:, :5], max_new_tokens=12, temperature=0.0).tolist()
+    assert counts[3:] == [counts[3]] * 9
+    assert counts[3] <= 4 * KINDS.get(name, 1)
+
+
+@pytest.mark.slow
+def test_a_model_of_several_kinds_may_train_pad_validate_and_decode():
+    """Together that is more than torch's own limit of 8 graphs for a function, which all kinds of blocks share."""
+    model, counter = compiled("mixed", "model.layers=6")
+    for padded in (False, True):
+        step(model, batch(padded=padded))
+        with torch.no_grad():
+            loss_of(model.eval(), batch(3, padded=padded))
+        model.generate(batch(2, 5).ids, max_new_tokens=6, real=batch(2, 5, padded).real)
+        model.train()
+    assert 8 < counter.frame_count <= 2 * GRAPHS
+
+
+@pytest.mark.slow
+def test_the_default_compiler_computes_the_same():
+    (model, _), plain = compiled("t5", backend="inductor"), model_of("t5")
+    tokens = batch()
+    torch.testing.assert_close(step(model, tokens), step(plain, tokens), rtol=1e-9, atol=1e-11)
+
+
+def test_checkpointed_blocks_compile_to_the_same():
+    from test_checkpointing import by_wrapper
+
+    (model, _), plain = compiled("router"), model_of("router")
+    by_wrapper(model)
+    tokens = batch()
+    loss, report, gradients = step(model, tokens)
+    expected = step(plain, tokens)
+    torch.testing.assert_close((loss, report), expected[:2], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(list(gradients.values()), list(expected[2].values()), rtol=1e-10, atol=1e-12)
+
+
+def test_compiling_renames_no_parameter():
+    (model, _), plain = compiled("plain"), model_of("plain")
+    assert list(model.state_dict()) == list(plain.state_dict())
