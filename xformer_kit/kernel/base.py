@@ -31,6 +31,10 @@ class Kernel:
         `view.prepared`. `biased` says whether the position has a bias."""
         return None
 
+    def explain(self, prepared: Any) -> str:
+        """How the kernel runs with what `prepare` made, in a few words, for `xformer describe`."""
+        return ""
+
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float = 0.0, scores: Tensor | None = None
     ) -> Tensor:

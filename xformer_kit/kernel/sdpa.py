@@ -42,6 +42,12 @@ class SDPA(Kernel):
         added = bias(view, heads).to(dtype)
         return Request(False, added if seen is None else torch.where(seen, added, -math.inf))
 
+    def explain(self, prepared):
+        if prepared.dense is None:
+            return "with torch's own causal mask" if prepared.causal else "without a mask"
+        what = "mask" if prepared.dense.dtype == torch.bool else "bias"
+        return f"with a dense {what}, {' x '.join(map(str, prepared.dense.shape))}"
+
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
         causal, dense = view.prepared
         return scaled_dot_product_attention(
