@@ -16,6 +16,7 @@ from xformer_kit.kernel import KERNELS, choose
 from xformer_kit.model import Model
 from xformer_kit.plan import TowerPlan, contexts, max_len, towers
 from xformer_kit.registry import ConfigError, Context
+from xformer_kit.tokens import Tokens
 
 
 class Choice(NamedTuple):
@@ -61,7 +62,7 @@ def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: 
         counted and counted.training,
         trained,
         memory.cache_memory(model, max_len(config)),
-        list(kernels(config, plans)),
+        list(kernels(config, plans, model)),
         list((origins or Origins(config)).values(plans)),
         unknown,
     )
@@ -90,17 +91,30 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
         return None
 
 
-def kernels(config: Mapping[str, Any], plans: list[TowerPlan]) -> Iterator[Choice]:
-    """For each kind of attention the kernel that it runs on, and why not a faster one."""
+def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> Iterator[Choice]:
+    """For each kind of attention the kernel that it runs on, how it runs, and why not a faster one."""
     for plan in plans:
+        how = _how(model.get_submodule(plan.name), config["data"]["seq_len"])
         found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         for depth, block in enumerate(plan.blocks):
+            looks = model.get_submodule(f"{plan.name}.{depth}").looks
             for sub, context in contexts(config, plan, block):
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], context)
-                    found.setdefault((sub.name, name, why), []).append(depth)
+                    said = how[looks[sub.name]]  # type: ignore[index]
+                    found.setdefault((sub.name, name, (*([said] if said else []), *why)), []).append(depth)
         for (sublayer, name, why), depths in found.items():
             yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
+
+
+def _how(tower: Any, seq_len: int) -> list[str]:
+    """In the order of the tower's looks, how their kernels run on one sequence without padding."""
+    tokens = Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
+    try:
+        views = tower.views(tokens, tokens, tokens, torch.float32)
+        return [tower.kernels[look.kernel].explain(view.prepared) for look, view in zip(tower.looks, views, strict=True)]
+    except (RuntimeError, NotImplementedError):
+        return [""] * len(tower.looks)
 
 
 def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
@@ -111,5 +125,5 @@ def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
     why = []
     for other in faster:
         reason = KERNELS[other].cannot(context)
-        why.append(f"not {other}: {reason.rstrip('.')}" if reason else f"not {other}, which could: kernel={wanted} was asked for")
-    return name, tuple(why) or ("the fastest that there is",)
+        why.append(f"not {other}: {reason.rstrip('.')}" if reason else f"{other} is faster and could too")
+    return name, tuple(why) or ("the fastest that can",)

@@ -89,7 +89,7 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
     and trainer.devices, in trainer.precision."""
     rows, micro_batches = micro_batch(config)
     with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
-        model = _fake(config, vocab_size, _dtype(config))
+        model = _fake(config, vocab_size, weights_dtype(config))
         objective = OBJECTIVES.create(config["task"])
         parameters = [p for p in model.parameters() if p.requires_grad]
         weights = ledger.held
@@ -135,7 +135,8 @@ def precision(config: Mapping[str, Any]) -> str:
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
 
 
-def _dtype(config: Mapping[str, Any]) -> torch.dtype:
+def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
+    """What the weights are held in: fp32 where precision is mixed."""
     kind, _, how = precision(config).partition("-")
     return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
 

@@ -94,6 +94,8 @@ class _Tree:
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
             what = f"{part(plan.nodes['placement'], 'placement')}, norm {part(plan.nodes['norm'], 'norm')}"
+            if len(group) > 1:
+                what += f", {' and '.join(sub.name for sub in group)} in parallel"
             children += [Node("placement", what, parameters.own(placement, self.seen), cost), *sublayers]
         size = sum(child.parameters for child in children)
         return Node("", "" if plan.variant == "base" else plan.variant, size, self.cost(path), tuple(children))
