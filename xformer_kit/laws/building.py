@@ -64,7 +64,7 @@ def _shared(case: Case, first: dict[str, Tensor], other: Model, change: str) -> 
 
 @law("tying")
 def tying(case: Case) -> str | None:
-    """A tied head is one storage with the embedding after init, cast, save and load, under one name; an untied is not."""
+    """A tied head is one storage with the embedding, under one name, after a cast and after loading."""
     tied, model = case.config["model"]["tie_embeddings"], case.model()
     if not hasattr(model, "head"):
         return "no head"

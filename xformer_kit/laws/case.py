@@ -135,7 +135,7 @@ def randomise(model: nn.Module) -> None:
         if parameter.ndim < 2:
             parameter.add_(draw.to(parameter.dtype), alpha=0.3)
         else:
-            wide = 1 if name.startswith("embed") else parameter.shape[-1] ** -0.5
+            wide = 0.3 if name.startswith("embed") else 0.7 * parameter.shape[-1] ** -0.5
             parameter.copy_(draw * wide)
 
 
@@ -173,4 +173,4 @@ def _text(value: Any) -> str:
         return "{" + ",".join(f"{k}:{_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(_text(v) for v in value) + "]"
-    return {True: "true", False: "false", None: "null"}.get(value, str(value)) if not isinstance(value, str) else value
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)

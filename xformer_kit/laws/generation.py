@@ -11,7 +11,7 @@ from xformer_kit.tokens import Tokens
 
 CHUNKS = ((1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7))  # ways to split prompt and continuation
 PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
-NEW = 4  # tokens to generate
+NEW = 6  # tokens to generate
 
 
 def in_chunks(model: Model, ids: Tensor, chunks: tuple[int, ...], real: Tensor | None = None) -> Tensor:

@@ -131,9 +131,9 @@ def nothing(case: Case) -> str | None:
         return "no attention"
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
-    decoder = dict(case.config["model"]["decoder"] or {})
-    if any("mask" in variant for variant in (decoder, *(decoder.get("variants") or {}).values())):
-        return "a variant has a mask of its own"
+    looks = Case({**case.config, "mask": nobody}, case.law).looks
+    if any(context.options["mask"] != nobody for context in looks):
+        return "an attention has a mask of its own"
     model = case.model(mask=nobody)
     for name, module in model.named_modules():
         if name.endswith(("attn.o", "attn_2.o")):
