@@ -1,11 +1,13 @@
 """The table of parts in the README, made from the registries."""
 
 import re
+import sys
+from pathlib import Path
 
 from xformer_kit.config import GROUPS
 from xformer_kit.registry import REQUIRED, Option, Registry, plain
 
-BEGIN, END = "<!-- parts: begin (xformer parts --markdown) -->", "<!-- parts: end -->"
+BEGIN, END = "<!-- parts: begin (python -m xformer_kit.inspect.table README.md) -->", "<!-- parts: end -->"
 
 
 def parts_table() -> str:
@@ -43,3 +45,8 @@ def _option(key: str, option: Option) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    readme = Path(sys.argv[1])
+    readme.write_text(refreshed(readme.read_text(encoding="utf-8")), encoding="utf-8")

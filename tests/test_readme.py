@@ -1,0 +1,38 @@
+"""What the README says is so: its table of parts, its command lines, its example of a part."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from xformer_kit import build, compose
+from xformer_kit.config import GROUPS
+from xformer_kit.inspect.table import refreshed
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_parts_is_that_of_the_registries():
+    assert refreshed(README) == README, "run: python -m xformer_kit.inspect.table README.md"
+
+
+def commands(program: str) -> list[str]:
+    lines = re.findall(rf"^    (?:\$ )?{program} (.*)$", README, flags=re.MULTILINE)
+    return [line.split("  #")[0].strip() for line in lines]
+
+
+@pytest.mark.parametrize("line", [c for c in commands("python train.py") if not re.search("resume=|parts=|heads=7|data=text", c)])
+def test_the_commands_compose(line):
+    words = [word.strip("'") for word in line.split() if word != "-m"]
+    compose([word.split(",")[0] if "-m" in line else word for word in words])
+
+
+def test_the_part_of_ones_own_works(tmp_path):
+    source = re.search(r"```python\n# my_parts.py\n(.*?)```", README, flags=re.DOTALL).group(1)
+    (tmp_path / "my_parts.py").write_text(source)
+    try:
+        config = compose([f"parts=[{tmp_path / 'my_parts.py'}]", "attn=mine", "attn.knob=3", "model.layers=1"])
+        assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
+    finally:
+        GROUPS["attn"].forget(GROUPS["attn"].get("mine").__module__)
