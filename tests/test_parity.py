@@ -1,0 +1,152 @@
+"""The same weights give the same logits as `transformers`: GPT-2, and Llama.
+
+Every parameter is randomised, biases and weights of norms too, so that a missing one cannot hide.
+"""
+
+import os
+
+import pytest
+import torch
+
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import LENGTH, VOCAB
+from xformer_kit.model import Model
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+transformers = pytest.importorskip("transformers")
+
+DIM, HEADS, LAYERS, WIDTH, POSITIONS = 36, 6, 3, 52, 29
+SMALL = {"dim": DIM, "layers": LAYERS, "max_len": POSITIONS, "vocab_multiple": 1}
+
+
+def peer(model):
+    """A model of transformers in evaluation mode, with every parameter moved away from its start."""
+    torch.manual_seed(11)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
+            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(torch.randn(parameter.shape), alpha=scale)
+    return model.eval()
+
+
+def loaded(config, state):
+    model = Model(config, VOCAB).eval()
+    model.load_state_dict(state)  # strict: every parameter of ours comes from the peer
+    return model
+
+
+def gpt2():
+    config = transformers.GPT2Config(
+        vocab_size=VOCAB, n_positions=POSITIONS, n_embd=DIM, n_layer=LAYERS, n_head=HEADS, n_inner=WIDTH,
+        activation_function="gelu_new", attn_implementation="eager",
+    )  # fmt: skip
+    theirs = peer(transformers.GPT2LMHeadModel(config))
+    ours = tiny(
+        attn={"name": "multi_head", "heads": HEADS, "kv_heads": None, "head_dim": None, "bias": True},
+        position="learned",
+        norm={"name": "layer", "eps": 1e-5},
+        ffn={"name": "mlp", "width": WIDTH, "activation": "gelu_tanh", "bias": True},
+        **SMALL,
+    )
+    return theirs, loaded(ours, gpt2_state(theirs.state_dict()))
+
+
+def gpt2_state(theirs):
+    """Their Conv1D holds weights as (in, out), and queries, keys and values in one."""
+    state = {
+        "embed.weight": theirs["transformer.wte.weight"],
+        "decoder.position.base.weight": theirs["transformer.wpe.weight"],
+    }
+    for part in ("weight", "bias"):
+        state[f"decoder.norm.{part}"] = theirs[f"transformer.ln_f.{part}"]
+        for i in range(LAYERS):
+            block, them = f"decoder.{i}", f"transformer.h.{i}"
+            qkv = theirs[f"{them}.attn.c_attn.{part}"].chunk(3, -1)
+            state |= {f"{block}.attn.{n}.{part}": values.t() for n, values in zip("qkv", qkv, strict=True)}
+            state[f"{block}.attn.o.{part}"] = theirs[f"{them}.attn.c_proj.{part}"].t()
+            state[f"{block}.ffn.up.{part}"] = theirs[f"{them}.mlp.c_fc.{part}"].t()
+            state[f"{block}.ffn.down.{part}"] = theirs[f"{them}.mlp.c_proj.{part}"].t()
+            state[f"{block}.placement.attn.norm.0.{part}"] = theirs[f"{them}.ln_1.{part}"]
+            state[f"{block}.placement.ffn.norm.0.{part}"] = theirs[f"{them}.ln_2.{part}"]
+    return state
+
+
+def llama():
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=DIM, intermediate_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=3, head_dim=10, max_position_embeddings=POSITIONS, rms_norm_eps=1e-5, rope_theta=500.0,
+        tie_word_embeddings=False, attn_implementation="eager"
+    )  # fmt: skip
+    config.rope_parameters = {"rope_type": "default", "rope_theta": 500.0}
+    theirs = peer(transformers.LlamaForCausalLM(config))
+    ours = tiny(
+        attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
+        position={"name": "rotary", "theta": 500.0},
+        norm={"name": "rms", "eps": 1e-5},
+        ffn={"name": "glu", "width": WIDTH},
+        tie_embeddings=False,
+        **SMALL,
+    )
+    return theirs, loaded(ours, llama_state(theirs.state_dict()))
+
+
+def llama_state(theirs):
+    state = {
+        "embed.weight": theirs["model.embed_tokens.weight"],
+        "head.weight": theirs["lm_head.weight"],
+        "decoder.norm.weight": theirs["model.norm.weight"],
+    }
+    for i in range(LAYERS):
+        block, them = f"decoder.{i}", f"model.layers.{i}"
+        state |= {f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"}
+        state |= {f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"] for n in ("gate", "up", "down")}
+        state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
+        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[f"{them}.post_attention_layernorm.weight"]
+    return state
+
+
+@pytest.fixture(params=[gpt2, llama], ids=["gpt2", "llama"])
+def pair(request):
+    return request.param()
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(VOCAB, (3, LENGTH), generator=torch.Generator().manual_seed(3))
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * theirs.abs().max().item())
+
+
+@torch.no_grad()
+def test_logits_are_equal(pair, ids):
+    theirs, ours = pair
+    close(ours(ids), theirs(ids).logits)
+
+
+@torch.no_grad()
+def test_logits_of_a_batch_that_is_padded_on_the_left_are_equal_at_real_tokens(pair, ids):
+    theirs, ours = pair
+    real = torch.arange(LENGTH) >= torch.tensor([0, 4, 9])[:, None]
+    position = (real.long().cumsum(-1) - 1).clamp(min=0)
+    expected = theirs(ids, attention_mask=real.long(), position_ids=position).logits
+    close(ours(ids, real=real)[real], expected[real])
+
+
+@torch.no_grad()
+def test_greedy_continuations_are_equal(pair, ids):
+    theirs, ours = pair
+    real = torch.ones_like(ids)
+    expected = theirs.generate(
+        ids, attention_mask=real, max_new_tokens=8, do_sample=False, eos_token_id=[], pad_token_id=0
+    )
+    assert torch.equal(ours.generate(ids, max_new_tokens=8, temperature=0.0), expected)
+
+
+def test_gradients_are_equal(pair, ids):
+    theirs, ours = pair
+    for model, logits in ((theirs, theirs(ids).logits), (ours, ours(ids))):
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    close(ours.embed.weight.grad, theirs.get_input_embeddings().weight.grad)
