@@ -146,7 +146,7 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
 
 def _crashed(error: Exception, run_dir: Path) -> int:
     """An error that no rule foresaw: the log has the whole story."""
-    log.error("%s", "".join(traceback.format_exception(error)))
+    log.info("%s", "".join(traceback.format_exception(error)))  # into the file; warnings also go to the screen
     if workers.world() is not None and any(
         word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")
     ):

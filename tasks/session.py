@@ -117,7 +117,7 @@ class Session:
         observers.append(stopper)
         logger = self.log.logger
         self.trainer = trainers.make(self.config, [Observers(observers)], logger, self.total, workers.world())
-        self.task.agree = partial(_same_config, config_hash(self.config), self.prepared.fingerprint)
+        self.task.agree = partial(same_config, config_hash(self.config), self.prepared.fingerprint)
 
     def _open_records(self) -> tuple[Records | None, Records | None, str | None]:
         if not self.first:
@@ -149,7 +149,6 @@ class Session:
         self.steps.start = self.task.step
         rows = max(1, self.config["data"]["batch_size"] // (accumulate * world))
         self.box.patient = True
-        self.box.install()  # Lightning has put its own handlers there by now
         return self.data.train(self.steps, device), self.data.valid(rows, device, rank, world)
 
     def _explain(self, step: int) -> NonFinite:
@@ -214,7 +213,7 @@ class Session:
             torch.distributed.destroy_process_group()
 
 
-def _same_config(digest: str, fingerprint: str, world: int) -> None:
+def same_config(digest: str, fingerprint: str, world: int) -> None:
     """Raises ConfigError where ranks do not hold the same config and data."""
     if world == 1:
         return

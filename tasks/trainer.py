@@ -93,10 +93,12 @@ def _strategy(node: dict[str, Any], world: tuple[int, int] | None) -> Any:
 
 
 def lean(trainer: pl.Trainer) -> None:
-    """Leave out a broadcast and a wait that Lightning makes before every step of several ranks, to learn of SIGTERM.
+    """Leave out Lightning's own answer to signals: it ends with exit code 0 and no checkpoint, and to learn of SIGTERM
+    its ranks broadcast and wait before every step.
 
-    Ours comes with the step's own sums (Task._reduce).
+    Ours is SignalBox; ranks hear of it with the step's own sums (Task._reduce).
     """
-    loop = trainer.fit_loop.epoch_loop
+    loop, signals = trainer.fit_loop.epoch_loop, trainer._signal_connector
+    signals.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     if hasattr(loop, "_broadcast_sigterm_tensor"):
         loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]

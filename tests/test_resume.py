@@ -1,78 +1,11 @@
 """A run that is killed and resumed ends bit for bit where the uninterrupted run ends."""
 
-import os
 import random
-import signal
 import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 180  # seconds that a step may be waited for
-
-# Dropout, accumulation, loader workers, and an epoch's end every 11 steps.
-TINY = [
-    "model.dim=16", "model.layers=2", "model.dropout=0.2", "attn.heads=2", "attn.dropout=0.1", "data=text", "tokenizer=byte",
-    "data.seq_len=16", "data.batch_size=8", "data.num_workers=1", "trainer.max_steps=160", "trainer.accumulate=2",
-    "trainer.log_every_n_steps=1", "trainer.val_every=25", "trainer.checkpoint_every=7", "schedule.warmup=20", "logger=none",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Path:
-    words = random.Random(0).choices(
-        ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "what", "it", "had", "not", "seen", "before"], k=300
-    )
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(words))
-    return path
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "train.py"), *words]
-
-
-def environment(home: Path) -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / "cache"), "CUDA_VISIBLE_DEVICES": ""}
-
-
-def start(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
-    words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
-    return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
-
-
-def go_on(home: Path, run: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        command(f"resume={run}"), cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True
-    )
-
-
-def last_step(run: Path) -> int:
-    try:
-        rows = (run / "metrics.csv").read_text().splitlines()[1:]
-        return int(rows[-1].split(",")[0]) if rows else 0
-    except (OSError, ValueError):
-        return 0
-
-
-def kill_at(process: subprocess.Popen, run: Path, step: int) -> None:
-    """kill -9 once metrics.csv has reached a step."""
-    deadline = time.monotonic() + PATIENCE
-    while last_step(run) < step:
-        assert process.poll() is None, f"ended before step {step}: {process.stderr.read()}"
-        assert time.monotonic() < deadline, f"step {step} was not reached"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def finish(process: subprocess.Popen) -> None:
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
+from driving import PATIENCE, TINY, Path, command, environment, finish, go_on, kill_at, start, text  # noqa: F401
 
 
 def same(a: object, b: object) -> bool:
@@ -90,7 +23,7 @@ def state(run: Path) -> dict:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):
+def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
     more = ["trainer=ddp", f"trainer.devices={processes}"] if processes > 1 else []
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(start(tmp_path, whole, text, *more))
@@ -106,7 +39,7 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, proc
     assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 
-def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_path, text):
+def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
     process = start(tmp_path, run, text, "trainer.checkpoint_every=null", "trainer.val_every=null")
     kill_at(process, run, 3)
@@ -123,7 +56,7 @@ def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_
     assert "holds a run with checkpoints already; nothing is overwritten." in begun.stderr
 
 
-def test_other_data_than_the_run_began_with_is_refused(tmp_path, text):
+def test_other_data_than_the_run_began_with_is_refused(tmp_path, text):  # noqa: F811
     run, own = tmp_path / "run", tmp_path / "own.txt"
     own.write_text(text.read_text())
     kill_at(start(tmp_path, run, own), run, 20)

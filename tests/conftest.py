@@ -1,0 +1,10 @@
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads beside a busy neighbour are slower than one
+
+import torch
+
+torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).parent))  # driving.py, which several tests share

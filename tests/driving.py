@@ -1,0 +1,75 @@
+"""Starting, killing and resuming runs as a user does: `python train.py ...` in processes of their own."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 180  # seconds that a step may be waited for
+
+# Dropout, accumulation, loader workers, and an epoch's end every 11 steps.
+TINY = [
+    "model.dim=16", "model.layers=2", "model.dropout=0.2", "attn.heads=2", "attn.dropout=0.1", "data=text",
+    "tokenizer=byte", "data.seq_len=16", "data.batch_size=8", "data.num_workers=1", "trainer.max_steps=160",
+    "trainer.accumulate=2", "trainer.log_every_n_steps=1", "trainer.val_every=25", "trainer.checkpoint_every=7",
+    "schedule.warmup=20", "logger=none",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    words = random.Random(0).choices(
+        ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "what", "it", "had", "not", "seen", "before"], k=300
+    )
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(" ".join(words))
+    return path
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "train.py"), *words]
+
+
+def environment(home: Path) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def start(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
+    words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
+    return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
+
+
+def go_on(home: Path, run: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(f"resume={run}"), cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True
+    )
+
+
+def last_step(run: Path) -> int:
+    try:
+        rows = (run / "metrics.csv").read_text().splitlines()[1:]
+        return int(rows[-1].split(",")[0]) if rows else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def kill_at(process: subprocess.Popen, run: Path, step: int) -> None:
+    """kill -9 once metrics.csv has reached a step."""
+    deadline = time.monotonic() + PATIENCE
+    while last_step(run) < step:
+        assert process.poll() is None, f"ended before step {step}: {process.stderr.read()}"
+        assert time.monotonic() < deadline, f"step {step} was not reached"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def finish(process: subprocess.Popen) -> None:
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err

@@ -1,0 +1,147 @@
+"""Runs in several processes: the same update as one, one directory per job, and nobody left behind."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from driving import PATIENCE, ROOT, command, environment, finish, last_step, start, text  # noqa: F401
+
+DDP = ["trainer=ddp", "trainer.devices=2"]
+PLAIN = ["model.dropout=0", "attn.dropout=0", "data.num_workers=0", "trainer.max_steps=30"]
+LONG = ["data.num_workers=0", "trainer.max_steps=100000", "trainer.val_every=null"]
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def workers_of(run: Path) -> list[int]:
+    """Processes whose command line names the run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "tasks.workers" in words and str(run) in words:
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def wait_until(what, process: subprocess.Popen | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert process is None or process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
+    one, two = tmp_path / "one", tmp_path / "two"
+    finish(start(tmp_path, one, text, *PLAIN, "trainer.accumulate=1"))
+    finish(start(tmp_path, two, text, *PLAIN, *DDP))
+    for (name, a), b in zip(weights(one).items(), weights(two).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=5e-6, msg=name)
+    for a, b in zip(table(one / "metrics.csv"), table(two / "metrics.csv"), strict=True):
+        for name in ("train/loss", "val/loss"):
+            assert a[name] == b[name] == "" or float(a[name]) == pytest.approx(float(b[name]), rel=1e-5)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
+    run = tmp_path / "run"
+    process = start(tmp_path, run, text, *DDP, *LONG)
+    wait_until(lambda: last_step(run) > 2, process)
+    assert len(workers_of(run)) == 3  # the agent and two ranks
+    process.kill()
+    process.wait()
+    wait_until(lambda: not workers_of(run))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
+    run = tmp_path / "run"
+    process = start(tmp_path, run, text, *DDP, *LONG)
+    wait_until(lambda: last_step(run) > 2, process)
+    os.kill(workers_of(run)[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "was killed by SIGKILL, so the run stopped. Go on with" in err
+    assert "Traceback" not in err, err
+    assert not workers_of(run)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
+    run = tmp_path / "run"
+    process = start(tmp_path, run, text, *DDP, *LONG)
+    wait_until(lambda: last_step(run) > 2, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, err
+    step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert f"Stopped by {number.name} at step {step}." in err
+    assert last_step(run) == step
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, text, launcher):  # noqa: F811
+    if launcher == "joblib":
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    sweep = tmp_path / "sweep"
+    words = [f"data.path={text}", *PLAIN, "trainer.accumulate=1,3", "model.dim=16,32", "trainer.max_steps=5"]
+    done = subprocess.run(
+        command("-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"),
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=2 * PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "data.batch_size: must be a multiple of accumulation times devices" in done.stderr
+    rows = table(sweep / "sweep.csv")
+    assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
+    assert float(rows[0]["val/loss"]) <= float(rows[1]["val/loss"])
+    assert {(row["trainer.accumulate"], row["model.dim"]) for row in rows[:2]} == {("1", "16"), ("1", "32")}
+    assert (
+        {row["job"] for row in rows} == {path.name for path in sweep.iterdir() if path.is_dir()} == {"0", "1", "2", "3"}
+    )
+
+
+def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F811
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [*SMALL, f"data.path={text}", *PLAIN, "trainer.max_steps=5", *DDP, "name=joined"]
+    done = subprocess.run(
+        [*torchrun, str(ROOT / "train.py"), *words],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "outputs" / "joined").iterdir()
+    assert last_step(run) == 5
+
+
+def test_ranks_that_hold_different_configs_stop():
+    from unittest.mock import patch
+
+    from tasks.session import same_config
+    from xformer_kit import ConfigError
+
+    def gather(found, mine):
+        found[:] = [mine, ("another", mine[1])]
+
+    refused = pytest.raises(ConfigError, match=r"^config: must be the same on all ranks")
+    with patch("torch.distributed.all_gather_object", gather), refused:
+        same_config("one", "data", world=2)
+
+
+SMALL = [
+    "model.dim=16", "model.layers=2", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16",
+    "data.batch_size=8", "trainer.log_every_n_steps=1", "logger=none", "schedule.warmup=2",
+]  # fmt: skip
