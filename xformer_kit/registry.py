@@ -275,7 +275,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
 
 def _article(name: str) -> str:
     words = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
-    return " or ".join(words.get(word, word) for word in name.split(" | "))
+    return " or ".join(words.get(word, f"a {word}" if word.startswith("list") else word) for word in name.split(" | "))
 
 
 def nest(annotation: Any, value: Any) -> Any:

@@ -1,0 +1,198 @@
+"""Imports run one way: train.py -> tasks -> xformer_kit, and inside it from the model down to its parts."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
+GROUND = {"registry", "tokens"}
+
+# Which room of xformer_kit may import which, when it is imported itself.
+MAY: dict[str, set[str]] = {
+    "registry": set(),
+    "tokens": set(),
+    "init": set(),
+    "loss": set(),
+    "kernel": GROUND,
+    **dict.fromkeys(KINDS, GROUND),
+    "attention": GROUND | {"kernel"},
+    "plan": {*KINDS, "kernel", "registry"},
+    "block": {*KINDS, "tokens"},
+    "tower": {*KINDS, "kernel", "block", "plan", *GROUND},
+    "compiling": {"tower"},
+    "model": {"tower", "plan", "init", "loss", "tokens"},
+    "sharding": {"model", "tower"},
+    "objective": GROUND | {"model"},
+    "generate": GROUND | {"model"},
+    "data": GROUND,
+    "optim": {"registry"},
+    "schedule": {"registry"},
+    "config": {*KINDS, "kernel", "plan", "objective", "data", "optim", "schedule", "model", "registry"},
+    "making": {"config", "data", "model", "registry"},
+    "inspect": {*KINDS, "kernel", "plan", "objective", "data", "optim", "config", "model", "tower", *GROUND},
+    "laws": {*KINDS, "kernel", "plan", "init", "config", "model", "registry", "tokens"},
+    "__init__": {"registry"},
+}
+# Upward imports, at call time only.
+LATE = {("model", "generate"), ("__init__", "config"), ("__init__", "making")}
+HEAVY = {"tokenizers", "rich", "pandas", "transformers", "matplotlib", "scipy"}  # imported where they are used
+
+
+class Import(NamedTuple):
+    """One import statement: `late` inside a function."""
+
+    file: str
+    module: str  # "torch.nn", "xformer_kit.plan"
+    late: bool
+
+
+def imports(source: str, file: str) -> Iterator[Import]:
+    def walk(node: ast.AST, late: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                yield from (Import(file, alias.name, late) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{file}: a relative import hides where it goes"
+                packages = child.module in ("xformer_kit", "tasks")
+                names = [f"{child.module}.{alias.name}" for alias in child.names] if packages else [str(child.module)]
+                yield from (Import(file, name, late) for name in names)
+            yield from walk(child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+    return walk(ast.parse(source), False)
+
+
+def of(pattern: str) -> list[Import]:
+    files = sorted(ROOT.glob(pattern))
+    assert files
+    return [found for file in files for found in imports(file.read_text(), str(file.relative_to(ROOT)))]
+
+
+def room(name: str) -> str:
+    """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention; a name of the package -> __init__."""
+    parts = name.removesuffix(".py").replace("/", ".").split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in MAY else "__init__"
+
+
+LIBRARY = of("xformer_kit/**/*.py")
+TASKS = of("tasks/**/*.py")
+
+
+def between_rooms(found: list[Import]) -> Iterator[tuple[str, str, bool]]:
+    for one in found:
+        if one.module.split(".")[0] == "xformer_kit" and room(one.file) != room(one.module):
+            yield room(one.file), room(one.module), one.late
+
+
+def faults(found: list[Import]) -> list[str]:
+    """Every import that runs the wrong way."""
+    wrong = []
+    for here, there, late in between_rooms(found):
+        if there not in MAY[here] and not (late and (here, there) in LATE):
+            wrong.append(f"{here} imports {there}")
+    return sorted(set(wrong))
+
+
+def test_every_room_is_on_the_plan():
+    rooms = {
+        path.stem
+        for path in (ROOT / "xformer_kit").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert rooms - set(MAY) == set(), "write the new room into MAY"
+
+
+def test_the_library_imports_one_way():
+    assert faults(LIBRARY) == []
+
+
+def test_the_plan_has_no_cycle():
+    order: list[str] = []
+    while len(order) < len(MAY):
+        free = [here for here in MAY if here not in order and not MAY[here] - set(order)]
+        assert free, f"a cycle among {sorted(set(MAY) - set(order))}"
+        order += free
+
+
+def test_the_kinds_of_a_block_never_import_each_other():
+    for kind in KINDS:
+        assert not MAY[kind] & set(KINDS)
+
+
+def test_files_have_no_cycle():
+    """Also within a room: file by file, imports at call time left out."""
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("xformer_kit/**/*.py")}
+    graph: dict[str, set[str]] = {file: set() for file in files}
+    for one in LIBRARY:
+        path = one.module.replace(".", "/")
+        target = next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in files), None)
+        if target and not one.late and not target.endswith("__init__.py"):
+            graph[one.file].add(target)
+    while graph:
+        leaves = {file for file, needs in graph.items() if not needs & set(graph) - {file}}
+        assert leaves, f"a cycle among {sorted(graph)}"
+        graph = {file: needs for file, needs in graph.items() if file not in leaves}
+
+
+@pytest.mark.parametrize("package", ["tasks", "lightning", "pytorch_lightning", "wandb", "torchmetrics", "train"])
+def test_the_library_never_imports(package):
+    assert [one for one in LIBRARY if one.module.split(".")[0] == package] == []
+
+
+@pytest.mark.parametrize("package", ["hydra", "omegaconf"])
+def test_only_config_knows_hydra(package):
+    assert {one.file for one in LIBRARY if one.module.split(".")[0] == package} <= {"xformer_kit/config/hydra.py"}
+
+
+def test_tasks_do_not_import_train():
+    assert [one for one in TASKS if one.module.split(".")[0] == "train"] == []
+
+
+def test_heavy_packages_are_imported_where_they_are_used():
+    assert [one for one in LIBRARY if one.module.split(".")[0] in HEAVY and not one.late] == []
+
+
+def test_the_package_is_light():
+    """`import xformer_kit` brings no torch; a config error brings no Lightning, no W&B and no tokenizer library."""
+    code = (
+        "import sys, xformer_kit; print('torch' in sys.modules); "
+        "from xformer_kit.config import check; import xformer_kit.config.hydra; "
+        "print(sorted({'lightning', 'wandb', 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.split("\n")[:2] == ["False", "[]"]
+
+
+# Seen to bite.
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "fault"),
+    [
+        ("xformer_kit/norm.py", "from xformer_kit.ffn import FFNS", "norm imports ffn"),
+        ("xformer_kit/mask.py", "def f():\n    from xformer_kit import model", "mask imports model"),
+        ("xformer_kit/model.py", "from xformer_kit.generate import generate", "model imports generate"),
+        ("xformer_kit/position/base.py", "import xformer_kit.tower", "position imports tower"),
+        (
+            "xformer_kit/kernel/sdpa.py",
+            "if True:\n    from xformer_kit.attention import base",
+            "kernel imports attention",
+        ),
+        ("xformer_kit/tokens.py", "from xformer_kit import load", "tokens imports __init__"),
+    ],
+)
+def test_an_import_that_runs_the_wrong_way_is_found(file, line, fault):
+    assert faults(list(imports(line, file))) == [fault]
+
+
+def test_an_import_at_call_time_and_one_for_types_are_free():
+    source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from xformer_kit.generate import x\n"
+    assert faults(list(imports(source, "xformer_kit/model.py"))) == []
+    assert faults(list(imports("def f():\n    from xformer_kit.generate import x", "xformer_kit/model.py"))) == []

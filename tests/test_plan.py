@@ -1,0 +1,258 @@
+"""Differences laid over shared parts: which parts make which block."""
+
+import pytest
+
+from xformer_kit.laws import faults, tiny
+from xformer_kit.mask import MASKS
+from xformer_kit.plan import layer_order, max_len, merge, tower_plan
+
+
+def plan(decoder=None, **changes):
+    return tower_plan(tiny(decoder=decoder or {}, **changes), "decoder")
+
+
+def words(block):
+    return [[sub.name for sub in group] for group in block.groups]
+
+
+def subs(block):
+    return {sub.name: sub for group in block.groups for sub in group}
+
+
+# The merge rule.
+
+
+def test_a_difference_without_a_name_changes_options():
+    base = {"name": "sliding_window", "window": 8}
+    assert merge("mask", base, {"window": 3}) == {"name": "sliding_window", "window": 3}
+    assert base["window"] == 8
+
+
+def test_a_difference_that_names_the_same_part_keeps_its_options():
+    base = {"name": "rotary", "theta": 500.0}
+    assert merge("position", base, {"name": "rotary"}) == base
+    assert merge("position", base, "rotary") == base
+
+
+def test_a_difference_that_names_another_part_replaces_it():
+    base = {
+        "name": "mlp",
+        "width": 19,
+        "expand": None,
+        "multiple_of": 1,
+        "activation": "relu",
+        "bias": True,
+        "dropout": 0.0,
+    }
+    merged = merge("ffn", base, {"name": "glu", "bias": True})
+    assert merged["name"] == "glu"
+    assert (merged["width"], merged["activation"], merged["bias"]) == (None, "silu", True)
+
+
+def test_heads_carry_over_to_another_attention():
+    from xformer_kit.attention import ATTENTIONS, MultiHead
+
+    class Other(MultiHead):
+        """Has heads and head_dim, and no kv_heads."""
+
+        def __init__(self, dim: int, *, heads: int = 2, head_dim: int | None = None, knob: int = 1):
+            raise NotImplementedError
+
+    ATTENTIONS.register("other")(Other)
+    try:
+        base = ATTENTIONS.defaults("multi_head") | {"heads": 6, "kv_heads": 3, "head_dim": 10, "bias": True}
+        assert merge("attn", base, "other") == {"name": "other", "heads": 6, "head_dim": 10, "knob": 1}
+        assert merge("attn", base, {"name": "other", "heads": 4}) == {
+            "name": "other",
+            "heads": 4,
+            "head_dim": 10,
+            "knob": 1,
+        }
+    finally:
+        ATTENTIONS.forget(__name__)
+
+
+def test_an_empty_difference_changes_nothing():
+    base = {"name": "causal"}
+    assert merge("mask", base, {}) == merge("mask", base, None) == base
+
+
+# Towers.
+
+
+def test_shared_parts_reach_every_layer():
+    blocks = plan(attn={"name": "multi_head", "heads": 3}, layers=3).blocks
+    assert len(blocks) == 3
+    assert all(block.nodes["attn"]["heads"] == 3 for block in blocks)
+
+
+def test_a_tower_differs_from_the_shared_parts():
+    block = plan({"mask": {"name": "sliding_window", "window": 4}, "attn": {"heads": 3}}).blocks[0]
+    assert block.nodes["mask"] == {"name": "sliding_window", "window": 4}
+    assert (block.nodes["attn"]["heads"], block.nodes["attn"]["kv_heads"]) == (3, 3)
+    assert block.origins["mask.window"] == "model.decoder.mask"
+    assert block.origins["attn.heads"] == "model.decoder.attn"
+
+
+def test_a_variant_differs_from_its_tower():
+    local = {"mask": {"window": 3}, "attn": {"bias": True}}
+    decoder = {
+        "mask": {"name": "sliding_window", "window": 9},
+        "pattern": ["base", "local"],
+        "variants": {"local": local},
+    }
+    base, other = plan(decoder).blocks
+    assert base.nodes["mask"]["window"] == 9
+    assert other.nodes["mask"] == {"name": "sliding_window", "window": 3}
+    assert other.nodes["attn"]["bias"]
+    assert not base.nodes["attn"]["bias"]
+    assert other.origins["mask.window"] == "model.decoder.variants.local.mask"
+    assert (other.variant, other.path) == ("local", "model.decoder.variants.local")
+
+
+def test_a_part_that_is_replaced_forgets_where_the_old_options_came_from():
+    variants = {"all": {"mask": "causal"}}
+    decoder = {"mask": {"name": "sliding_window", "window": 9}, "pattern": ["all"], "variants": variants}
+    assert plan(decoder).blocks[0].origins == {"mask.name": "model.decoder.variants.all.mask"}
+
+
+def test_layers_of_one_variant_share_a_plan():
+    blocks = plan({"pattern": ["base", "x"], "variants": {"x": {"attn": {"bias": True}}}}, layers=4).blocks
+    assert blocks[0] is blocks[2]
+    assert blocks[1] is blocks[3]
+
+
+# The order of layers.
+
+
+@pytest.mark.parametrize(
+    ("tower", "layers", "order"),
+    [
+        ({}, 2, "base base"),
+        ({"pattern": ["a", "b"]}, 5, "a b a b a"),
+        ({"pattern": ["a", "b", "c"]}, 2, "a b"),
+        ({"pattern": ["a"], "first": ["x", "y"]}, 4, "x y a a"),
+        ({"pattern": ["a"], "last": ["x", "y"]}, 4, "a a x y"),
+        ({"pattern": ["a", "b"], "first": ["x"], "last": ["z"]}, 4, "x b a z"),
+        ({"first": ["x"], "last": ["z"]}, 1, "z"),
+        ({"first": None, "last": None, "pattern": None}, 1, "base"),
+    ],
+)
+def test_the_order_of_layers_by_eye(tower, layers, order):
+    assert layer_order(tower, layers) == order.split()
+
+
+def test_a_tower_may_have_layers_of_its_own():
+    assert len(plan({"layers": 5}, layers=2).blocks) == 5
+
+
+# Layouts.
+
+
+def test_the_default_layout():
+    assert words(plan().blocks[0]) == [["attn"], ["ffn"]]
+
+
+def test_an_inner_list_runs_in_parallel():
+    assert words(plan({"layout": [["attn", "ffn"]]}).blocks[0]) == [["attn", "ffn"]]
+
+
+def test_a_second_sublayer_of_a_kind_is_numbered():
+    assert words(plan({"layout": ["ffn", "attn", ["ffn", "attn"]]}).blocks[0]) == [
+        ["ffn"],
+        ["attn"],
+        ["ffn_2", "attn_2"],
+    ]
+
+
+def test_a_sublayer_may_differ():
+    block = plan(
+        {
+            "layout": [
+                "attn",
+                {"attn": {"heads": 3, "mask": {"name": "sliding_window", "window": 2}}},
+                {"ffn": {"width": 23}},
+            ]
+        }
+    )
+    found = subs(block.blocks[0])
+    assert (found["attn"].part["heads"], found["attn_2"].part["heads"]) == (6, 3)
+    assert (found["attn"].mask["name"], found["attn_2"].mask) == ("causal", {"name": "sliding_window", "window": 2})
+    assert found["ffn"].part["width"] == 23
+    assert "mask" not in found["attn_2"].part
+
+
+def test_a_variant_may_have_a_layout_of_its_own():
+    base, bare = plan({"pattern": ["base", "bare"], "variants": {"bare": {"layout": ["ffn"]}}}).blocks
+    assert words(base) == [["attn"], ["ffn"]]
+    assert words(bare) == [["ffn"]]
+
+
+def test_nested_masks_replace_as_a_whole():
+    tree = {"name": "any_of", "of": [{"name": "causal"}]}
+    block = plan({"mask": tree}, mask={"name": "sliding_window", "window": 3}).blocks[0]
+    assert block.nodes["mask"] == tree
+    assert MASKS.create(block.nodes["mask"]).band() == (float("inf"), 0)
+
+
+# Sizes, and the config itself.
+
+
+@pytest.mark.parametrize(("own", "data", "expected"), [(29, 13, 29), (None, 13, 13), (None, None, 1024)])
+def test_the_longest_sequence(own, data, expected):
+    assert max_len({"model": {"max_len": own}, "data": {"seq_len": data} if data else None}) == expected
+
+
+def test_a_plan_leaves_the_config_as_it_was():
+    decoder = {
+        "pattern": ["base", "x"],
+        "variants": {"x": {"mask": {"name": "sliding_window", "window": 2}}},
+        "attn": {"heads": 3},
+    }
+    config, same = tiny(decoder=decoder), tiny(decoder=decoder)
+    tower_plan(config, "decoder")
+    assert config == same
+
+
+@pytest.mark.parametrize(
+    ("decoder", "sentence"),
+    [
+        (
+            {"pattern": ["base", "lokal"], "variants": {"local": {}}},
+            "model.decoder.pattern: no variant is called 'lokal'. Did you mean 'local'? Known: base, local.",
+        ),
+        (
+            {"first": ["base", "base", "base"]},
+            "model.decoder.first: must not be longer than the tower; got 3 and 2 layers.",
+        ),
+        (
+            {"variants": {"local": {"mask": {"name": "sliding_window", "windw": 3}}}},
+            "model.decoder.variants.local.mask.windw: mask 'sliding_window' has no option 'windw'. "
+            "Did you mean 'window'? It has: window.",
+        ),
+        (
+            {"pattern": ["x"], "variants": {"x": {"position": "learned"}}},
+            "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to the whole tower; "
+            "set it as position=learned.",
+        ),
+        (
+            {"variants": {"base": {}}},
+            "model.decoder.variants.base: 'base' is the tower itself; give the variant another name.",
+        ),
+        (
+            {"layout": ["attn", "fnn"]},
+            "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known: attn, cross, ffn.",
+        ),
+        (
+            {"layout": ["attn", "cross"]},
+            "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave it out.",
+        ),
+        (
+            {"variants": {"x": {"norms": "rms"}}},
+            "model.decoder.variants.x.norms: no such key. Did you mean 'norm'? "
+            "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fault_in_a_tower_is_one_whole_sentence(decoder, sentence):
+    assert faults(tiny(decoder=decoder)) == [sentence]
