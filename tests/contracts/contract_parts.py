@@ -123,7 +123,7 @@ class Linear(Attention):
         if view.query.real is not None:
             k = k * view.query.real[:, None, :, None]
         v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z beside S
-        state = None if cache is None else cache.state
+        state = None if cache is None else cache.state.to(k.dtype)
         out, state = self.mix(q, k, v, state)
         if cache is not None:
             cache.append(state)

@@ -18,6 +18,8 @@ class KeyValueCache(Cache):
 
     def append(self, *new: Tensor) -> list[Tensor]:
         """Each (rows, ..., t, d); returns what is held so far, (rows, ..., length, d)."""
+        if self.held[0].dtype != new[0].dtype:  # computed in another precision than the weights are kept in
+            self.held = [held.to(fresh.dtype) for held, fresh in zip(self.held, new, strict=True)]
         start, self.length = self.length, self.length + new[0].shape[-2]
         for held, fresh in zip(self.held, new, strict=True):
             held[..., start : self.length, :] = fresh

@@ -1,0 +1,91 @@
+"""Two processes that hold half of every weight each train as one process that holds all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from compositions import model_of
+from sharded_worker import VARIANTS, WORLD, outcome, train
+
+HERE = Path(__file__).parent
+EXACT = [name for name in VARIANTS if name != "half"]
+pytestmark = pytest.mark.slow
+SECONDS = 300  # that the processes may take together
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> dict[str, list[dict]]:
+    """For every composition what each rank saved."""
+    directory = tmp_path_factory.mktemp("sharded")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(HERE / "sharded_worker.py")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(directory)], env=environment, stderr=subprocess.PIPE, text=True)
+        for rank in range(WORLD)
+    ]
+    try:
+        errors = [process.communicate(timeout=SECONDS)[1] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    assert [process.returncode for process in ranks] == [0] * WORLD, "\n".join(error[-3000:] for error in errors)
+    return {
+        name: [torch.load(directory / f"{name}.{rank}.pt", weights_only=True) for rank in range(WORLD)] for name in VARIANTS
+    }
+
+
+def alone(name: str) -> tuple[dict, dict]:
+    """The same training in one process: its state and what it does."""
+    model = model_of(VARIANTS[name][0])
+    losses = train(model, range(WORLD), lambda value: None)
+    return model.state_dict(), outcome(model, losses)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_same_losses_and_same_weights_as_one_process(name, saved):
+    state, expected = alone(name)
+    losses = [loss for step in zip(*(rank["losses"] for rank in saved[name]), strict=True) for loss in step]
+    torch.testing.assert_close(losses, expected["losses"], rtol=0, atol=1e-10)
+    for rank in saved[name]:
+        held = {key.replace("_checkpoint_wrapped_module.", ""): value for key, value in rank["state"].items()}
+        torch.testing.assert_close(held, state, rtol=0, atol=1e-9)
+        for what in ("hidden", "logits"):
+            torch.testing.assert_close(rank[what], expected[what], rtol=0, atol=1e-8)
+        assert rank["generated"].tolist() == expected["generated"].tolist()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_process_holds_its_share(name, saved):
+    full = {key: value.numel() for key, value in model_of(VARIANTS[name][0]).named_parameters()}
+    for key, count in full.items():
+        shares = [
+            next(n for k, n in rank["local"].items() if k.replace("_checkpoint_wrapped_module.", "") == key)
+            for rank in saved[name]
+        ]
+        assert sum(shares) == count
+        assert max(shares) <= 0.75 * count
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_tied_head_is_the_embedding_and_an_untied_is_not(name, saved):
+    tied = name != "untied"
+    for rank in saved[name]:
+        assert rank["tied"] == tied
+        assert ("head.weight" in rank["state"]) == (not tied)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_head_may_be_called_alone(name, saved):
+    for rank in saved[name]:
+        weight = rank["state"].get("head.weight", rank["state"]["embed.weight"])[:29]
+        torch.testing.assert_close(rank["early"], torch.ones(1, 2, 24, dtype=torch.float64) @ weight.T)
+
+
+def test_half_precision_keeps_whole_weights_and_stays_near(saved):
+    _, expected = alone("half")
+    losses = [loss for step in zip(*(rank["losses"] for rank in saved["half"]), strict=True) for loss in step]
+    torch.testing.assert_close(losses, expected["losses"], rtol=0, atol=0.1)
+    assert all(value.dtype == torch.float64 for value in saved["half"][0]["state"].values())
