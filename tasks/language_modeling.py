@@ -41,16 +41,27 @@ class LanguageModelingTask(Task):
     def write_sample(self, tokenizer: Any, prompt: torch.Tensor, temperature: float = 0.8) -> tuple[str, str]:
         """The prompt and what the model writes after it, as text; the same for the same weights and step."""
         model, training = self.model, self.model.training
+        prompt, room = within(prompt, model.longest)  # type: ignore[arg-type]
+        if not room:
+            return tokenizer.decode(prompt.tolist()), ""
         device = next(model.parameters()).device
         model.eval()
         try:
             with torch.no_grad(), aside(device, key("sample", self.config["seed"], self.step)):
-                ids = model.generate(prompt[None].to(device), max_new_tokens=WRITTEN, temperature=temperature)  # type: ignore[operator]
+                ids = model.generate(prompt[None].to(device), max_new_tokens=room, temperature=temperature)  # type: ignore[operator]
         finally:
             model.train(training)
         given = prompt.tolist()
         whole, head = tokenizer.decode(ids[0].tolist()), tokenizer.decode(given)
         return head, whole[len(head) :] if whole.startswith(head) else tokenizer.decode(ids[0, len(given) :].tolist())
+
+
+def within(prompt: torch.Tensor, longest: int | None) -> tuple[torch.Tensor, int]:
+    """The prompt, and the tokens to be written behind it, that a model's positions have room for."""
+    if longest is None:
+        return prompt, WRITTEN
+    prompt = prompt[: max(1, longest // 2)]
+    return prompt, min(WRITTEN, longest - len(prompt))
 
 
 def prompt(windows: Any) -> torch.Tensor:

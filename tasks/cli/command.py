@@ -23,7 +23,8 @@ class Parser(argparse.ArgumentParser):
             hint = f" Did you mean '{close[0]}'?" if close else ""
             message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
         elif found := re.match(r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {found[3]}".replace("'", "")
+            known = found[3].replace("'", "")
+            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {known}"
         elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
             kind = "a whole number" if found[2] == "int" else "a number"
             message = f"{found[1]}: must be {kind}; got {found[3]}"

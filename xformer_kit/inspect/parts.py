@@ -77,4 +77,4 @@ def summary(part: Any) -> str:
     """The first sentence of the docstring, on one line and without its source in brackets."""
     text = " ".join(doc(part).split("\n\n")[0].split())
     text = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\b(?:19|20)\d\d\b[^()]*\)", "", text)
-    return re.split(r"(?<!\bal)(?<!\beq)(?<!e\.g)(?<!i\.e)(?<=[.;])\s", text, maxsplit=1)[0].rstrip(".;: ")
+    return re.split(r"(?<!\bal\.)(?<!\beq\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.;])\s", text, maxsplit=1)[0].rstrip(".;: ")

@@ -10,6 +10,7 @@ from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
 from xformer_kit.model import Model
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, SublayerPlan, TowerPlan
+from xformer_kit.position import POSITIONS
 
 
 class Node(NamedTuple):
@@ -75,7 +76,11 @@ class _Tree:
         tower: Any = self.model.get_submodule(plan.name)
         base = plan.variants["base"]
         children = [self.leaf(f"{plan.name}.position.{name}", position) for name, position in tower.position.items()]
-        children = [child._replace(name=f"position.{child.name}") for child in children]
+        names = {part: name for name, part in POSITIONS.items()}
+        children = [
+            child._replace(name=f"position.{child.name}", what=names.get(type(position), child.what))
+            for child, position in zip(children, tower.position.values(), strict=True)
+        ]
         children[0] = children[0]._replace(name="position", what=part(base.nodes["position"], "position"))
         layers = [(depth, self.block(f"{plan.name}.{depth}", block)) for depth, block in enumerate(plan.blocks)]
         children += fold(layers)
@@ -89,7 +94,7 @@ class _Tree:
         block: Any = self.model.get_submodule(path)
         children = []
         for group, (key, placement) in zip(plan.groups, block.placement.items(), strict=True):
-            sublayers = [self.sublayer(f"{path}.{sub.name}", sub) for sub in group]
+            sublayers = [self.sublayer(f"{path}.{sub.name}", sub, plan) for sub in group]
             cost = self.cost(f"{path}.placement.{key}")
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
@@ -100,7 +105,7 @@ class _Tree:
         size = sum(child.parameters for child in children)
         return Node("", "" if plan.variant == "base" else plan.variant, size, self.cost(path), tuple(children))
 
-    def sublayer(self, path: str, sub: SublayerPlan) -> Node:
+    def sublayer(self, path: str, sub: SublayerPlan, plan: BlockPlan) -> Node:
         options = {key: value for key, value in sub.part.items() if key not in CARRIED}
         what = part(options, sub.kind)
         if "heads" in sub.part:
@@ -110,7 +115,10 @@ class _Tree:
         node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
         if sub.kind == "ffn":
             return node
-        return node._replace(children=(Node("mask", part(sub.mask, "mask"), 0, self.cost("")), *node.children))
+        looks = [Node("mask", part(sub.mask, "mask"), 0, self.cost(""))]
+        if sub.position != plan.nodes["position"] or plan.variant != "base":
+            looks.append(Node("position", part(sub.position, "position"), 0, self.cost("")))
+        return node._replace(children=(*looks, *node.children))
 
     def leaf(self, path: str, module: nn.Module) -> Node:
         """A module with those of its modules that have parameters or FLOPs."""

@@ -1,0 +1,116 @@
+import pytest
+import torch
+
+from xformer_kit import ConfigError, compose
+from xformer_kit.inspect.describe import describe, kernels, vocabulary
+from xformer_kit.inspect.origins import Origins
+from xformer_kit.inspect.tree import Node, fold, ranges, tree
+from xformer_kit.laws import faults
+from xformer_kit.laws.checking import compositions
+from xformer_kit.model import Model
+from xformer_kit.plan import KINDS, towers
+
+SMALL = ["logger=none", "model.dim=32", "model.layers=4", "attn.heads=4", "data.seq_len=16", "data.batch_size=2"]
+PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
+
+
+def grown(config, vocab_size=65):
+    with torch.device("meta"):
+        model = Model(config, vocab_size)
+    return tree(model, towers(config), None)
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
+def test_the_tree_accounts_for_every_parameter(kind, name):
+    for config in compositions(kind, name):
+        if not faults(config):
+            root = grown(config)
+            assert root.parameters == sum(p.numel() for p in Model(config, 65).parameters())
+            assert root.parameters == sum(child.parameters * child.times for child in root.children)
+
+
+def test_equal_layers_are_folded_wherever_they_stand():
+    pattern = "model.decoder.pattern=[local,local,base]"
+    root = grown(compose([*SMALL, pattern, "model.decoder.variants.local={mask: {name: sliding_window, window: 4}}"]))
+    decoder = next(child for child in root.children if child.name == "decoder")
+    assert [(n.name, n.times) for n in decoder.children] == [("position", 1), ("0-1, 3", 3), ("2", 1), ("norm", 1)]
+
+
+def test_a_tied_head_owns_nothing():
+    tied, own = (grown(compose([*SMALL, f"model.tie_embeddings={tie}"])).children[-1] for tie in ("true", "false"))
+    assert (tied.parameters, own.parameters) == (0, 128 * 32)
+
+
+@pytest.mark.parametrize(("depths", "text"), [([0], "0"), ([0, 1, 2, 4], "0-2, 4"), ([1, 3, 4], "1, 3-4")])
+def test_ranges(depths, text):
+    assert ranges(depths) == text
+
+
+def test_folding_keeps_the_order_of_first_appearance():
+    a, b = Node("", "a", 1, None), Node("", "b", 1, None)
+    assert [(n.name, n.what) for n in fold([(0, b), (1, a), (2, b)])] == [("0, 2", "b"), ("1", "a")]
+
+
+def origins(words, given):
+    config = compose([*SMALL, *words])
+    return {(v.variant, v.path): (v.value, v.origin) for v in Origins(config, {"dropout": 0.0}, given).values(towers(config))}
+
+
+def test_where_values_came_from():
+    words = [
+        "attn.kv_heads=2", "model.decoder.ffn.activation=relu", "model.decoder.pattern=[base,odd]",
+        "model.decoder.variants.odd={attn: {heads: 8}, ffn: mlp}",
+    ]  # fmt: skip
+    found = origins(words, {"attn.kv_heads": "2", "attn.heads": "4", "model.decoder.ffn.activation": "relu"})
+    assert found["base", "attn.kv_heads"] == (2, "command line")
+    assert found["base", "attn.bias"] == (False, "default")
+    assert found["base", "model.dropout"] == (0.0, "default")
+    assert found["base", "model.dim"] == (32, "config")
+    assert found["decoder", "ffn.activation"] == ("relu", "model.decoder.ffn (command line)")
+    assert found["decoder odd", "attn.heads"] == (8, "model.decoder.variants.odd.attn")
+    assert found["decoder odd", "ffn"] == ("mlp", "model.decoder.variants.odd.ffn")
+
+
+def test_a_file_that_was_chosen_owns_what_it_sets():
+    config = compose([*SMALL, "debug=overfit"])
+    files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", {"defaults": [{"override /mask": "causal"}]}))
+    found = {v.path: v.origin for v in Origins(config, files=files).values(towers(config))}
+    assert (found["model.dropout"], found["mask"], found["ffn"]) == ("debug=overfit", "model=decoder", "default")
+
+
+def test_kernels_and_the_reasons():
+    def said(*words):
+        config = compose([*SMALL, *words])
+        with torch.device("meta"):
+            model = Model(config, 65)
+        return [(c.where, c.kernel, c.why) for c in kernels(config, towers(config), model)]
+
+    assert said() == [("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))]
+    (_, kernel, why), = said("mask=sliding_window", "mask.window=4")
+    assert kernel == "sdpa"
+    assert why[0] == "with a dense mask, 1 x 1 x 16 x 16"
+    assert said("kernel=reference")[0][1:] == ("reference", ("sdpa is faster and could too",))
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [([], 256), (["tokenizer=bpe", "tokenizer.vocab_size=300"], 300), (["tokenizer=char", "model.vocab_size=65"], 65)],
+)
+def test_the_vocabulary(words, size):
+    assert vocabulary(compose([*SMALL, *words])) == size
+
+
+def test_a_vocabulary_that_the_text_decides_must_be_given():
+    with pytest.raises(ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read the text"):
+        vocabulary(compose([*SMALL, "tokenizer=char"]))
+
+
+def test_figures_agree_with_each_other():
+    found = describe(compose(SMALL))
+    decoder, head = found.tree.children[1:]
+    assert found.unknown == []
+    assert decoder.flops + head.flops == found.forward == found.tree.flops
+    layers = decoder.children[1]
+    assert layers.flops * layers.times == decoder.flops
+    assert sum(child.flops for child in layers.children) == layers.flops
+    assert found.cache.length == 16

@@ -1,0 +1,91 @@
+"""FLOPs are those of torch's counter, for every part that is registered."""
+
+from itertools import islice
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from xformer_kit import build, compose
+from xformer_kit.inspect import flops
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.checking import compositions
+from xformer_kit.model import Model
+from xformer_kit.plan import KINDS
+
+PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
+SHAPES = [(5, 24, 2), (16, 48, 1), (33, 12, 3)]  # tokens, dim, layers
+VOCAB = 37
+
+
+def counted(config, length, training):
+    """Torch's own count of a real model on this machine, by the kernel that is made of matrix products alone."""
+    model = Model({**config, "kernel": {"name": "reference"}}, VOCAB)
+    with FlopCounterMode(display=False) as counter:
+        logits = model(torch.zeros(1, length, dtype=torch.int64))
+        if training:
+            logits.sum().backward()
+    return counter.get_total_flops() / length
+
+
+def on_meta(config):
+    with torch.device("meta"):
+        return Model(config, VOCAB)
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
+def test_every_part_costs_what_torch_counts(kind, name):
+    tried = 0
+    for config in islice(compositions(kind, name), 5):  # with each set of companions once
+        if faults(config):
+            continue
+        tried += 1
+        found = flops.count(on_meta(config), 13)
+        assert found.forward == pytest.approx(counted(config, 13, training=False), rel=0.01)
+        assert found.training == pytest.approx(counted(config, 13, training=True), rel=0.01)
+    assert tried
+
+
+@pytest.mark.parametrize("ffn", KINDS["ffn"])
+@pytest.mark.parametrize("attn", KINDS["attn"])
+@pytest.mark.parametrize(("length", "dim", "layers"), SHAPES)
+def test_every_shape_costs_what_torch_counts(attn, ffn, length, dim, layers):
+    config = tiny(attn=attn, ffn=ffn, dim=dim, layers=layers, max_len=64)
+    assert flops.count(on_meta(config), length).forward == pytest.approx(counted(config, length, False), rel=0.01)
+
+
+def test_a_decoder_by_hand():
+    """2 n k m for each product; scores and weighted values are two products of (t, head_dim) and (head_dim, t) a head."""
+    config = tiny(attn={"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 10}, ffn="glu", layers=1)
+    dim, length, width = 36, 13, config["ffn"]["width"]
+    projections = 2 * dim * (60 + 30 + 30 + 60)
+    scores = 2 * 2 * 6 * 10 * length
+    by_hand = projections + scores + 3 * 2 * dim * width + 2 * dim * VOCAB
+    found = flops.count(on_meta(config), length)
+    assert found.forward == by_hand
+    assert found.training == 3 * by_hand
+    assert found.modules["decoder.0.ffn"] == 3 * 2 * dim * width
+    assert found.modules["decoder.0.attn"] == projections + scores
+
+
+@pytest.mark.parametrize("words", [["kernel=sdpa"], ["kernel=reference"], ["kernel=sdpa", "attn.dropout=0.1"]])
+def test_the_figure_belongs_to_the_model_and_not_to_its_kernel_or_device(words):
+    config = compose(["logger=none", "model.dim=32", "model.layers=2", "attn.heads=4", *words])
+    real = build(config, 65)
+    assert flops.flops_per_token(real, 16) == flops.flops_per_token(Model(config, 65).to("meta"), 16)
+    assert flops._count(real, 16, "cpu").training == flops.flops_per_token(real, 16)  # torch counts no attention on CPUs
+
+
+def test_counting_leaves_the_model_as_it_is():
+    config = compose(["logger=none", "model.dim=32", "model.layers=1", "attn.heads=4"])
+    model = build(config, 65)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    flops.flops_per_token(model, 8)
+    assert all(torch.equal(p, before[name]) and p.grad is None for name, p in model.named_parameters())
+    assert model.head.weight is model.embed.weight
+
+
+def test_a_large_vocabulary_is_counted_too():
+    config = compose(["logger=none", "model.dim=32", "model.layers=1", "attn.heads=4"])
+    small, large = (flops.flops_per_token(Model(config, n).to("meta"), 256) for n in (64, 50_000))
+    assert large - small == 3 * 2 * 32 * (50_000 - 64)

@@ -1,0 +1,93 @@
+"""The memory of a step that is not run is that of the step that is."""
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from xformer_kit import build, compose
+from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.tokens import Tokens
+
+SMALL = [
+    "logger=none", "trainer.precision=32-true", "model.dim=64", "model.layers=2", "attn.heads=4",
+    "data.seq_len=64", "data.batch_size=8",
+]  # fmt: skip
+COMPOSITIONS = [
+    [],
+    ["attn.kv_heads=2", "attn.qk_norm=true", "model.tie_embeddings=false", "trainer.accumulate=4"],
+    ["placement=post", "norm=layer", "ffn=mlp", "position=learned"],
+    ["placement=sandwich", "position=alibi", "attn.bias=true"],
+    ["mask=sliding_window", "mask.window=16", "kernel=reference"],
+    ["model.dropout=0.1", "attn.dropout=0.1", "ffn.dropout=0.1", "position=sinusoidal"],
+    ["model.vocab_size=20000", "data.batch_size=16"],  # cross-entropy in chunks
+    ["data.batch_size=1", "data.seq_len=8", "model.dim=256"],  # weights outweigh activations
+]
+
+
+def measured(config, vocab_size):
+    """The most that torch's CPU allocator held, from building the model to the second step."""
+    rows, micro_batches = micro_batch(config)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        model = build(config, vocab_size)
+        optimizer = OPTIMIZERS.create(config["optim"], model=model)
+        objective = OBJECTIVES.create(config["task"])
+        for _ in range(2):
+            for _ in range(micro_batches):
+                ids = torch.zeros(rows, config["data"]["seq_len"] + 1, dtype=torch.int64)
+                nats, _, _ = objective.loss(model, {"tokens": Tokens(ids=ids)})
+                nats.backward()
+                del nats
+            optimizer.step()
+            optimizer.zero_grad()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+@pytest.mark.parametrize("words", COMPOSITIONS, ids=lambda words: " ".join(words) or "default")
+def test_peak_memory_is_that_of_the_step(words):
+    config = compose([*SMALL, *words])
+    vocab_size = config["model"]["vocab_size"] or 256
+    assert training_memory(config, vocab_size).peak == pytest.approx(measured(config, vocab_size), rel=0.15)
+
+
+def test_weights_gradients_and_optimizer_by_hand():
+    config = compose([*SMALL, "position=rotary"])
+    parameters = sum(p.numel() for p in build(config, 65).parameters())
+    memory = training_memory(config, 65)
+    assert memory.weights == memory.gradients == 4 * parameters
+    assert memory.optimizer == pytest.approx(8 * parameters, rel=0.01)  # mean and mean square; and a count of steps
+    assert memory.peak == memory.weights + memory.optimizer + memory.gradients_at_peak + memory.activations
+
+
+def test_accumulation_divides_activations():
+    whole, parts = (training_memory(compose([*SMALL, f"trainer.accumulate={n}"]), 256) for n in (1, 4))
+    assert (whole.rows, parts.rows) == (8, 2)
+    assert parts.activations < whole.activations / 2
+    assert parts.gradients_at_peak == parts.gradients  # those of the micro-batch before
+
+
+def test_half_precision_halves_weights():
+    full, half = (training_memory(compose([*SMALL, f"trainer.precision={p}"]), 256) for p in ("32-true", "bf16-true"))
+    assert half.weights * 2 == full.weights
+    mixed = training_memory(compose([*SMALL, "trainer.precision=bf16-mixed"]), 256)
+    assert mixed.weights == full.weights
+    assert mixed.activations < full.activations
+
+
+def test_nothing_is_allocated():
+    config = compose([*SMALL, "model.dim=16384", "model.layers=20", "attn.heads=64"])
+    assert training_memory(config, 256).weights > 200 * 2**30
+
+
+@pytest.mark.parametrize(("words", "per_token"), [([], 2 * 4), (["attn.kv_heads=1"], 2 * 1)])
+def test_a_cache_holds_keys_and_values(words, per_token):
+    config = compose([*SMALL, *words])
+    cache = cache_memory(build(config, 65), length=64)
+    assert cache.per_token == per_token * 16 * 4 * 2  # of 16 channels, in fp32, in two layers
+    assert cache.whole == 64 * cache.per_token
