@@ -180,6 +180,21 @@ class FirstValues(MultiHead):
     they cross layers in `view.memo`.
     """
 
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        *,
+        heads: int = 4,  # heads, dim / heads channels each
+    ):
+        super().__init__(dim, norm, kernel, heads=heads)
+
+    @classmethod
+    def cannot(cls, context):
+        if context.facts["position"]["needs_length"]:
+            return f"attn 'test_first_values' caches rotated keys, and position '{context.names['position']}' turns them anew"
+
     def forward(self, x, source, view, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))
         first = view.memo.setdefault("values", v)

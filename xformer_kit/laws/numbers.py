@@ -11,18 +11,21 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults
 from xformer_kit.laws.sequence import CUT, padded
 from xformer_kit.model import Model
+from xformer_kit.plan import broken_laws, towers
 from xformer_kit.tokens import Tokens
 
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 
 
 def requests(case: Case) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """A batch as it is, padded on either side, and packed."""
+    """A batch as it is, padded on either side, and packed: as far as the parts keep the laws of padding and documents."""
+    broken = {law for plan in towers(case.config) for law in broken_laws(plan)}
     yield "plain", {"ids": case.ids}
-    for left in (True, False):
+    for left in () if "padding" in broken else (True, False):
         ids, real = padded(case.ids, left)
         yield f"padded on the {'left' if left else 'right'}", {"ids": ids, "real": real}
-    yield "packed", {"ids": case.ids, "document": torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)}
+    if "documents" not in broken:
+        yield "packed", {"ids": case.ids, "document": torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)}
 
 
 def step(model: Model, request: dict[str, Tensor]) -> Step:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, hidden
+from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults, hidden
 from xformer_kit.model import Model
 
 ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
@@ -131,7 +131,10 @@ def nothing(case: Case) -> str | None:
         return "no attention"
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
-    looks = Case({**case.config, "mask": nobody}, case.law).looks
+    hidden_from_all = {**case.config, "mask": nobody}
+    if refused := faults(hidden_from_all):
+        return f"no such mask: {refused[0]}"
+    looks = Case(hidden_from_all, case.law).looks
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"
     model = case.model(mask=nobody)
