@@ -1,0 +1,36 @@
+"""The wheel and the editable install carry conf, and compose from it wherever one stands."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMPOSE = "import xformer_kit.config as c; print(c.conf_dir()); print(c.compose(['model=decoder', 'attn.heads=4'])['attn']['heads'])"
+
+
+def composed(where: Path, path: Path) -> list[str]:
+    environment = os.environ | {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run([sys.executable, "-c", COMPOSE], cwd=where, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_checkout_composes_from_any_directory(tmp_path):
+    assert composed(tmp_path, ROOT) == [str(ROOT / "conf"), "4"]
+
+
+def test_the_wheel_carries_conf_and_composes_from_it(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel").WheelBuilder
+    (wheel,) = builder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "installed")
+    yaml = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
+    assert {f"xformer_kit/{name}" for name in yaml} <= names
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+    installed = tmp_path / "installed"
+    assert composed(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]
