@@ -109,7 +109,7 @@ def _transformers(family: str, model: nn.Module) -> Peer:
 
     def generate(ids: Tensor, count: int) -> Tensor:
         return model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False
         )
 
     return Peer(family, model, loss, generate)

@@ -70,12 +70,12 @@ class Block(nn.Module):
                 view=views[self.looks[name]],
                 cache=None if caches is None else caches[name],
             )
-            return partial(self._drop, look)
-        return partial(self._drop, partial(_reporting, module, name, real, report))
+        else:
+            look = partial(_reporting, module, name, real, report)
+        return partial(self._drop, look) if self.dropout else look
 
     def _drop(self, sublayer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        x = sublayer(x)
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+        return F.dropout(sublayer(x), self.dropout, self.training)
 
     def attentions(self) -> dict[str, Attention]:
         return {name: getattr(self, name) for name in self.looks}

@@ -29,7 +29,8 @@ class Layer(nn.Module):
         yield from at_least(options, eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        weight = self.weight
+        return nn.functional.layer_norm(x, weight.shape, weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.weight.numel()}, eps={self.eps}, bias={self.bias is not None}"
@@ -54,9 +55,10 @@ class RMS(nn.Module):
         yield from at_least(options, eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        if _by_hand(x, self.weight):
-            return _RMSNorm.apply(x, self.weight, self.eps)[0]
-        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        weight = self.weight
+        if _by_hand(x, weight):
+            return _RMSNorm.apply(x, weight, self.eps)[0]
+        return nn.functional.rms_norm(x, weight.shape, weight, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.weight.numel()}, eps={self.eps}"
@@ -66,8 +68,8 @@ def _by_hand(x: Tensor, weight: Tensor) -> bool:
     """Whether `_RMSNorm` is to stand in for torch's own: for gradients on CPU, where that one has no fused kernel and
     a backward pass of a dozen small operations, but not while compiling, which fuses them."""
     return (
-        x.device.type == "cpu"
-        and torch.is_grad_enabled()
+        torch.is_grad_enabled()
+        and x.device.type == "cpu"
         and x.dtype == weight.dtype
         and x.dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_compiling()

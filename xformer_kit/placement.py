@@ -5,6 +5,7 @@ parallel (one, in a sequential block). The tower calls `start` before its first 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 from torch import Tensor, nn
 
@@ -53,7 +54,7 @@ class Norms(nn.ModuleList):
         super().__init__(norm() for _ in range(1 if shared else parallel))
 
     def pairs(self, sublayers: Sequence[Sublayer]) -> list[tuple[nn.Module, Sublayer]]:
-        return [(self[i % len(self)], f) for i, f in enumerate(sublayers)]
+        return list(zip(self if len(self) > 1 else cycle(self), sublayers, strict=False))
 
 
 def total(outputs: Sequence[Tensor]) -> Tensor:
@@ -82,8 +83,9 @@ class Pre(Placement):
 
     def forward(self, state, sublayers):
         (x,) = state
-        if len(self.norm) == 1:
-            h = self.norm[0](x)
+        norm, *each = self.norm
+        if not each:
+            h = norm(x)
             return (x + total([f(h) for f in sublayers]),)
         return (x + total([f(norm(x)) for norm, f in self.norm.pairs(sublayers)]),)
 

@@ -91,7 +91,7 @@ class Tower(nn.Module):
 
     @property
     def blocks(self) -> list[Block]:
-        return [self.get_submodule(str(depth)) for depth in range(self.depth)]
+        return [self._modules[str(depth)] for depth in range(self.depth)]  # type: ignore[misc]
 
     def _block(self, config, plan: TowerPlan, block: BlockPlan, depth: int) -> Block:
         norm = partial(NORMS.create, block.nodes["norm"])

@@ -22,8 +22,8 @@ class KeyValueCache(Cache):
             self.held = [held.to(fresh.dtype) for held, fresh in zip(self.held, new, strict=True)]
         start, self.length = self.length, self.length + new[0].shape[-2]
         for held, fresh in zip(self.held, new, strict=True):
-            held[..., start : self.length, :] = fresh
-        return [held[..., : self.length, :] for held in self.held]
+            held.narrow(-2, start, fresh.shape[-2]).copy_(fresh)
+        return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:
         self.held = [held[rows] for held in self.held]

@@ -56,7 +56,8 @@ class MultiHead(Attention):
             yield "qk_norm: uses the block's norm, which is 'none'; choose norm=rms or norm=layer."
 
     def split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
+        # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each generated token
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def forward(self, x, source, view, cache=None):
         seen = x if source is None else source

@@ -19,7 +19,7 @@ class Turns(NamedTuple):
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         cos, sin = self.of_query if tokens.slot is self.query.slot else self.of_key
-        pair = x.unflatten(-1, (2, -1))  # (b, h, t, head_dim) -> (b, h, t, 2, head_dim / 2)
+        pair = x.view(*x.shape[:-1], 2, -1)  # (b, h, t, head_dim) -> (b, h, t, 2, head_dim / 2)
         # (a, b) cos + (b, a) (-sin, sin): two passes over x, where a formula for each half takes eight over halves.
         turned = (pair * cos.to(x.dtype)).addcmul_(pair.flip(-2), sin.to(x.dtype))
         return turned.flatten(-2)

@@ -1,0 +1,104 @@
+"""How fast does a model speak beside other libraries, on CPU, greedily and with its cache?
+
+    python -m benchmarks.decoding_speed [--batches 1 8] [--tokens 256] [--rounds 5] [--threads 2] [--save]
+
+6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. One text of each contestant in turn makes a round; ratios
+are medians over rounds.
+"""
+
+import argparse
+import statistics
+
+import torch
+
+from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
+from benchmarks.peers import OURS, PEERS, Peer, Shape
+
+PROMPT = 8  # tokens
+AGAINST = "transformers GPT-2"
+
+
+def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
+    """Those that can be built and have a generation of their own, and why the others are skipped."""
+    found, skipped = {}, {}
+    for name, make in (OURS | PEERS).items():
+        if only and not any(word in name for word in only):
+            continue
+        try:
+            peer = make(shape)
+        except ImportError as error:
+            skipped[name] = f"cannot be imported: {error}"
+            continue
+        if peer.generate is None:
+            skipped[name] = "has no generation for a model in memory"
+            continue
+        found[name] = peer
+        peer.model.eval()
+    return found, skipped
+
+
+def measure(batch: int, tokens: int, count: int, only: list[str], clock: str) -> dict:
+    shape = Shape(layers=6, dim=384, heads=6, length=PROMPT + tokens, vocab=65)
+    peers, skipped = contestants(shape, only)
+    ids = torch.randint(shape.vocab, (batch, PROMPT), generator=torch.Generator().manual_seed(0))
+
+    def speaker(peer: Peer):
+        def speak() -> None:
+            out = peer.generate(ids, tokens)
+            if out.shape != (batch, PROMPT + tokens):
+                raise RuntimeError(f"asked for {tokens} tokens of {batch} texts; got the shape {tuple(out.shape)}")
+
+        return speak
+
+    with torch.no_grad():
+        taken = rounds({name: speaker(peer) for name, peer in peers.items()}, count, clock=clock)
+    rows = {
+        name: {
+            "family": peers[name].family,
+            "tokens_per_second": batch * tokens / statistics.median(times),
+            "fastest": batch * tokens / min(times),
+        }
+        for name, times in taken.items()
+    }
+    ratios = {
+        name: {other: ratio(taken[other], taken[name]) for other in rows if other not in OURS}
+        for name in rows
+        if name in OURS
+    }
+    return {"batch": batch, "tokens": tokens, "rows": rows, "ratios": ratios, "skipped": skipped}
+
+
+def show(figures: dict) -> None:
+    print(f"batch {figures['batch']}, {figures['tokens']} tokens")
+    for name, row in sorted(figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]):
+        print(f"  {name:30s} {row['tokens_per_second']:8.1f} tokens/s, at best {row['fastest']:8.1f}")
+    for name, against in figures["ratios"].items():
+        if AGAINST in against:
+            print(f"  {name}: {against[AGAINST]:.2f} of {AGAINST}")
+    for name, reason in figures["skipped"].items():
+        print(f"  {name}: skipped, {reason}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="texts at once")
+    parser.add_argument("--tokens", type=int, default=256, help="new tokens of each text")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work")
+    parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/decoding_speed.json")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    found = []
+    for batch in options.batches:
+        found.append(measure(batch, options.tokens, options.rounds, options.only, options.clock))
+        show(found[-1])
+    if options.save:
+        about = machine(options.threads) | {"clock": options.clock}
+        print(f"written to {save('decoding_speed', about, found)}")
+
+
+if __name__ == "__main__":
+    main()
