@@ -404,10 +404,21 @@ def test_a_part_is_exempt_from_a_law_that_it_names():
     with registered(FFNS, Honest):
         results = {result.law: result for result in check_part("ffn", "broken")}
     assert {r.verdict for r in results.values()} == {"ok", "skipped", "broken"}
-    sentence = "ffn 'broken' breaks the law of documents: takes the mean over all that came before."
+    sentence = "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
     assert results["documents"] == ("ffn broken", "documents", "skipped", sentence)
     assert results["greedy"].verdict == "skipped"  # it stands under the law of caches
     assert results["padding"].verdict == "broken"
+
+
+class Misspelt(MLP):
+    breaks = {"paddding": "a typo"}
+
+
+def test_a_law_that_is_misspelt_is_answered_with_the_nearest():
+    with registered(FFNS, Misspelt):
+        [result] = check_part("ffn", "broken")
+    assert result.verdict == "broken"
+    assert result.sentence.startswith("no law is called 'paddding'. Did you mean 'padding'? Known: ")
 
 
 def test_a_part_that_breaks_a_law_is_refused_where_the_task_needs_it():

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from xformer_kit.config import check, compose
 from xformer_kit.init import generator
 from xformer_kit.model import Model
-from xformer_kit.plan import KINDS, contexts, named, towers
+from xformer_kit.plan import KINDS, broken_laws, contexts, named, towers
 from xformer_kit.registry import Context
 from xformer_kit.tokens import Tokens
 
@@ -116,15 +116,14 @@ class Case:
         """The places at which some position enters."""
         return {hook for context in self.looks for hook in context.facts["position"]["hooks"]}
 
+    @cached_property
+    def breaks(self) -> dict[str, str]:
+        """Law -> which part says that it breaks it, and why."""
+        return {law: reason for plan in towers(self.config) for law, reason in broken_laws(plan).items()}
+
     def exempt(self) -> str | None:
         """Why a part is allowed to break the law, where one is."""
-        for _, context in self.sublayers:
-            for kind, name in context.names.items():
-                breaks = getattr(KINDS[kind][name], "breaks", {})
-                for law in (self.law, *self.under):
-                    if law in breaks:
-                        return f"{kind} '{name}' breaks the law of {law}: {breaks[law].rstrip('.')}"
-        return None
+        return next((self.breaks[law] for law in (self.law, *self.under) if law in self.breaks), None)
 
 
 @torch.no_grad()

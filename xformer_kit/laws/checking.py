@@ -10,7 +10,7 @@ from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, ConfigError
+from xformer_kit.registry import REQUIRED, ConfigError, nearest
 
 EMPTY_ROWS = {
     "name": "all_of",
@@ -62,6 +62,10 @@ def check_part(kind: str, name: str) -> list[Result]:
     if not configs:
         reasons = " ".join(dict.fromkeys(fault for _, refused in tried for fault in refused))
         return [Result(f"{kind} {name}", "composes", "broken", f"every composition tried is refused: {reasons}")]
+    unknown = [law for law in getattr(KINDS[kind][name], "breaks", {}) if law not in LAWS]
+    if unknown:
+        sentence = f"no law is called '{unknown[0]}'.{nearest(unknown[0], LAWS)} Known: {', '.join(LAWS)}."
+        return [Result(f"{kind} {name}", "breaks", "broken", sentence)]
     return [_judge(f"{kind} {name}", law, configs) for law in LAWS]
 
 
@@ -73,7 +77,7 @@ def _judge(part: str, law: str, configs: list[dict[str, Any]]) -> Result:
         except LawBroken as broken:
             return Result(part, law, "broken", str(broken))
         except Exception as error:
-            what = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+            what = f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
             return Result(part, law, "broken", f"{what}. Seen with: {' '.join(overrides(config))}")
         kept += reason is None
         reasons += [] if reason is None else [reason]

@@ -11,20 +11,18 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults
 from xformer_kit.laws.sequence import CUT, padded
 from xformer_kit.model import Model
-from xformer_kit.plan import broken_laws, towers
 from xformer_kit.tokens import Tokens
 
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 
 
 def requests(case: Case) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """A batch as it is, padded on either side, and packed: as far as the parts keep the laws of padding and documents."""
-    broken = {law for plan in towers(case.config) for law in broken_laws(plan)}
+    """A batch as it is, and as far as the parts keep those laws, padded on either side, and packed."""
     yield "plain", {"ids": case.ids}
-    for left in () if "padding" in broken else (True, False):
+    for left in () if "padding" in case.breaks else (True, False):
         ids, real = padded(case.ids, left)
         yield f"padded on the {'left' if left else 'right'}", {"ids": ids, "real": real}
-    if "documents" not in broken:
+    if "documents" not in case.breaks:
         yield "packed", {"ids": case.ids, "document": torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)}
 
 

@@ -133,7 +133,7 @@ def nothing(case: Case) -> str | None:
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
     if refused := faults(hidden_from_all):
-        return f"no such mask: {refused[0]}"
+        return f"a mask that hides everything is refused: {refused[0].rstrip('.')}"
     looks = Case(hidden_from_all, case.law).looks
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"
