@@ -24,7 +24,7 @@ def write(state: dict[str, Any], folder: Path) -> None:
     target = folder / LAST
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))
+        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
         if target.exists():
             os.replace(target, folder / PREVIOUS)
         os.replace(beside, target)
@@ -82,7 +82,7 @@ class _Plain:
     """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with its number."""
 
     def __init__(self, file: BinaryIO):
-        self.file, self.error = file, None
+        self.file = file
 
     def write(self, data: Any) -> int:
         self.file.write(data)

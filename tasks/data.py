@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from xformer_kit.data import Prepared, Windows, collate
+from xformer_kit.data import Prepared, collate
 from xformer_kit.data.order import GlobalBatches, micro_size
 from xformer_kit.registry import ConfigError
 
@@ -66,14 +66,15 @@ class Data:
         return Steps(batches, stop=self.total_steps, accumulate=accumulate, rank=rank, world=world, only=self.only)
 
     def train(self, steps: Steps, device: torch.device) -> DataLoader:
-        return DataLoader(self.prepared.train, batch_sampler=steps, collate_fn=collate, **self._workers(device))
+        dataset: Any = self.prepared.train
+        return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
 
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
         """Every example of the validation split once over all ranks, `rows` at a time."""
         windows = self._seen() if self.only else range(len(self.prepared.valid))
         mine = windows[rank::world]
         batches = [list(mine[i : i + rows]) for i in range(0, len(mine), rows)]
-        split: Windows = self.prepared.train if self.only else self.prepared.valid
+        split: Any = self.prepared.train if self.only else self.prepared.valid
         return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
 
     def _seen(self) -> list[int]:

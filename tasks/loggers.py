@@ -44,7 +44,7 @@ def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
     import wandb
     from lightning.pytorch.loggers import WandbLogger
 
-    mode = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
+    mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
     node = {key: config["logger"].get(key) for key in ("project", "entity", "group", "tags")}
     number = run_dir / "wandb_id.txt"
     if not number.exists():
@@ -91,8 +91,8 @@ class Quietly:
     def __call__(self, row: dict[str, float], step: int) -> None:
         self._try(lambda logger: self._row(logger, row, step))
 
-    def table(self, name: str, columns: list[str], rows: list[list[Any]], step: int) -> None:
-        def add(logger: Logger) -> None:
+    def table(self, name: str, columns: list[Any], rows: list[list[Any]], step: int) -> None:
+        def add(logger: Any) -> None:
             if hasattr(logger, "log_table"):
                 import wandb
 
@@ -104,7 +104,7 @@ class Quietly:
         self._try(add)
 
     def finish(self, summary: dict[str, Any], code: int) -> None:
-        def close(logger: Logger) -> None:
+        def close(logger: Any) -> None:
             if hasattr(logger, "log_table"):
                 flat = {k: v for k, v in summary.items() if isinstance(v, (int, float, str))}
                 logger.experiment.summary.update(flat)
@@ -115,7 +115,7 @@ class Quietly:
         self._try(close)
 
     @staticmethod
-    def _row(logger: Logger, row: dict[str, float], step: int) -> None:
+    def _row(logger: Any, row: dict[str, float], step: int) -> None:
         if hasattr(logger, "log_table"):
             logger.experiment.log(row | {"step": step})  # by our own step: rows repeated after a resume are no error
         else:

@@ -15,6 +15,7 @@ from torch.distributed import all_reduce
 from torch.optim import Optimizer
 
 from tasks.endings import ballot
+from tasks.micro import fewest
 from tasks.randomness import key, set_generators
 from xformer_kit.tokens import Tokens
 
@@ -25,9 +26,11 @@ Batch = dict[str, Tokens]
 class Now:
     """The step that is being taken, or the last one. Beside the module: setting an attribute of one is slow."""
 
-    sums: Tensor | None = None  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
+    sums: Tensor = field(
+        default_factory=lambda: torch.zeros(4)
+    )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
     report: dict[str, Tensor] = field(default_factory=dict)  # what the model's parts say, summed in the same way
-    norm: Tensor | None = None  # of the gradient of the mean loss, before clipping
+    norm: Tensor = field(default_factory=lambda: torch.zeros(()))  # of the gradient of the mean loss, before clipping
     bad: Tensor | None = None  # whether the step is not finite and was left out
 
 
@@ -66,7 +69,7 @@ class Task(pl.LightningModule):
         return optimizer
 
     # A checkpoint holds the model's own names, whatever wraps it.
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
@@ -92,8 +95,9 @@ class Task(pl.LightningModule):
         self._seed = self.config["seed"]
         if self.saved:
             self._restore(self.saved)
-        self.accumulate = self._micro_batches()
+        self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
         self._loaders = self.boundary(self.accumulate)
+        self._rows = self.config["data"]["batch_size"] // (self.accumulate * self._world)
         self._count_steps()
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
             self.step
@@ -109,16 +113,20 @@ class Task(pl.LightningModule):
     def _micro_batches(self) -> int:
         """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the device's memory."""
         wanted = self.config["trainer"].get("accumulate", "auto")
-        return wanted if isinstance(wanted, int) else self.accumulate
+        if isinstance(wanted, int):
+            return wanted
+        if self.step or self.device.type != "cuda":
+            return self.accumulate
+        return fewest(self.model, self.objective, self.config, self.trainer, self.device)
 
     def training_step(self, batch: Batch, index: int) -> None:
         """One optimizer step on this rank's examples of it."""
-        tokens, rows = batch["tokens"], batch["tokens"].ids.shape[0] // self.accumulate
+        tokens, rows = batch["tokens"], self._rows
         self._begin()
         for micro in range(self.accumulate):
             self.seed_micro_batch(micro)
             part = tokens if self.accumulate == 1 else tokens.map(lambda x: x[micro * rows : (micro + 1) * rows])  # noqa: B023
-            loss = self._micro_batch({"tokens": part})
+            loss = self._micro_batch({"tokens": part}, micro)
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
@@ -136,12 +144,12 @@ class Task(pl.LightningModule):
         set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)
 
     def _begin(self) -> None:
-        self.now.sums, self.now.report = None, {}
+        self.now.report = {}
         rate = self.schedule(self.step)
         for group in self._optimizer.param_groups:
             group["lr"] = group["initial_lr"] * rate
 
-    def _micro_batch(self, batch: Batch) -> Tensor:
+    def _micro_batch(self, batch: Batch, micro: int) -> Tensor:
         """The loss of a micro-batch as a sum over its tokens, so that the division by all tokens gives means."""
         nats, count, report = self.objective.loss(self.model, batch)
         auxiliary = report.pop("loss", None) if report else None
@@ -149,7 +157,7 @@ class Task(pl.LightningModule):
         own = torch.stack([nats.detach(), torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
                            zero if auxiliary is None else (auxiliary * count).detach(), zero])  # fmt: skip
         now = self.now
-        now.sums = own.to(self._sums) if now.sums is None else now.sums + own
+        now.sums = now.sums + own if micro else own.to(self._sums)
         for name, value in report.items():
             now.report[name] = now.report[name] + value.detach() if name in now.report else value.detach()
         return nats if auxiliary is None else nats + auxiliary * count
@@ -193,8 +201,7 @@ class Task(pl.LightningModule):
             self._optimizer.step()
         elif not bad.item():
             self._optimizer.step()
-            bad = None
-        self.now.bad = bad
+        self.now.bad = bad if self._gates or bad.item() else None
         self._optimizer.zero_grad()
 
     def _after(self) -> None:

@@ -38,7 +38,7 @@ def first_broken(task: Task, batch: Batch) -> str:
     broken: list[str] = []
     hooks = [h for name, module in model.named_modules() for h in _watch(name or "the model", module, broken)]
     model.zero_grad()
-    rows = batch["tokens"].ids.shape[0] // task.accumulate
+    rows = len(batch["tokens"].ids) // task.accumulate  # type: ignore[arg-type]
     try:
         for micro in range(task.accumulate):
             task.seed_micro_batch(micro)

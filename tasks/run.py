@@ -62,7 +62,7 @@ def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool
             "Try torchrun --nnodes N --nproc-per-node M train.py ..."
         )
     if job or count > 1:
-        return workers.launch(run_dir, count, parts, quiet)
+        return workers.launch(run_dir, count, parts, quiet, job)
     return train(run_dir, parts, quiet)
 
 

@@ -23,6 +23,7 @@ from xformer_kit import build
 from xformer_kit.block import Block
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.data import collate, prepare
+from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError
 
@@ -42,6 +43,7 @@ class Session:
         self.box.install()
         self.bar: Bar | None = None
         self.log = loggers.Quietly(None)
+        self.trainer: Any = None
         trainers.quiet()
         if self.first:
             _log_into(run_dir / "train.log")
@@ -72,7 +74,8 @@ class Session:
 
     def _make_task(self) -> None:
         config = self.config
-        model = build(config, config["model"].get("vocab_size") or self.prepared.tokenizer.vocab_size)
+        self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.vocab_size
+        model = build(config, self.vocab_size)
         objective = OBJECTIVES.create(config["task"])
         self.task = task = LanguageModelingTask(
             config, model, objective, total_steps=self.total, bytes_per_token=self.data.bytes_per_token
@@ -80,7 +83,7 @@ class Session:
         if self.state:
             task.load_state_dict(self.state["state_dict"])
             task.step, task.left_out = self.state["global_step"], torch.tensor(self.state["left_out"])
-            task.validation = self.state["validation"]
+            task.validation, task.accumulate = self.state["validation"], self.state["accumulate"]
             task.saved = self.state
         if trainers.compiles(config["trainer"]):
             for module in model.modules():
@@ -170,8 +173,8 @@ class Session:
         summary.write(facts, self.run_dir / "summary.json")
         self.facts = facts
         log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
-        if self.quiet:
-            print(f"{self.run_dir.name}: validation loss {facts.get('val/loss', math.nan):.4f}", flush=True)
+        if self.quiet or os.environ.get(workers.JOB):
+            print(f"job {self.run_dir.name}: validation loss {facts.get('val/loss', math.nan):.4f}", flush=True)
         else:
             summary.show(facts, self.run_dir, sample)
 
@@ -183,14 +186,14 @@ class Session:
             "steps": task.step,
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
-            "flops_per_token": summary.flops_per_token(model, self.config["data"]["seq_len"]),
+            "flops_per_token": flops_per_token(model, self.config["data"]["seq_len"]),
             "tokens_per_second": self.recorder.tokens_per_second,
             "peak_memory_bytes": summary.peak_memory(device),
             "seconds": time.time() - self.began,
             "epoch_examples_dropped": self.data.batches.dropped,
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
-            "kernels": summary.kernels(model),
+            "kernels": summary.kernels(self.config, self.vocab_size),
             "devices": {"kind": str(device), "processes": self.trainer.world_size, "accumulate": task.accumulate},
             "parts": self.parts,
             "versions": summary.versions(),

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import resource
 import shlex
 import sys
@@ -34,20 +35,15 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def flops_per_token(model: torch.nn.Module, seq_len: int) -> float:
-    """Training FLOPs per token, forward and backward, counted over one sequence; backward counts twice the forward."""
-    from torch.utils.flop_counter import FlopCounterMode
+def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
+    """Attentions -> the kernel that computes their scores."""
+    from xformer_kit.inspect import describe
+    from xformer_kit.model import Model
+    from xformer_kit.plan import towers
 
-    device = next(model.parameters()).device
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(torch.zeros(1, seq_len, dtype=torch.int64, device=device))
-    return 3 * counter.get_total_flops() / seq_len
-
-
-def kernels(model: torch.nn.Module) -> dict[str, str]:
-    """Attention -> the kernel that computes it, and why, where the model can say."""
-    choices = getattr(model, "kernels", None)
-    return choices() if callable(choices) else {}
+    with torch.device("meta"):
+        model = Model(config, vocab_size)
+    return {choice.where: choice.kernel for choice in describe.kernels(config, towers(config), model)}
 
 
 def write(summary: dict[str, Any], path: Path) -> None:
@@ -81,7 +77,7 @@ def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None,
     console.print(table)
     if sample:
         console.print()
-        text = Text(sample[0], style="dim").append(sample[1], style="not dim")
+        text = Text(printable(sample[0]), style="dim").append(printable(sample[1]), style="not dim")
         console.print(Text("It wrote  ", style="dim"), text, sep="")
     console.print()
     run = shlex.quote(str(_short(run_dir)))
@@ -90,8 +86,13 @@ def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None,
         f"xformer evaluate {run}",
         "python train.py position=alibi ffn=mlp",
     ):
-        console.print(Text("  $ ", style="dim").append(command, style="bold"), soft_wrap=True)
+        console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
+
+
+def printable(text: str) -> str:
+    """Control characters, which a terminal would obey, as the replacement sign."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:

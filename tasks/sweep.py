@@ -71,7 +71,7 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("job", *differing, "val loss", "bits/byte", "parameters", "tokens/s"):
-        shown.add_column(name, justify="left" if name in differing else "right")
+        shown.add_column(name.removesuffix(".name"), justify="left" if name in differing else "right")
     for row in rows:
         named = [str(row["job"]), *(str(row[path]) for path in differing)]
         if row["status"] != "finished":

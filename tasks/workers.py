@@ -24,6 +24,7 @@ from typing import Any
 from tasks.endings import SIGNALS, NoRun
 
 PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
+JOB = "XFORMER_JOB"  # environment: this is a job of a multirun, which ends with a line in place of a page
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
 
 
@@ -115,15 +116,15 @@ def device_count(trainer: dict[str, Any]) -> int:
     return int(devices)
 
 
-def launch(run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
+def launch(run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False, job: bool = False) -> int:
     """Train a run in `count` worker processes, pass signals on to them, and return the exit code."""
     root = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         PARENT: str(os.getpid()),
     }
-    if quiet:
-        environment[QUIET] = "1"
+    environment |= {QUIET: "1"} if quiet else {}
+    environment |= {JOB: "1"} if job else {}
     command = [sys.executable, "-m", "tasks.workers", str(run_dir), "--count", str(count), "--parts", *parts]
     # A process group of its own: Ctrl-C reaches this process alone, which passes it on once.
     child = subprocess.Popen(command, env=environment, process_group=0)

@@ -14,7 +14,9 @@ class Recorder:
     def __init__(self, plan: Plan, metrics: Records | None, speed: Records | None, tell: Any, tokens_per_step: int):
         self.plan, self.metrics, self.speed = plan, metrics, speed
         self.tell, self.tokens_per_step = tell, tokens_per_step
-        self.clock, self.row, self.pace = Clock(), {}, {}
+        self.clock = Clock()
+        self.row: dict[str, Any] = {}  # waits for the step's validation
+        self.pace: dict[str, float] = {}
         self.seconds, self.steps, self.last = 0.0, 0, (0, 0.0)  # measured; (step, seconds) of the last row
 
     def on_train_start(self, trainer: Any, task: Task) -> None:

@@ -8,8 +8,8 @@ from xformer_kit import compose
 
 TINY = [
     "model.dim=16", "model.layers=2", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16",
-    "data.batch_size=8", "trainer.max_steps=20", "trainer.log_every_n_steps=1", "trainer.val_every=10", "trainer.checkpoint_every=5",
-    "schedule.warmup=2", "logger=none", "trainer.accelerator=cpu",
+    "data.batch_size=8", "trainer.max_steps=20", "trainer.log_every_n_steps=1", "trainer.val_every=10",
+    "trainer.checkpoint_every=5", "schedule.warmup=2", "logger=none", "trainer.accelerator=cpu",
 ]  # fmt: skip
 
 

@@ -1,0 +1,55 @@
+"""Into how many micro-batches must a step be split? The fewest that fit into the device's memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.registry import ConfigError
+from xformer_kit.tokens import Tokens
+
+
+def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device) -> int:
+    """Try forward and backward with 1, 2, ... micro-batches; all ranks take the largest answer.
+
+    Room for the optimizer's two values per parameter is held meanwhile. Raises ConfigError where no sequence fits.
+    """
+    world = trainer.world_size
+    length = config["data"]["seq_len"] + 1
+
+    def attempt(rows: int) -> None:
+        kept = [torch.empty(2, *p.shape, dtype=p.dtype, device=device) for p in model.parameters()]
+        tokens = Tokens(ids=torch.zeros(rows, length, dtype=torch.int64, device=device))
+        with trainer.precision_plugin.train_step_context():
+            loss: Tensor = objective.loss(model, {"tokens": tokens})[0]
+        loss.backward()
+        del kept
+
+    def clean() -> None:
+        model.zero_grad()
+        torch.cuda.empty_cache()
+
+    found = search(config["data"]["batch_size"], world, attempt, clean)
+    if world > 1:
+        most = torch.tensor(found, device=device)
+        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        found = int(most)
+    return found
+
+
+def search(batch: int, world: int, attempt: Callable[[int], None], clean: Callable[[], None]) -> int:
+    """The fewest equal parts of a global batch at which `attempt(rows)` does not run out of memory."""
+    each = batch // world
+    for parts in (n for n in range(1, each + 1) if each % n == 0):
+        try:
+            attempt(each // parts)
+            return parts
+        except torch.OutOfMemoryError:
+            continue
+        finally:
+            clean()
+    raise ConfigError(
+        "trainer.accumulate: not even one sequence of data.seq_len fits into the device's memory; got auto, and "
+        f"{batch} sequences on {world} devices. Lower data.seq_len or model.dim, or take a larger device."
+    )
