@@ -1,4 +1,4 @@
-"""Run the laws on the parts of a file: causality, caches, padding, kernels, gradients. Exit code 1 where one is broken."""
+"""Run the laws on the parts of a file: causality, caches, padding, kernels, gradients, ... Exit 1: one broke."""
 
 from typing import Any
 

@@ -23,8 +23,8 @@ class Parser(argparse.ArgumentParser):
             hint = f" Did you mean '{close[0]}'?" if close else ""
             message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
         elif found := re.match(r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            known = found[3].replace("'", "")
-            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {known}"
+            choices = found[3].replace("'", "")
+            message = f"{found[1]}: no choice is called '{found[2]}'. Known: {choices}"
         elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
             kind = "a whole number" if found[2] == "int" else "a number"
             message = f"{found[1]}: must be {kind}; got {found[3]}"
@@ -38,7 +38,8 @@ class Parser(argparse.ArgumentParser):
 
     def _every(self) -> list[argparse.Action]:
         """Options of this parser and of the command on the line; an unknown option is reported by the outer parser."""
-        actions, commands = list(self._actions), {}
+        actions = list(self._actions)
+        commands: dict[str, Any] = {}
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 commands = dict(action.choices)
@@ -100,7 +101,10 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
-    """The model of a run with its `tokenizer` and `config`. Raises ConfigError, also for a checkpoint that cannot be read."""
+    """(model with its `tokenizer`, config, directory) of a run.
+
+    Raises ConfigError, also for a checkpoint that cannot be read.
+    """
     import pickle
 
     from xformer_kit.making import load

@@ -67,7 +67,7 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | 
 
 
 def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The YAML files that the command line chose, as (group=name, content), and model=decoder where it chose no other."""
+    """(group=name, content) of the YAML files that the command line chose, the last one first, then of the defaults."""
     import yaml
 
     from xformer_kit.config.hydra import conf_dir

@@ -53,8 +53,7 @@ def _tree(found: Description, width: int) -> Table:
         table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for name, beside, node, depth in lines:
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
-        said = [node.what] if node.what else []
-        what = wrap(", ".join([*said, "one of them shown"] if node.times > 1 else said), room)
+        what = wrap(_what(node), room)
         cost = "" if node.flops is None else _count(node.flops * node.times)
         table.add_row(
             Text("\n".join([name, *[beside] * (len(what) - 1)]), style),
@@ -65,15 +64,29 @@ def _tree(found: Description, width: int) -> Table:
     return table
 
 
+def _title(node: Node) -> str:
+    """Folded layers by their numbers, or by their variant where the numbers are many."""
+    return node.name if "," not in node.name else node.what or "base"
+
+
+def _what(node: Node) -> str:
+    if node.times == 1:
+        return node.what
+    one = "one shown"
+    if "," in node.name:
+        return f"layers {node.name}, {one}"
+    return f"{node.what}, {one}" if node.what else one
+
+
 def _count(number: float) -> str:
     return short(number) if number else "-"
 
 
 def _lines(node: Node, lead: str = "", branch: str = "", depth: int = 0) -> Iterator[tuple[str, str, Node, int]]:
     """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it while it goes on."""
-    times = f" x{node.times}" if node.times > 1 else ""
+    title = f"{_title(node)} x{node.times}" if node.times > 1 else node.name
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-    yield lead + branch + node.name + times, below + ("│" if node.children else ""), node, depth
+    yield lead + branch + title, below + ("│" if node.children else ""), node, depth
     for child in node.children:
         yield from _lines(child, below, "└─ " if child is node.children[-1] else "├─ ", depth + 1)
 
@@ -129,15 +142,18 @@ def _values(found: Description) -> Table:
     """One row for all values of a part that came from one place; what towers and variants change comes behind."""
     table = _grid("left", "left", "left")
     table.columns[2].no_wrap = True
+    names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
+    alone = f"{names.pop()} " if len(names) == 1 else " "  # the tower needs no mention where there is one
     for variant, kind, values in _by_kind(found):
-        shown = kind if variant == "base" else f"{variant}: {kind}"
+        shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = {}
         for value in values:
             by_origin.setdefault(value.origin, []).append(value)
         for i, (origin, some) in enumerate(by_origin.items()):
             text = Text(" ").join(_value(value, kind) for value in some)
             plain = origin == "default"
-            table.add_row(Text("" if i else shown, "cyan"), text, Text(_place(origin, kind), "dim" if plain else "yellow"))
+            place = Text(_place(origin, kind), "dim" if plain else "yellow")
+            table.add_row(Text("" if i else shown, "cyan"), text, place)
     return table
 
 

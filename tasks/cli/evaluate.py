@@ -1,5 +1,5 @@
-"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per byte over the whole split,
-as at the end of the run: with the same weights the figures are those of its summary.json."""
+"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per byte over the whole
+split, as at the end of the run: with the same weights the figures are those of its summary.json."""
 
 import math
 from typing import Any
@@ -39,8 +39,10 @@ def run(args: Any) -> int:
 
 
 def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = None) -> dict[str, Any]:
-    """val/loss, val/perplexity, val/bits_per_byte and the tokens that they are over. Raises ConfigError where the text is
-    not the one of the run."""
+    """val/loss, val/perplexity, val/bits_per_byte, and the tokens that they are over.
+
+    Raises ConfigError where the text is not the one of the run.
+    """
     import torch
 
     from tasks import summary

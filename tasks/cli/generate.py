@@ -57,7 +57,7 @@ def run(args: Any) -> int:
 
 
 def _prompt(given: str) -> str:
-    """The text of --prompt or of stdin, whose last line end belongs to the shell. Raises ConfigError for an empty one."""
+    """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty one."""
     from xformer_kit.registry import ConfigError
 
     text = given if given != "-" else sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")

@@ -50,8 +50,8 @@ def _every_kind(registries: list[Any]) -> None:
     middle = max(len(name) for registry in registries for name in registry)
     for registry in registries:
         for first, name in enumerate(registry):
-            line = Text(f"{'' if first else _label(registry):{left}}  ", "bold cyan")
-            line.append(f"{name:{middle}}  ", "not cyan").append(parts.summary(registry[name]), "not bold not cyan")
+            line = Text().append(f"{'' if first else _label(registry):{left}}  ", "bold cyan")
+            line.append(f"{name:{middle}}  ", "bold").append(parts.summary(registry[name]))
             screen.print(line, no_wrap=True, overflow="ellipsis" if cuts(screen) else "ignore", crop=cuts(screen))
         screen.print()
     screen.print("[dim]The options of a kind: xformer parts attn[/]")
@@ -86,6 +86,7 @@ def _one_kind(registry: Any, names: list[str]) -> None:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
         for heading, style in (("option", "bold"), ("type", ""), ("default", "green"), ("unit or meaning", "")):
             table.add_column(heading, style=style, no_wrap=heading in ("option", "default"), overflow="fold")
+        table.columns[1].max_width = 30
         for row in found:
             table.add_row(f"{registry.group}.{row.name}", *(escape(cell) for cell in row[1:]))
         screen.print(Padding(table, (1, 0, 0, 2), expand=False))

@@ -53,7 +53,8 @@ def test_folding_keeps_the_order_of_first_appearance():
 
 def origins(words, given):
     config = compose([*SMALL, *words])
-    return {(v.variant, v.path): (v.value, v.origin) for v in Origins(config, {"dropout": 0.0}, given).values(towers(config))}
+    found = Origins(config, {"dropout": 0.0}, given).values(towers(config))
+    return {(v.variant, v.path): (v.value, v.origin) for v in found}
 
 
 def test_where_values_came_from():
@@ -73,7 +74,8 @@ def test_where_values_came_from():
 
 def test_a_file_that_was_chosen_owns_what_it_sets():
     config = compose([*SMALL, "debug=overfit"])
-    files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", {"defaults": [{"override /mask": "causal"}]}))
+    mask = {"defaults": [{"override /mask": "causal"}]}
+    files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", mask))
     found = {v.path: v.origin for v in Origins(config, files=files).values(towers(config))}
     assert (found["model.dropout"], found["mask"], found["ffn"]) == ("debug=overfit", "model=decoder", "default")
 
@@ -86,7 +88,7 @@ def test_kernels_and_the_reasons():
         return [(c.where, c.kernel, c.why) for c in kernels(config, towers(config), model)]
 
     assert said() == [("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))]
-    (_, kernel, why), = said("mask=sliding_window", "mask.window=4")
+    ((_, kernel, why),) = said("mask=sliding_window", "mask.window=4")
     assert kernel == "sdpa"
     assert why[0] == "with a dense mask, 1 x 1 x 16 x 16"
     assert said("kernel=reference")[0][1:] == ("reference", ("sdpa is faster and could too",))
@@ -101,7 +103,7 @@ def test_the_vocabulary(words, size):
 
 
 def test_a_vocabulary_that_the_text_decides_must_be_given():
-    with pytest.raises(ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read the text"):
+    with pytest.raises(ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read"):
         vocabulary(compose([*SMALL, "tokenizer=char"]))
 
 

@@ -55,7 +55,7 @@ def test_every_shape_costs_what_torch_counts(attn, ffn, length, dim, layers):
 
 
 def test_a_decoder_by_hand():
-    """2 n k m for each product; scores and weighted values are two products of (t, head_dim) and (head_dim, t) a head."""
+    """2 n k m for each product; scores and weighted values are a product each of t x head_dim x t in every head."""
     config = tiny(attn={"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 10}, ffn="glu", layers=1)
     dim, length, width = 36, 13, config["ffn"]["width"]
     projections = 2 * dim * (60 + 30 + 30 + 60)
@@ -73,7 +73,7 @@ def test_the_figure_belongs_to_the_model_and_not_to_its_kernel_or_device(words):
     config = compose(["logger=none", "model.dim=32", "model.layers=2", "attn.heads=4", *words])
     real = build(config, 65)
     assert flops.flops_per_token(real, 16) == flops.flops_per_token(Model(config, 65).to("meta"), 16)
-    assert flops._count(real, 16, "cpu").training == flops.flops_per_token(real, 16)  # torch counts no attention on CPUs
+    assert flops._count(real, 16, "cpu").training == flops.flops_per_token(real, 16)
 
 
 def test_counting_leaves_the_model_as_it_is():

@@ -44,7 +44,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest():
     [
         ("x + f(x) (Xiong et al., 2020, arXiv:2002.04745, figure 1b).", "x + f(x)"),
         ("Half, e.g. of all (a, b). More of it.", "Half, e.g. of all (a, b)"),
-        ("One line\nof two: with (f(x)) in it (Su et al., 2021, eq. 34), and on.\n\nMore.", "One line of two: with (f(x)) in it, and on"),
+        ("One\nof two (f(x)) in it (Su et al., 2021, eq. 34), and on.\n\nMore.", "One of two (f(x)) in it, and on"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -68,7 +68,8 @@ def test_what_a_dataclass_writes_of_itself_is_no_docstring():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "null"), (True, "true"), (1, "1"), (1e-05, "1e-05"), (10_000.0, "10000"), ([0.9, None], "[0.9, null]"), ("???", "required")],
+    [(None, "null"), (True, "true"), (1, "1"), (1e-05, "1e-05"), (10_000.0, "10000"), ([0.9, None], "[0.9, null]"),
+     ("???", "required")],
 )  # fmt: skip
 def test_values_are_written_as_on_the_command_line(value, text):
     assert parts.written(value) == text

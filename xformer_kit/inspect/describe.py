@@ -112,7 +112,8 @@ def _how(tower: Any, seq_len: int) -> list[str]:
     tokens = Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
     try:
         views = tower.views(tokens, tokens, tokens, torch.float32)
-        return [tower.kernels[look.kernel].explain(view.prepared) for look, view in zip(tower.looks, views, strict=True)]
+        pairs = zip(tower.looks, views, strict=True)
+        return [tower.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
     except (RuntimeError, NotImplementedError):
         return [""] * len(tower.looks)
 

@@ -59,10 +59,12 @@ class _Step(nn.Module):
 
 def _count(model: nn.Module, seq_len: int, device: str) -> Flops:
     step = _Step(model)
-    tensors = {name: torch.empty_like(x, device=device) for name, x in (*step.named_parameters(), *step.named_buffers())}
-    if device != "meta":
-        tensors = {name: x.clone() for name, x in (*step.named_parameters(), *step.named_buffers())}
-    tensors = {name: x.detach().requires_grad_(x.is_floating_point()) for name, x in tensors.items()}
+    tensors = {
+        name: torch.empty_like(x, device="meta") if device == "meta" else x.detach().clone()
+        for name, x in (*step.named_parameters(), *step.named_buffers())
+    }
+    for x in tensors.values():
+        x.requires_grad_(x.is_floating_point())
     ids = torch.zeros(1, seq_len, dtype=torch.int64, device=device)
     with _eager(model), torch.no_grad(), _counter() as ahead:
         functional_call(step, tensors, (ids,))

@@ -6,13 +6,12 @@ operation takes for itself and gives back before it ends is not seen.
 """
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -85,8 +84,10 @@ class Ledger(TorchDispatchMode):
 
 
 def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemory:
-    """Memory of a training step of one device, at data.seq_len and the micro-batch of data.batch_size, trainer.accumulate
-    and trainer.devices, in trainer.precision."""
+    """Memory of a training step on one device, in trainer.precision, at data.seq_len and the micro-batch that
+    data.batch_size, trainer.accumulate and trainer.devices make."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
+
     rows, micro_batches = micro_batch(config)
     with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
         model = _fake(config, vocab_size, weights_dtype(config))
@@ -101,11 +102,10 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
             ids = torch.zeros(rows, config["data"]["seq_len"] + 1, dtype=torch.int64)
             _backward(model, objective, ids, config)
         gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
-        sizes = gradients  # those at the peak that are gone by now are activations
         total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
         optimizer.step()
-        there = sum(size for key, size in sizes.items() if key in ledger.at_peak)
+        there = sum(size for key, size in gradients.items() if key in ledger.at_peak)
         peak = ledger.peak
     rest = peak - weights - state - there
     return TrainingMemory(weights, sum(gradients.values()), state, rest, there, peak, rows)
@@ -122,7 +122,7 @@ def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def cache_memory(model: nn.Module, length: int) -> CacheMemory:
-    """The cache of one sequence of `length` tokens, in the dtype of the weights; the model may lie on the meta device."""
+    """The cache of one sequence of `length` tokens, in the dtype of the weights; the model may be on meta."""
     once, twice = (model.cache(1, n).bytes for n in (length, 2 * length))  # type: ignore[operator]
     return CacheMemory((twice - once) / length, once, length)
 
@@ -150,7 +150,7 @@ def _backward(model: nn.Module, objective: Any, ids: Tensor, config: Mapping[str
     loss.backward()
 
 
-def _step(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
+def _step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
     """One step on empty gradients, so that the optimizer makes its state."""
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)

@@ -21,8 +21,9 @@ class Value(NamedTuple):
 class Origins:
     """What is known of where values came from.
 
-    usual: defaults of the model's own options. given: keys of the command line. files: (what chose it, its content) for each YAML file that was chosen, the last
-    one first. Where neither says anything, a value that differs from its part's default is the config's.
+    usual: defaults of the model's own options. given: keys of the command line. files: (what chose it, its content) of
+    each YAML file that was chosen, the last one first. Where none of them says anything, a value that differs from its
+    part's default comes from `source`.
     """
 
     def __init__(

@@ -75,6 +75,7 @@ class _Tree:
     def tower(self, plan: TowerPlan) -> Node:
         tower: Any = self.model.get_submodule(plan.name)
         base = plan.variants["base"]
+        self.position = base.nodes["position"]  # that most blocks share; others are shown where they are used
         children = [self.leaf(f"{plan.name}.position.{name}", position) for name, position in tower.position.items()]
         names = {part: name for name, part in POSITIONS.items()}
         children = [
@@ -94,7 +95,7 @@ class _Tree:
         block: Any = self.model.get_submodule(path)
         children = []
         for group, (key, placement) in zip(plan.groups, block.placement.items(), strict=True):
-            sublayers = [self.sublayer(f"{path}.{sub.name}", sub, plan) for sub in group]
+            sublayers = [self.sublayer(f"{path}.{sub.name}", sub) for sub in group]
             cost = self.cost(f"{path}.placement.{key}")
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
@@ -105,18 +106,18 @@ class _Tree:
         size = sum(child.parameters for child in children)
         return Node("", "" if plan.variant == "base" else plan.variant, size, self.cost(path), tuple(children))
 
-    def sublayer(self, path: str, sub: SublayerPlan, plan: BlockPlan) -> Node:
+    def sublayer(self, path: str, sub: SublayerPlan) -> Node:
         options = {key: value for key, value in sub.part.items() if key not in CARRIED}
         what = part(options, sub.kind)
         if "heads" in sub.part:
             said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.model.embed.embedding_dim)
-            shared = f" on {said['kv_heads']}" if said["kv_heads"] != said["heads"] else ""
-            what += f", {said['heads']}{shared} heads of {said['head_dim']}"
+            what += f", {said['heads']} heads of {said['head_dim']}"
+            what += f", {said['kv_heads']} of keys" if said["kv_heads"] != said["heads"] else ""
         node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
         if sub.kind == "ffn":
             return node
         looks = [Node("mask", part(sub.mask, "mask"), 0, self.cost(""))]
-        if sub.position != plan.nodes["position"] or plan.variant != "base":
+        if sub.position != self.position:
             looks.append(Node("position", part(sub.position, "position"), 0, self.cost("")))
         return node._replace(children=(*looks, *node.children))
 
