@@ -72,14 +72,16 @@ def faults(registry, node, **context):
 
 def test_options_are_the_keyword_only_parameters(hats):
     assert list(hats.options("top")) == ["height", "felt", "brim"]
-    assert hats.options("top")["height"] == (int, 7, "inches")
+    height = hats.options("top")["height"]
+    assert (height.type, height.default, height.meaning) == (int, 7, "inches")
     assert hats.options("bare") == {}
 
 
 def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(hats):
     assert hats.options("top")["brim"].meaning == "inches; null is a quarter of height"
     assert hats.options("top")["felt"].meaning == "what it is made of"
-    assert hats.options("stack")["of"] == (tuple[Hat, ...], REQUIRED, "hats, from below")
+    of = hats.options("stack")["of"]
+    assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
 
 
 def test_defaults_are_a_complete_node(hats):

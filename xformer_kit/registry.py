@@ -14,6 +14,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache, partial
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -34,7 +35,12 @@ class Option(NamedTuple):
 
     type: Any
     default: Any  # REQUIRED where there is none
-    meaning: str
+    said: str | Callable[[], str] = ""
+
+    @property
+    def meaning(self) -> str:
+        """Its unit or meaning. Read from the part's source when asked for: that takes milliseconds for each part."""
+        return self.said() if callable(self.said) else self.said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +169,6 @@ class Registry(dict[str, Any]):
         """The options of a part, read from its signature."""
         where = f"{self.kind} '{name}'"
         parameters = _parameters(part)
-        meanings = _meanings(part)
         found: dict[str, Option] = {}
         for key, p in parameters.items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -180,7 +185,7 @@ class Registry(dict[str, Any]):
                 continue
             if p.annotation is p.empty:
                 raise ConfigError(f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1.")
-            found[key] = Option(p.annotation, REQUIRED if p.default is p.empty else p.default, meanings.get(key, ""))
+            found[key] = Option(p.annotation, REQUIRED if p.default is p.empty else p.default, partial(_meaning, part, key))
         return found
 
 
@@ -308,19 +313,21 @@ def _parameters(part: Any) -> dict[str, inspect.Parameter]:
     return parameters
 
 
+def _meaning(part: Any, option: str) -> str:
+    return _meanings(part).get(option, "")
+
+
+@cache
 def _meanings(part: Any) -> dict[str, str]:
     """Option -> its unit or meaning: the comment behind it in the source, or a docstring line `option: meaning`."""
     found = dict(re.findall(r"^\s*`?(\w+)`?: (.+)$", inspect.getdoc(part) or "", flags=re.MULTILINE))
     try:
         source = textwrap.dedent(inspect.getsource(part))
         tree = ast.parse(source)
-    except (OSError, TypeError, SyntaxError):
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
         return found
-    comments = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
     last = {node.lineno: node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}  # of several on one line
     for line, name in last.items():
         if line in comments:

@@ -13,6 +13,7 @@ from typing import Any
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
@@ -112,8 +113,9 @@ def from_hydra(config: DictConfig) -> dict[str, Any]:
 def choices(config_dir: str | None = None) -> dict[str, list[str]]:
     """Every group of the command line and its choices."""
     loader = _loader(config_dir)
-    groups = [g for g in loader.list_groups("") if g != "hydra"]
-    return {group: loader.get_group_options(group) for group in sorted(groups)}
+    known = loader.repository  # the loader's own methods copy all of it for each question
+    groups = [g for g in known.get_group_options("", ObjectType.GROUP) if g != "hydra"]
+    return {group: known.get_group_options(group) for group in sorted(groups)}
 
 
 def _loader(config_dir: str | None) -> ConfigLoaderImpl:
@@ -149,7 +151,7 @@ def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
     group = override.key_or_group
     if override.is_delete() or group.startswith("hydra") or not loader.repository.group_exists(group):
         return None
-    names = loader.get_group_options(group)
+    names = loader.repository.get_group_options(group)
     values = list(_sweep(override)) if override.is_sweep_override() else [override.value()]
     if values == [None] and group in GROUPS:
         return f"{group}: must name one of {', '.join(sorted(GROUPS[group]))}; got null."
