@@ -1,8 +1,8 @@
 """Check, compose, run.
 
-    python train.py model=decoder attn.heads=8
-    python train.py -m position=rotary,alibi
-    python train.py resume=outputs/decoder/2026-11-20_12-00-00
+python train.py model=decoder attn.heads=8
+python train.py -m position=rotary,alibi
+python train.py resume=outputs/decoder/2026-11-20_12-00-00
 """
 
 import sys
@@ -19,6 +19,11 @@ def main() -> int:
     except ConfigError as error:
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
+    if line.help:
+        from tasks.help import train_help
+
+        print(train_help(), end="")
+        return 0
     from tasks import hydra_app
 
     if line.resume is not None:

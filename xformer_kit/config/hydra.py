@@ -59,6 +59,7 @@ class Line:
     parts: tuple[str, ...] = ()
     resume: str | None = None
     jobs: int = 1
+    help: bool = False  # the line asks for the page of help and is not checked further
 
 
 def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: bool = True) -> dict[str, Any]:
@@ -83,6 +84,9 @@ def preflight(argv: list[str]) -> Line:
     loader, parsed, faults = _read(args.overrides, args.config_dir)
     given = _instructions(parsed)
     line = Line(argv, args.multirun or _mode(parsed), tuple(given.get("parts") or ()), given.get("resume"))
+    line.help = args.help
+    if line.help:
+        return line
     if line.resume is not None:
         faults += _alone(parsed)
         if faults:
