@@ -51,8 +51,8 @@ class Block(nn.Module):
         """The residual stream behind the block, the reports of its sublayers (`loss` summed, the rest by name), and the
         memo with what they added to it.
 
-        The memo comes in and goes out, and is never changed in place: so recomputing a block reads what it read before, and
-        FSDP sees gradients that cross layers.
+        The memo comes in and goes out, and is never changed in place: so recomputing a block reads what it read before,
+        and FSDP sees gradients that cross layers.
         """
         report: Report = {}
         memo = dict(memo or {})

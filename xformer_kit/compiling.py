@@ -14,8 +14,8 @@ GRAPHS = 16  # graphs that one kind of block may need
 def compile_blocks(model: nn.Module, **options: Any) -> None:
     """Compile every block in place; `options` are torch.compile's. Parameters keep their names.
 
-    Torch counts recompilations per function, and all blocks are one function: its limit, meant for one kind of block, is
-    raised to what the kinds of this model need. Beyond it torch goes on uncompiled, or fails where `fullgraph` is asked for.
+    Torch counts recompilations per function, and all blocks are one function: its limit, meant for one kind of block,
+    is raised to what the kinds of this model need. Beyond it torch goes on uncompiled, or fails with `fullgraph`.
     """
     for tower in (module for module in model.modules() if isinstance(module, Tower)):
         limits = torch._dynamo.config

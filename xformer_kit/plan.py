@@ -176,8 +176,9 @@ def max_len(config: Node) -> int:
 def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     """What the parts of a block say of themselves.
 
-    attn: heads, kv_heads, head_dim, projections, ...   mask: band, sees_future, per_head   position: hooks, relative, needs_length
-    placement: states, final_norm          padding, documents: whether sequences may have them
+    attn: heads, kv_heads, head_dim, projections, ...   mask: band, sees_future, per_head
+    position: hooks, relative, needs_length   placement: states, final_norm
+    padding, documents: whether sequences may have them
     cross: whether it looks at another tower   objective: name   seq_len: tokens of a training example, or None
     """
     mask = MASKS.create(nodes["mask"])

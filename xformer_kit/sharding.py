@@ -12,7 +12,7 @@ from xformer_kit.tower import Tower
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
-    """Shard every block, and what is left as one group; `policy` are fully_shard's options. In place; returns the model.
+    """Shard every block, and what is left as one group, in place. `policy` are fully_shard's options.
 
     Every rank must hold the same weights. Gradients are means over ranks. What a training step calls is ready:
     `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.

@@ -11,7 +11,7 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.attention.base import Cache
 from xformer_kit.block import Block, Memo, Report
 from xformer_kit.ffn import FFNS
-from xformer_kit.kernel import KERNELS, Kernel
+from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
@@ -46,9 +46,10 @@ class Past:
 
     def rewind(self, n: int) -> None:
         """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache cannot."""
-        if n > self.length:
-            raise ConfigError(f"rewind: the cache holds {self.length} tokens; got {n}. Rewind by at most {self.length}.")
-        if n:
+        held = self.length
+        if n > held:
+            raise ConfigError(f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}.")
+        if n and self.tokens is not None:
             for cache in sorted(self._each(), key=lambda cache: cache.rewinds):  # those that refuse come first
                 cache.rewind(n)
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
@@ -136,7 +137,8 @@ class Tower(nn.Module):
 
     def refuse(self, tokens: Tokens) -> None:
         """Raises ConfigError for tokens that need a law which a part breaks: better refused than silently wrong."""
-        for law, field, way in (("documents", "document", "one document per row"), ("padding", "real", "rows of one length")):
+        needs = ("documents", "document", "one document per row"), ("padding", "real", "rows of one length")
+        for law, field, way in needs:
             if law in self.breaks and getattr(tokens, field) is not None:
                 raise ConfigError(f"{field}: {self.breaks[law]}. Give {way}, or choose another part.")
 

@@ -112,12 +112,15 @@ class Linear(Attention):
                 "use position=none, learned or sinusoidal"
             )
         if context.facts["mask"]["band"] != (math.inf, 0) or context.facts.get("cross"):
-            return f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it or adds to it; use mask=causal"
+            return (
+                f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it or adds to it; "
+                "use mask=causal"
+            )
         if kernel != "auto":
             return f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute; use kernel=auto"
 
     def forward(self, x, source, view, cache=None):
-        # Before the split into heads: the gradient of elu is traced with other strides than it has on a transposed tensor.
+        # Before the split into heads: on a transposed tensor, elu's gradient is traced with other strides than it has.
         rows = F.elu(self.q(x)) + 1, F.elu(self.k(x)) + 1, self.v(x)
         q, k, v = (row.unflatten(-1, (self.heads, -1)).transpose(1, 2) for row in rows)
         if view.query.real is not None:
@@ -193,7 +196,8 @@ class FirstValues(MultiHead):
     @classmethod
     def cannot(cls, context):
         if context.facts["position"]["needs_length"]:
-            return f"attn 'test_first_values' caches rotated keys, and position '{context.names['position']}' turns them anew"
+            position = context.names["position"]
+            return f"attn 'test_first_values' caches rotated keys, and position '{position}' turns them anew"
 
     def forward(self, x, source, view, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))
@@ -306,9 +310,9 @@ class ResiDual(Placement):
 class Router(FFN):
     """sum_i g_i mlp_i(x) over the `chosen` experts with the highest p + bias, p = softmax(x R), g = p renormalised.
 
-    The loss balance * experts * sum_i f_i P_i evens out shares of tokens f and mean probabilities P (Fedus et al., 2022,
-    arXiv:2101.03961, eq. 4); behind every step, the bias rises for experts with less than their share of tokens (Wang et
-    al., 2024, arXiv:2408.15664, algorithm 1).
+    The loss balance * experts * sum_i f_i P_i evens out shares of tokens f and mean probabilities P (Fedus et al.,
+    2022, arXiv:2101.03961, eq. 4); behind every step, the bias rises for experts with less than their share of tokens
+    (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
     """
 
     def __init__(

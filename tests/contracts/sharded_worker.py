@@ -38,9 +38,9 @@ def data(step: int, rank: int | None = None) -> Tokens:
 
 
 def train(model: Model, ranks: Sequence[int], gather: Callable[[Tensor], None]) -> list[float]:
-    """The losses of these ranks' rows, step by step. The optimizer sees the mean gradient of all ranks, the parts the sum
-    of what was reported; `gather` adds up a tensor over processes, in place."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)  # eps: a gradient of rounding error moves nothing
+    """The losses of these ranks' rows, step by step. The optimizer sees the mean gradient of all ranks, the parts the
+    sum of what was reported; `gather` adds up a tensor over processes, in place."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)  # eps: rounding error moves nothing
     losses = []
     for step in range(STEPS):
         total: dict[str, Tensor] = {}
@@ -89,7 +89,7 @@ def whole(value: Tensor) -> Tensor:
 def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
     model = prepared(name, mesh)
     losses = train(model, [rank], dist.all_reduce)
-    local = {key: value.to_local().numel() for key, value in model.named_parameters()}  # behind a backward pass: sharded
+    local = {key: value.to_local().numel() for key, value in model.named_parameters()}  # sharded, behind a step
     with torch.no_grad():
         early = model.head(torch.ones(1, 2, 24, dtype=torch.float64))  # the head alone, before any other
     tied = model.head.weight is model.embed.weight

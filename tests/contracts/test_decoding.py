@@ -28,7 +28,8 @@ def test_cached_equals_uncached_at_every_split(name, dtype):
     model, tokens = model_of(name, dtype=dtype).eval(), batch()
     whole = model(tokens.ids)
     for split in SPLITS:
-        torch.testing.assert_close(cached(model, tokens, split)[0], whole, rtol=0, atol=TIGHT[dtype], msg=f"{split}: {{}}".format)
+        logits, _ = cached(model, tokens, split)
+        torch.testing.assert_close(logits, whole, rtol=0, atol=TIGHT[dtype], msg=f"{split}: {{}}".format)
 
 
 @torch.no_grad()
@@ -93,7 +94,7 @@ def test_a_refused_rewind_leaves_every_layer_as_it_was():
 
 @torch.no_grad()
 def test_what_each_cache_holds():
-    """Per layer, in float64: keys and values are 2 x 24 channels of every token, a latent 8 + 4, sums 4 x 6 x 7 in all."""
+    """Per layer and row: keys and values are 2 x 24 numbers for each token, a latent 8 + 4; sums 4 x 6 x 7 in all."""
     size = {}
     for name in ("plain", "latent", "linear"):
         size[name] = [model_of(name).cache(4, length).bytes // (3 * 4 * 8) for length in (LENGTH, 10 * LENGTH)]

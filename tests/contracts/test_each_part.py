@@ -131,12 +131,23 @@ def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
     whole = model(ids)
     seen = []
     for block in model.decoder.blocks:
-        block.attn.kernel = partial(lambda kernel, q, k, v, *rest: seen.append(v) or kernel(q, k, v, *rest), block.attn.kernel)
+        kernel = block.attn.kernel
+        block.attn.kernel = partial(lambda run, q, k, v, *rest: seen.append(v) or run(q, k, v, *rest), kernel)
     torch.testing.assert_close(model(ids), whole)
     (gradient,) = torch.autograd.grad(seen[2].sum(), model.decoder.blocks[0].attn.v.weight, retain_graph=True)
     assert gradient.abs().sum() > 0
     again = model(ids)  # nothing is kept from one forward pass to the next
     torch.testing.assert_close(again, whole)
+
+
+@torch.no_grad()
+def test_a_block_leaves_the_memo_that_it_is_given_alone():
+    """So a block that is computed again, for its activations, reads what it read before."""
+    model, tokens = model_of("first_values"), batch().placed()
+    x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
+    _, _, left = block((x,), model.decoder.views(tokens, tokens, None, x.dtype), memo=given)
+    assert given == {}
+    assert list(left) == ["values"]
 
 
 FAULTS = {
@@ -156,15 +167,17 @@ FAULTS = {
         "'test_latent' has none of that kind; use attn=multi_head."
     ),
     "position=test_disentangled kernel=sdpa": (
-        "kernel: 'sdpa' cannot: position 'test_disentangled' computes scores of its own, and sdpa computes them itself. "
-        "Use kernel=auto or kernel=reference."
+        "kernel: 'sdpa' cannot: position 'test_disentangled' computes scores of its own, and sdpa computes them itself."
+        " Use kernel=auto or kernel=reference."
     ),
     "attn=test_latent attn.turned=3": "position: rotary turns pairs of channels, so attn.head_dim must be even; got 3.",
     "attn=test_latent attn.rank=0": "attn.rank: must be at least 1 channel; got 0.",
     "attn=test_latent attn.heads=5": (
         "attn.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
     ),
-    "attn=test_linear attn.kv_heads=2 position=none": "attn.kv_heads: attn 'test_linear' has no option 'kv_heads'. Did you mean 'heads'? It has: heads.",
+    "attn=test_linear attn.kv_heads=2 position=none": (
+        "attn.kv_heads: attn 'test_linear' has no option 'kv_heads'. Did you mean 'heads'? It has: heads."
+    ),
     "ffn=test_router ffn.chosen=5": "ffn.chosen: must be at most ffn.experts; got 5 and 4.",
     "ffn=test_router ffn.expert=5": (
         "ffn.expert: ffn 'test_router' has no option 'expert'. Did you mean 'experts'? "
@@ -195,8 +208,8 @@ def test_a_law_that_a_part_breaks_is_refused_where_it_would_be_needed():
     model, ids = model_of("linear"), batch().ids
     document = torch.arange(LENGTH)[None].expand(len(ids), -1) // 10
     sentence = (
-        r"^document: attn 'test_linear' breaks the law of documents \(a sum over the past does not tell documents apart\)\. "
-        r"Give one document per row, or choose another part\.$"
+        r"^document: attn 'test_linear' breaks the law of documents "
+        r"\(a sum over the past does not tell documents apart\)\. Give one document per row, or choose another part\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         model(ids, document=document)

@@ -32,9 +32,8 @@ def saved(tmp_path_factory) -> dict[str, list[dict]]:
         for process in ranks:
             process.kill()
     assert [process.returncode for process in ranks] == [0] * WORLD, "\n".join(error[-3000:] for error in errors)
-    return {
-        name: [torch.load(directory / f"{name}.{rank}.pt", weights_only=True) for rank in range(WORLD)] for name in VARIANTS
-    }
+    files = {name: [directory / f"{name}.{rank}.pt" for rank in range(WORLD)] for name in VARIANTS}
+    return {name: [torch.load(file, weights_only=True) for file in of_ranks] for name, of_ranks in files.items()}
 
 
 def alone(name: str) -> tuple[dict, dict]:

@@ -52,12 +52,14 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
-        """An empty cache for `rows` sequences of at most `length` tokens, on the device and in the dtype of the weights."""
+        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device and in their dtype, until
+        it is given another."""
         raise NotImplementedError
 
     @classmethod
     def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
-        """What neighbours may need to know: at least heads, kv_heads, head_dim (of what a position rotates), projections."""
+        """What neighbours may need to know: at least heads, kv_heads, projections, and the head_dim that a position
+        rotates."""
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads

@@ -19,7 +19,7 @@ class Position(nn.Module):
 
     needs_length: whether rotation depends on the total length; keys are then cached unrotated.
     relative: whether only distances between tokens matter.
-    tables: the class of what `begin` returns, where that is not the position itself: it answers `rotate`, `bias`, `scores`.
+    tables: the class of what `begin` returns, where that is not the position: it answers `rotate`, `bias`, `scores`.
     max_len: the largest number of positions, None where there is no limit.
     """
 
