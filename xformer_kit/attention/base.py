@@ -52,8 +52,8 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
-        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device and in their dtype, until
-        it is given another."""
+        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device, and in their dtype
+        until it is given another."""
         raise NotImplementedError
 
     @classmethod
