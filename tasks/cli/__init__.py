@@ -53,7 +53,3 @@ def _run(args) -> int:
     except BrokenPipeError:  # the reader has seen enough: xformer parts | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

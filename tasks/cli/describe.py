@@ -50,9 +50,11 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | 
             f"describe: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
         )
     if runs:
+        from xformer_kit.config import ensure
         from xformer_kit.data.tokenizer import load_tokenizer
 
         path, config = open_run(runs[0], files)
+        ensure(config, data=False)
         tokenizer = path / "tokenizer.json"
         vocab_size = config["model"].get("vocab_size") or (
             load_tokenizer(path).vocab_size if tokenizer.is_file() else None

@@ -118,7 +118,9 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
     table.add_row(Text("peak", "bold"), "", Text(size(memory.peak), "bold"))
     rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
     note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
-    return Group(Text(note, "dim"), table)
+    return Group(
+        Text(note, "dim"), table, Text("what tensors hold; a process holds its libraries and gaps beside it", "dim")
+    )
 
 
 def _cache(found: Description) -> Table:
