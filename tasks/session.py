@@ -20,7 +20,7 @@ from tasks.endings import NonFinite, SignalBox
 from tasks.language_modeling import LanguageModelingTask, prompt
 from tasks.records import Records
 from xformer_kit import build
-from xformer_kit.block import Block
+from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
@@ -86,9 +86,7 @@ class Session:
             task.validation, task.accumulate = self.state["validation"], self.state["accumulate"]
             task.saved = self.state
         if trainers.compiles(config["trainer"]):
-            for module in model.modules():
-                if isinstance(module, Block):
-                    module.compile()
+            compile_blocks(model)
 
     def _make_trainer(self) -> None:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
