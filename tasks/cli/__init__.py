@@ -36,7 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments:
         parser.print_help()
         return 0
-    return _run(parser.parse_args(arguments))
+    args, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # argparse takes a list of words in one piece only: overrides may stand behind --parts too
+        args.what += rest
+    return _run(args)
 
 
 def _run(args) -> int:

@@ -1,7 +1,9 @@
 import pytest
 import torch
+from torch import nn
 
 from xformer_kit import ConfigError, compose
+from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.inspect.describe import describe, kernels, vocabulary
 from xformer_kit.inspect.origins import Origins
 from xformer_kit.inspect.tree import Node, fold, ranges, tree
@@ -116,3 +118,25 @@ def test_figures_agree_with_each_other():
     assert layers.flops * layers.times == decoder.flops
     assert sum(child.flops for child in layers.children) == layers.flops
     assert found.cache.length == 16
+
+
+def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
+    @FFNS.register("reads")
+    class Reads(FFN):
+        """x where its sum is positive."""
+
+        def __init__(self, dim: int):
+            super().__init__()
+            self.down = nn.Linear(dim, dim)
+
+        def forward(self, x, real=None):
+            return self.down(x) if x.sum().item() > 0 else x, {}
+
+    try:
+        config = compose([*SMALL, "ffn=reads"])
+        found = describe(config)
+        assert (found.forward, found.training_memory) == (None, None)
+        assert [sentence.split(":")[0] for sentence in found.unknown] == ["FLOPs", "memory of a training step"]
+        assert found.tree.parameters == sum(p.numel() for p in Model(config, 256).parameters())
+    finally:
+        FFNS.forget(__name__)

@@ -3,11 +3,13 @@
 Plain data, from a valid config alone: the model is built on the meta device and never allocated.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory
 from xformer_kit.inspect.origins import Origins, Value
@@ -86,8 +88,9 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
     """A figure, or None where the model runs on values: a part of a user's own may read them."""
     try:
         return figure()
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        unknown.append(f"{what}: not known, for the model cannot run without values ({str(error).splitlines()[0]}).")
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        unknown.append(f"{what}: not known, for the model cannot run without values ({said.rstrip('.')}).")
         return None
 
 
@@ -102,6 +105,8 @@ def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> 
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], context)
                     said = how[looks[sub.name]]  # type: ignore[index]
+                    if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
+                        name, said, why = "none", "", (f"{sub.part['name']} computes in a way of its own",)
                     found.setdefault((sub.name, name, (*([said] if said else []), *why)), []).append(depth)
         for (sublayer, name, why), depths in found.items():
             yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)

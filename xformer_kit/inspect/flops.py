@@ -37,7 +37,7 @@ def count(model: nn.Module, seq_len: int) -> Flops:
     """
     try:
         return _count(model, seq_len, "meta")
-    except (NotImplementedError, RuntimeError):
+    except Exception:  # whatever a part does that has no meaning without values
         device = next(model.parameters()).device
         if device.type == "meta":
             raise
@@ -60,14 +60,14 @@ class _Step(nn.Module):
 def _count(model: nn.Module, seq_len: int, device: str) -> Flops:
     step = _Step(model)
     tensors = {
-        name: torch.empty_like(x, device="meta") if device == "meta" else x.detach().clone()
+        name: torch.empty_like(x, device="meta", requires_grad=False) if device == "meta" else x.detach().clone()
         for name, x in (*step.named_parameters(), *step.named_buffers())
     }
-    for x in tensors.values():
-        x.requires_grad_(x.is_floating_point())
     ids = torch.zeros(1, seq_len, dtype=torch.int64, device=device)
     with _eager(model), torch.no_grad(), _counter() as ahead:
         functional_call(step, tensors, (ids,))
+    for x in tensors.values():  # only now: torch's counter stumbles over views of parameters under no_grad
+        x.requires_grad_(x.is_floating_point())
     with _eager(model), torch.enable_grad(), _counter() as both:
         functional_call(step, tensors, (ids,)).sum().backward()
     prefix = f"{_Step.__name__}.model."
