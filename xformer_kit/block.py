@@ -51,8 +51,8 @@ class Block(nn.Module):
         """The residual stream behind the block, the reports of its sublayers (`loss` summed, the rest by name), and the
         memo with what they added to it.
 
-        The memo comes in and goes out, and is never changed in place: so recomputing a block reads what it read before,
-        and FSDP sees gradients that cross layers.
+        The memo comes in and goes out, and is never changed in place: recomputing a block reads what it read before, and
+        FSDP, which under mixed precision gives a block copies of its arguments, loses nothing that crosses layers.
         """
         report: Report = {}
         memo = dict(memo or {})
@@ -86,7 +86,7 @@ class Block(nn.Module):
             f"{prefix}.{name}.{matrix}.weight": gain
             for names, placement in zip(self.groups, self.placement.values(), strict=True)
             for name in names
-            for matrix, gain in placement.gains().items()
+            for matrix, gain in placement.gains().items()  # type: ignore[operator]
         }
 
 

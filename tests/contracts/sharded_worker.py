@@ -15,7 +15,7 @@ from compositions import ALL, batch, loss_of, model_of
 from test_checkpointing import by_wrapper
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
 from xformer_kit.compiling import compile_blocks
@@ -27,7 +27,7 @@ WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processe
 VARIANTS = {name: (name, None) for name in ALL if name not in ("t5_reference", "alibi")} | {
     "checkpointed": ("router", "checkpoint"),
     "compiled": ("t5", "compile"),
-    "half": ("plain", "half"),
+    "half": ("first_values", "half"),
 }
 
 
@@ -94,7 +94,9 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
         early = model.head(torch.ones(1, 2, 24, dtype=torch.float64))  # the head alone, before any other
     tied = model.head.weight is model.embed.weight
     state = {key: whole(value) for key, value in model.state_dict().items()}
-    return outcome(model, losses) | {"state": state, "local": local, "early": early, "tied": tied}
+    alone = all(isinstance(block, FSDPModule) for block in model.decoder.blocks)
+    found = {"state": state, "local": local, "early": early, "tied": tied, "block by block": alone}
+    return outcome(model, losses) | found
 
 
 def main(rank: int, directory: Path) -> None:

@@ -66,6 +66,7 @@ def test_each_process_holds_its_share(name, saved):
         ]
         assert sum(shares) == count
         assert max(shares) <= 0.75 * count
+    assert all(rank["block by block"] for rank in saved[name])  # so only one block is gathered at a time
 
 
 @pytest.mark.parametrize("name", VARIANTS)
