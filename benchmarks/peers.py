@@ -108,9 +108,7 @@ def _transformers(family: str, model: nn.Module) -> Peer:
         return mean_loss(model(input_ids=ids, use_cache=False).logits, target)
 
     def generate(ids: Tensor, count: int) -> Tensor:
-        return model.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False
-        )
+        return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False)
 
     return Peer(family, model, loss, generate)
 
@@ -139,9 +137,7 @@ def x_transformers_flash(shape: Shape) -> Peer:
 
 
 def litgpt_llama(shape: Shape) -> Peer:
-    return _litgpt(
-        shape, "llama", norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP", intermediate_size=shape.gated
-    )
+    return _litgpt(shape, "llama", norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP", intermediate_size=shape.gated)
 
 
 def litgpt_neox(shape: Shape) -> Peer:

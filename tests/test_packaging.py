@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMPOSE = "import xformer_kit.config as c; print(c.conf_dir()); print(c.compose(['model=decoder', 'attn.heads=4'])['attn']['heads'])"
+COMPOSE = (
+    "import xformer_kit.config as c; print(c.conf_dir(), c.compose(['model=decoder', 'attn.heads=4'])['attn']['heads'])"
+)
 
 
 def composed(where: Path, path: Path) -> list[str]:

@@ -22,7 +22,9 @@ def commands(program: str) -> list[str]:
     return [line.split("  #")[0].strip() for line in lines]
 
 
-@pytest.mark.parametrize("line", [c for c in commands("python train.py") if not re.search("resume=|parts=|heads=7|data=text", c)])
+@pytest.mark.parametrize(
+    "line", [c for c in commands("python train.py") if not re.search("resume=|parts=|heads=7|data=text", c)]
+)
 def test_the_commands_compose(line):
     words = [word.strip("'") for word in line.split() if word != "-m"]
     compose([word.split(",")[0] if "-m" in line else word for word in words])

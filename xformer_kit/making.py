@@ -17,7 +17,9 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None) -> Model:
     ensure(config, data=False)
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
-        raise ConfigError("model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...).")
+        raise ConfigError(
+            "model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...)."
+        )
     return Model(config, size)
 
 

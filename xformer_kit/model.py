@@ -21,6 +21,8 @@ class Head(nn.Module):
     Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit of theirs is computed.
     """
 
+    weight: Tensor
+
     def __init__(self, weight: nn.Parameter, vocab_size: int):
         super().__init__()
         self.weight, self.vocab_size = weight, vocab_size  # (vocab_size rounded up, dim)
@@ -42,8 +44,8 @@ class TiedHead(Head):
         self.__dict__["embed"], self.vocab_size = embed, vocab_size  # past nn.Module, which would register it
 
     @property
-    def weight(self) -> Tensor:
-        return self.embed.weight
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self.__dict__["embed"].weight
 
 
 class Model(nn.Module):
@@ -51,6 +53,8 @@ class Model(nn.Module):
 
     vocab_size: number of logits. Parameters are named by what they are, e.g. `decoder.3.attn.q.weight`.
     """
+
+    decoder: Tower
 
     def __init__(self, config: Mapping[str, Any], vocab_size: int):
         super().__init__()
@@ -78,7 +82,7 @@ class Model(nn.Module):
         """The decoder's output (b, t, dim) for tokens (b, t), and what its parts report. Goes on from `cache`."""
         tokens = tokens.placed(None if cache is None else cache.tokens)
         x = F.embedding(tokens.ids, self.embed.weight)  # (b, t) -> (b, t, dim)
-        x = self.decoder.position["base"].embed(x, tokens)
+        x = self.decoder.base_position.embed(x, tokens)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
         x, report = self.decoder(x, tokens, cache)
@@ -114,12 +118,12 @@ class Model(nn.Module):
         for owner, said in owners.items():
             module = self.get_submodule(owner)
             if hasattr(module, "after_step"):
-                module.after_step(said)
+                module.after_step(said)  # type: ignore[operator]
 
     @property
     def longest(self) -> int | None:
         """The most tokens that all positions know, or None where there is no limit."""
-        limits = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
+        limits: list[Any] = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
         return min(limits, default=None)
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:

@@ -185,7 +185,9 @@ class Registry(dict[str, Any]):
                 continue
             if p.annotation is p.empty:
                 raise ConfigError(f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1.")
-            found[key] = Option(p.annotation, REQUIRED if p.default is p.empty else p.default, partial(_meaning, part, key))
+            found[key] = Option(
+                p.annotation, REQUIRED if p.default is p.empty else p.default, partial(_meaning, part, key)
+            )
         return found
 
 
@@ -279,7 +281,13 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
 
 
 def _article(name: str) -> str:
-    words = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
+    words = {
+        "int": "a whole number",
+        "float": "a number",
+        "str": "a text",
+        "bool": "true or false",
+        "dict": "a mapping",
+    }
     return " or ".join(words.get(word, f"a {word}" if word.startswith("list") else word) for word in name.split(" | "))
 
 

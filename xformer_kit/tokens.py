@@ -68,7 +68,9 @@ class Tokens(NamedTuple):
             if a is None and b is None:
                 return None
             rows = max(field.shape[0] for field in (a, b) if field is not None)
-            a, b = (_neutral(name, rows, side, like) if f is None else f for f, side, like in ((a, self, b), (b, more, a)))
+            a, b = (
+                _neutral(name, rows, side, like) if f is None else f for f, side, like in ((a, self, b), (b, more, a))
+            )
             rows = max(a.shape[0], b.shape[0])
             return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
 

@@ -11,12 +11,12 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.attention.base import Cache
 from xformer_kit.block import Block, Memo, Report
 from xformer_kit.ffn import FFNS
-from xformer_kit.kernel import KERNELS
+from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import BlockPlan, SublayerPlan, TowerPlan, broken_laws, facts, kernel_of, max_len
-from xformer_kit.position import POSITIONS
+from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens, View
 
@@ -35,7 +35,8 @@ class Past:
     """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of each call depth."""
 
     def __init__(self, caches: Sequence[Mapping[str, Cache]]):
-        self.caches, self.tokens = caches, None
+        self.caches = caches
+        self.tokens: Tokens | None = None
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows of the batch (beam search)."""
@@ -70,10 +71,13 @@ class Past:
 class Tower(nn.Module):
     """Blocks, called `0`, `1`, ...; `position` holds each position that they use; `norm` is the final norm."""
 
+    norm: nn.Module
+
     def __init__(self, config: Mapping[str, Any], plan: TowerPlan):
         super().__init__()
         model = config["model"]
-        self.dim, self.kernels = model["dim"], {name: kernel() for name, kernel in KERNELS.items()}
+        self.dim = model["dim"]
+        self.kernels: dict[str, Kernel] = {}  # by name and options
         self.position = nn.ModuleDict()
         self.looks: list[Look] = []
         self._places: list[tuple[Any, int, int]] = []
@@ -89,6 +93,11 @@ class Tower(nn.Module):
         self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
         self.depth, self.kinds = len(plan.blocks), len({block.variant for block in plan.blocks})
         self.breaks = broken_laws(plan)
+
+    @property
+    def base_position(self) -> Position:
+        """The position that may embed: that of the tower's base."""
+        return self.position["base"]  # type: ignore[return-value]
 
     @property
     def blocks(self) -> list[Block]:
@@ -117,9 +126,11 @@ class Tower(nn.Module):
     def _look(self, config, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> Look:
         said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.dim)
         position = self._position(config, plan, sub.position, said)
-        look = Look(
-            MASKS.create(sub.mask), position, kernel_of(config, plan, block, sub), said["heads"], sub.cross
-        )
+        kernel = {**sub.kernel, "name": kernel_of(config, plan, block, sub)}
+        key = kernel["name"] + "".join(f" {k}={v}" for k, v in kernel.items() if k != "name")
+        if key not in self.kernels:
+            self.kernels[key] = KERNELS.create(kernel)
+        look = Look(MASKS.create(sub.mask), position, key, said["heads"], sub.cross)
         if look not in self.looks:
             self.looks.append(look)
         return look
@@ -146,7 +157,8 @@ class Tower(nn.Module):
         """One view for each distinct look, with the tables of position and kernel."""
         made = []
         for look in self.looks:
-            position, kernel = self.position[look.position], self.kernels[look.kernel]
+            position: Position = self.position[look.position]  # type: ignore[assignment]
+            kernel = self.kernels[look.kernel]
             seen = source if look.cross else key
             keys = seen if look.cross or position.needs_length else query
             hooks = type(position).hooks()

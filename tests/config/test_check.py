@@ -42,9 +42,7 @@ ONE_FAULT = {
         "Use mask=causal or mask=sliding_window."
     ),
     "ffn.width=-1": "ffn.width: must be at least 1 channel; got -1.",
-    "ffn.width=64 ffn.expand=2": (
-        "ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."
-    ),
+    "ffn.width=64 ffn.expand=2": ("ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."),
     "ffn.activation=sine": (
         "ffn.activation: no choice is called 'sine'. "
         "Known: relu, relu2, gelu, gelu_tanh, silu, tanh, sigmoid, mish, elu, identity."
@@ -113,7 +111,9 @@ def test_one_fault_is_one_sentence(overrides):
 
 def test_an_unknown_key_is_answered_with_the_nearest():
     for word in ("modle.dim=3", "+modle.dim=3", "++modle.dim=3"):
-        with pytest.raises(ConfigError, match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, "):
+        with pytest.raises(
+            ConfigError, match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, "
+        ):
             compose([word])
 
 

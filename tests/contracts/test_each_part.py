@@ -104,9 +104,7 @@ def test_gradients_reach_the_t5_table_alike_through_both_kernels(padded):
 
 
 def test_a_variant_with_another_table_has_it_beside_the_towers():
-    model = model_of(
-        "t5", "model.decoder.pattern=[base,short]", "model.decoder.variants.short.position.buckets=4"
-    )
+    model = model_of("t5", "model.decoder.pattern=[base,short]", "model.decoder.variants.short.position.buckets=4")
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if "position" in name}
     assert shapes == {"decoder.position.base.weight": (8, 4), "decoder.position.other_1.weight": (4, 4)}
 

@@ -1,5 +1,6 @@
 """Text that a tokenizer encodes comes back unchanged, whole or streamed, also from its file."""
 
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -110,7 +111,7 @@ def test_bpe_of_a_small_text_says_how_many_tokens_it_learned():
 def test_pieces_tokenize_as_the_whole(text, size, cuts):
     tokenizer = SEEN.setdefault("bpe", fitted("bpe"))
     ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = list(_whole_words((text[a:b] for a, b in zip(ends, ends[1:], strict=False)), size=size))
+    pieces = list(_whole_words((text[a:b] for a, b in itertools.pairwise(ends)), size=size))
     assert "".join(pieces) == text
     ids = [i for piece in pieces for i in tokenizer.encode(piece).tolist()]
     assert ids == tokenizer.encode(text).tolist()
@@ -162,7 +163,7 @@ def test_too_few_byte_pairs(size):
 
 
 @pytest.mark.parametrize(
-    "content, sentence",
+    ("content", "sentence"),
     [
         (None, "tokenizer: must be a file that a run saved; got"),
         ("{", "tokenizer: must be a file that a run saved; got"),

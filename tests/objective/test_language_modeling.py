@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.objective import OBJECTIVES, Objective
 from xformer_kit.loss import cross_entropy
+from xformer_kit.objective import OBJECTIVES, Objective
 from xformer_kit.registry import ConfigError, Context
 from xformer_kit.tokens import Tokens
 

@@ -10,7 +10,9 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.registry import within
 
 
-@ATTENTIONS.register("multi_head", also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head"))
+@ATTENTIONS.register(
+    "multi_head", also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head")
+)
 class MultiHead(Attention):
     """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et al., 2017,
     arXiv:1706.03762, section 3.2.2).

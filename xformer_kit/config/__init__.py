@@ -4,7 +4,17 @@ from xformer_kit.config.check import GROUPS, check, ensure
 from xformer_kit.config.identity import config_hash, config_yaml, read_config
 from xformer_kit.config.parts import import_parts
 
-__all__ = ["GROUPS", "check", "compose", "config_hash", "config_yaml", "ensure", "import_parts", "preflight", "read_config"]
+__all__ = [
+    "GROUPS",
+    "check",
+    "compose",
+    "config_hash",
+    "config_yaml",
+    "ensure",
+    "import_parts",
+    "preflight",
+    "read_config",
+]
 
 
 def __getattr__(name: str):

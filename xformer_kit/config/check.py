@@ -76,7 +76,9 @@ def _top(config: Mapping[str, Any]) -> Iterator[str]:
 def _context(config: Mapping[str, Any]) -> Context:
     model = config.get("model")
     dim = model.get("dim") if isinstance(model, Mapping) else None
-    names = {kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))}
+    names = {
+        kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))
+    }
     return Context(dim=dim if isinstance(dim, int) else 0, names=names)
 
 

@@ -139,15 +139,18 @@ def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, l
             parsed += parser.parse_overrides([word])
         except (OverrideParseException, HydraException) as error:
             what = " ".join(str(error).split("\n")[0].split())
-            faults.append(f"{word}: cannot be read as key=value: {what}. Quote what the shell or Hydra treats specially.")
+            faults.append(
+                f"{word}: cannot be read as key=value: {what}. Quote what the shell or Hydra treats specially."
+            )
     files = _instructions(parsed).get("parts") or []
     try:
         import_parts([files] if isinstance(files, str) else files, GROUPS.values())
     except ConfigError as error:
         faults += error.faults
     loader = _loader(config_dir)
-    known = [o for o in parsed if not (fault := _no_choice(loader, o)) or faults.append(fault)]
-    return loader, known, faults
+    answers = [(override, _no_choice(loader, override)) for override in parsed]
+    faults += [fault for _, fault in answers if fault]
+    return loader, [override for override, fault in answers if not fault], faults
 
 
 def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
@@ -182,7 +185,9 @@ def _opened(loader: ConfigLoaderImpl, override: Override) -> str:
     return f"++{text.lstrip('+')}"
 
 
-def _compose(loader: ConfigLoaderImpl, overrides: list[Override], name: str | None = None) -> tuple[dict[str, Any], list[str]]:
+def _compose(
+    loader: ConfigLoaderImpl, overrides: list[Override], name: str | None = None
+) -> tuple[dict[str, Any], list[str]]:
     texts = [_opened(loader, override) for override in overrides]
     try:
         config = loader.load_configuration(name or "train", texts, run_mode=RunMode.RUN)
@@ -213,7 +218,11 @@ def _swept(parsed: list[Override]) -> list[str]:
 
 def _alone(parsed: list[Override]) -> list[str]:
     others = [o.input_line for o in parsed if o.key_or_group not in INSTRUCTIONS]
-    return [f"resume: goes on with the saved config and takes nothing beside it; got {', '.join(map(str, others))}."] if others else []
+    return (
+        [f"resume: goes on with the saved config and takes nothing beside it; got {', '.join(map(str, others))}."]
+        if others
+        else []
+    )
 
 
 def _jobs(parsed: list[Override]) -> Iterator[list[Override]]:

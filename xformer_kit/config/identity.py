@@ -15,7 +15,14 @@ from xformer_kit.registry import ConfigError
 INCIDENTAL = {
     "": ("name", "logger", "resume", "parts"),
     "data": ("path", "cache", "num_workers"),
-    "trainer": ("val_every", "checkpoint_every", "log_every_n_steps", "enable_progress_bar", "enable_model_summary", "profile"),
+    "trainer": (
+        "val_every",
+        "checkpoint_every",
+        "log_every_n_steps",
+        "enable_progress_bar",
+        "enable_model_summary",
+        "profile",
+    ),
 }
 
 
@@ -48,7 +55,9 @@ def read_config(run: str | Path) -> dict[str, Any]:
     """The saved config of a run's directory. Plain data: reading it runs no code. Raises ConfigError where there is none."""
     path = Path(run) / "config.yaml"
     if not path.is_file():
-        raise ConfigError(f"{run}: is no run; it has no config.yaml. Name a directory such as outputs/decoder/2026-11-20_12-00-00.")
+        raise ConfigError(
+            f"{run}: is no run; it has no config.yaml. Name a directory such as outputs/decoder/2026-11-20_12-00-00."
+        )
     try:
         config = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -30,7 +30,9 @@ class Model:
     dropout: float = 0.0  # probability, on embeddings and on what sublayers add to the residual stream
     vocab_size: int | None = None  # tokens; null is the tokenizer's
     vocab_multiple: int = 64  # rows of the embedding are rounded up to it; the padding has no logits
-    tie_embeddings: bool = True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
+    tie_embeddings: bool = (
+        True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
+    )
     max_len: int | None = None  # tokens; null is data.seq_len
     final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed

@@ -89,7 +89,8 @@ def faults(node: Any, path: str = "trainer") -> Iterator[str]:
         if key in REPLACED:
             yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {value!r}. Set that instead."
         elif key not in OPTIONS:
-            yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {', '.join(sorted(OPTIONS))}."
+            known = ", ".join(sorted(OPTIONS))
+            yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {known}."
         elif found := list(mismatch(OPTIONS[key].type, value, f"{path}.{key}", Context())):
             yield from found
         else:

@@ -109,7 +109,8 @@ def _check(model, ids, max_new_tokens, temperature, top_k, top_p) -> None:
         room = known - ids.shape[1]
         faults.append(
             f"max_new_tokens: the model's positions end at {known} tokens (model.max_len), the prompt has {ids.shape[1]}; got "
-            f"{max_new_tokens}. " + (f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {known}.")
+            f"{max_new_tokens}. "
+            + (f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {known}.")
         )
     if faults:
         raise ConfigError(faults)

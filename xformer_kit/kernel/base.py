@@ -36,7 +36,14 @@ class Kernel:
         return ""
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float = 0.0, scores: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        view: View,
+        scale: float,
+        dropout: float = 0.0,
+        scores: Tensor | None = None,
     ) -> Tensor:
         """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e); h is a multiple of kv.
 

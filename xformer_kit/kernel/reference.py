@@ -26,7 +26,9 @@ class Reference(Kernel):
         if seen is None:
             weights = scores.softmax(-1)
         else:
-            nothing = ~seen.any(-1, keepdim=True)  # such a row is left whole for a finite softmax, and set to zero behind it
+            nothing = ~seen.any(
+                -1, keepdim=True
+            )  # such a row is left whole for a finite softmax, and set to zero behind it
             weights = scores.masked_fill(~(seen | nothing), -float("inf")).softmax(-1).masked_fill(nothing, 0)
         return F.dropout(weights, dropout) if dropout else weights
 

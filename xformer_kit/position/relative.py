@@ -74,6 +74,8 @@ class Alibi(Position):
     in the authors' code.
     """
 
+    slope: Tensor
+
     def __init__(self, heads: int):
         super().__init__()
         p = 2 ** (heads.bit_length() - 1)
