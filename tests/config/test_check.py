@@ -21,7 +21,7 @@ ONE_FAULT = {
         "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5."
     ),
     "position=learned model.max_len=100": (
-        "position: learned has one row for each of model.max_len = 100 tokens, and data.seq_len is 256; raise model.max_len, "
+        "position: learned has one row for each of model.max_len = 100 tokens, and data.seq_len is 128; raise model.max_len, "
         "or set it to null."
     ),
     "position=sinusoidal model.dim=9 attn.heads=1": (

@@ -179,6 +179,8 @@ def _sweep(override: Override) -> Iterator[Any]:
 def _opened(loader: ConfigLoaderImpl, override: Override) -> str:
     """The override as Hydra is to get it: a key that is no group is set whether it exists or not."""
     text, key = override.input_line or "", override.key_or_group
+    if override.value() is None and key not in GROUPS and loader.repository.group_exists(key) and not override.is_delete():
+        return f"~{key}"  # experiment=null: none of the group, as one would write it
     plain = override.is_add() or not (override.is_delete() or override.is_force_add())
     if not plain or key.startswith("hydra") or override.package or loader.repository.group_exists(key):
         return text
@@ -195,7 +197,7 @@ def _compose(
         OmegaConf.set_struct(config, False)
         config.pop("hydra")
         return from_hydra(config), []
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         what = " ".join(str(error).split("\n")[0].split())
         return {}, [f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {what.rstrip('.')}."]
 

@@ -192,7 +192,7 @@ class BPE(Tokenizer):
 
     learns_from = ("train",)
 
-    def __init__(self, *, vocab_size: int = 4096):  # tokens: the 256 bytes and the merges
+    def __init__(self, *, vocab_size: int = 2048):  # tokens: the 256 bytes and the merges
         self.vocab_size = vocab_size
         self.library: Any = None  # a tokenizers.Tokenizer, once fitted
 
