@@ -174,8 +174,13 @@ class Not(Mask):
     def allows(self, query, key, head):
         return ~self.of.allows(query, key, head)
 
+    def band(self):
+        return self.of.of.band() if isinstance(self.of, Not) else None
+
     @property
     def sees_future(self):
+        if isinstance(self.of, Not):
+            return self.of.of.sees_future
         band = self.of.band()
         return band is None or band[1] < INF
 
