@@ -184,7 +184,7 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
     [
         ("topp", "wardrobe: no hat is called 'topp'. Did you mean 'top'? Known: bare, stack, top."),
         ("zzz", "wardrobe: no hat is called 'zzz'. Known: bare, stack, top."),
-        ("cylinder", "wardrobe: hat 'cylinder' is called 'top' here."),
+        ("cylinder", "wardrobe: 'cylinder' is called 'top' here."),
         (3, "wardrobe: must name a hat; got 3. Known: bare, stack, top."),
         (None, "wardrobe: must name a hat; got None. Known: bare, stack, top."),
         ({"height": 3}, "wardrobe: no hat is called 'None'. Known: bare, stack, top."),

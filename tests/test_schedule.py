@@ -118,14 +118,14 @@ def test_a_schedule_travels_to_a_worker(name):
         ({"name": "linear", "final": 2}, "schedule.final: must be a fraction of optim.lr from 0 to 1; got 2. Try 0.1."),
         (
             {"name": "linear", "final": float("nan")},
-            "schedule.final: must be a fraction of optim.lr from 0 to 1; got nan. Try 0.1.",
+            "schedule.final: must be a finite number; got nan.",
         ),
         (
             {"name": "wsd", "decay": 0.0},
             "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. "
             "Try 0.2, or schedule=constant.",
         ),
-        ({"name": "noam"}, "schedule: schedule 'noam' is called 'inverse_sqrt' here."),
+        ({"name": "noam"}, "schedule: 'noam' is called 'inverse_sqrt' here."),
         (
             {"name": "cosin"},
             "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? "

@@ -14,6 +14,10 @@ from xformer_kit.registry import ConfigError
 
 def build(config: Mapping[str, Any], vocab_size: int | None = None) -> Model:
     """The model of a config. Raises ConfigError with all its faults."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}.")
+    if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
+        raise ConfigError(f"vocab_size: must be at least 1 token; got {vocab_size!r}.")
     ensure(config, data=False)
     size = vocab_size or config["model"].get("vocab_size")
     if not size:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from xformer_kit.init import initialise
 from xformer_kit.loss import cross_entropy
 from xformer_kit.plan import towers
+from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens
 from xformer_kit.tower import Past, Report, Tower
 
@@ -68,6 +69,8 @@ class Model(nn.Module):
         untied = None if tied else nn.Parameter(torch.empty(rows, dim))
         self.head = TiedHead(self.embed, vocab_size) if tied else Head(untied, vocab_size)
         self.dropout = model["dropout"]
+        limits: list[Any] = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
+        self.longest: int | None = min(limits, default=None)  # tokens that all positions know; None: no limit
         seed = config["seed"] if model.get("seed") is None else model["seed"]
         if not self.embed.weight.is_meta:
             initialise(self, seed, self._gains())
@@ -80,6 +83,10 @@ class Model(nn.Module):
 
     def hidden(self, tokens: Tokens, cache: Past | None = None) -> tuple[Tensor, Report]:
         """The decoder's output (b, t, dim) for tokens (b, t), and what its parts report. Goes on from `cache`."""
+        if tokens.ids.dtype != torch.long:
+            tokens = tokens._replace(ids=tokens.ids.long())
+        if self.longest is not None:
+            self._fits(tokens, cache)
         tokens = tokens.placed(None if cache is None else cache.tokens)
         x = F.embedding(tokens.ids, self.embed.weight)  # (b, t) -> (b, t, dim)
         x = self.decoder.base_position.embed(x, tokens)
@@ -87,6 +94,14 @@ class Model(nn.Module):
             x = F.dropout(x, self.dropout, self.training)
         x, report = self.decoder(x, tokens, cache)
         return x, {name if name == "loss" else f"decoder.{name}": value for name, value in report.items()}
+
+    def _fits(self, tokens: Tokens, cache: Past | None) -> None:
+        length = tokens.length + (0 if cache is None else cache.length)
+        if tokens.position is None and length > self.longest:
+            raise ConfigError(
+                f"model.max_len: the model's positions end at {self.longest} tokens; got {length}. "
+                "Give fewer, or build it with a larger model.max_len."
+            )
 
     def forward(
         self,
@@ -119,12 +134,6 @@ class Model(nn.Module):
             module = self.get_submodule(owner)
             if hasattr(module, "after_step"):
                 module.after_step(said)  # type: ignore[operator]
-
-    @property
-    def longest(self) -> int | None:
-        """The most tokens that all positions know, or None where there is no limit."""
-        limits: list[Any] = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
-        return min(limits, default=None)
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see `xformer_kit.generate.generate`."""

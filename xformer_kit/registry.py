@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import math
 import re
 import textwrap
 import tokenize
@@ -125,7 +126,7 @@ class Registry(dict[str, Any]):
     def unknown(self, name: object) -> str:
         """The sentence that answers an unknown name."""
         if name in self.also_called:
-            return f"{self.kind} '{name}' is called '{self.also_called[str(name)]}' here."
+            return f"'{name}' is called '{self.also_called[str(name)]}' here."
         hint = nearest(str(name), self)
         return f"no {self.kind} is called '{name}'.{hint} Known: {', '.join(sorted(self))}."
 
@@ -201,15 +202,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_option(path: str, kind: str, name: str, key: str, options: Iterable[str]) -> str:
-    has = ", ".join(options) or "none"
-    return f"{path}.{key}: {kind} '{name}' has no option '{key}'.{nearest(key, options)} It has: {has}."
+    has = ", ".join(dict.fromkeys(options)) or "none"
+    what = "the config has no such key" if kind == "settings" else f"{kind} '{name}' has no option '{key}'"
+    return f"{path}.{key}: {what}.{nearest(key, options)} It has: {has}."
 
 
 def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
     """Sentences for options below their bound; None passes. For use in a part's `check`."""
     for name, bound in bounds.items():
         value = getattr(options, name)
-        if value is not None and value < bound:
+        if value is not None and not value >= bound:
             yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
 
 
@@ -273,6 +275,9 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
     elif annotation is Any or (annotation is NoneType and value is None):
         return
     elif isinstance(annotation, type):
+        if annotation is float and isinstance(value, float) and not math.isfinite(value):
+            yield f"{path}: must be a finite number; got {value}."
+            return
         if annotation is float and isinstance(value, int) and not isinstance(value, bool):
             return
         if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):

@@ -10,19 +10,38 @@ ONE_FAULT = {
         "attn.heads: must divide model.dim; got 7 and 384. Try 3, 4, 6 or 8, or set attn.head_dim."
     ),
     "attn.kv_heads=3": "attn.kv_heads: must divide attn.heads; got 3 and 8. Try 1, 2, 4 or 8.",
-    "attn=multihead": "attn: attn 'multihead' is called 'multi_head' here.",
-    "attn=mqa": "attn: attn 'mqa' is called 'multi_head' here.",
+    "attn=multihead": "attn: 'multihead' is called 'multi_head' here.",
+    "attn=mqa": "attn: 'mqa' is called 'multi_head' here.",
     "attn.head=8": f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}.",
     "+attn.foo=1": f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}.",
     "attn.qk_norm=true norm=none": "attn.qk_norm: uses the block's norm, which is 'none'; choose norm=rms or norm=layer.",
     "attn=null": "attn: must name one of multi_head; got null.",
-    "position=rope": "position: position 'rope' is called 'rotary' here.",
+    "position=rope": "position: 'rope' is called 'rotary' here.",
     "position=rotary attn.head_dim=5": (
         "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5."
     ),
-    "position=learned model.max_len=100": (
-        "position: learned has one row for each of model.max_len = 100 tokens, and data.seq_len is 128; raise model.max_len, "
-        "or set it to null."
+    "model.max_len=100": "model.max_len: must be at least data.seq_len; got 100 and 128. null is data.seq_len.",
+    "model.vocab_size=100 tokenizer=byte": (
+        "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
+    ),
+    "attn.scale=nan": "attn.scale: must be a number or null; got nan.",
+    "norm.eps=inf": "norm.eps: must be a finite number; got inf.",
+    "model.dim=-4": "model.dim: must be at least 1; got -4.",
+    "seed=9999999999999999999": "seed: must be below 2^63; got 9999999999999999999.",
+    "~seed": "seed: is missing; a config needs it. Its default is 0.",
+    "~data": "data: a run needs one; it cannot be taken out.",
+    "model=null": "model: must name one of decoder; got null.",
+    "resume=outputs/x": "resume: is an instruction of python train.py alone; got outputs/x. Leave it out.",
+    "parts=[3]": "parts: must list Python files; got 3. Try parts=[my_parts.py].",
+    "model.decoder.cross.heads=3": "model.decoder.cross: looks at an encoder, and the model has none; leave it out.",
+    "model.decoder.variants.x.mask=full": (
+        "model.decoder.variants.x: no layer uses it; name it in model.decoder.pattern, first or last, or leave it out."
+    ),
+    "position=none model.decoder.layout=[{attn:{heads:7}},ffn]": (
+        "model.decoder.layout.attn.heads: must divide model.dim; got 7 and 192. Try 3, 4, 6 or 8, or set attn.head_dim."
+    ),
+    "model.decoder.layout=[[],ffn]": (
+        "model.decoder.layout: an inner list runs sublayers in parallel and needs one; got []."
     ),
     "position=sinusoidal model.dim=9 attn.heads=1": (
         "position: sinusoidal pairs sines with cosines, so model.dim must be even; got 9."

@@ -40,7 +40,34 @@ def test_a_key_that_is_no_group_is_opened_for_hydra():
 def test_every_job_of_a_sweep_is_checked_before_the_first():
     with pytest.raises(ConfigError) as error:
         preflight(["-m", "attn.heads=4,7,8,9"])
-    assert [fault.split(" ")[0] for fault in error.value.faults] == ["[attn.heads=7]", "[attn.heads=9]"]
+    assert [fault.split(" [job ")[1] for fault in error.value.faults] == ["attn.heads=7]", "attn.heads=9]"]
+    assert all(fault.startswith("attn.heads: must divide model.dim; got ") for fault in error.value.faults)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("-m resume=a,b", "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b."),
+        ("-m optim.lr=interval(0,1)", "optim.lr: must list its values for a plain sweep; got optim.lr=interval(0,1)."),
+        ("--nonsense", "--nonsense: unrecognized arguments: --nonsense. See python train.py --help."),
+        ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),
+        ("hydra.run.dir=/proc/x", "hydra.run.dir: must name a directory that can be made; got '/proc/x'."),
+        ("=3", "=3: must be key=value."),
+    ],
+)
+def test_a_line_that_cannot_run_is_one_sentence(line, sentence):
+    with pytest.raises(ConfigError) as error:
+        preflight(line.split())
+    assert error.value.faults[0].startswith(sentence)
+
+
+def test_flags_may_stand_anywhere():
+    assert preflight(["attn.heads=2,4", "-m"]).argv == ["-m", "++attn.heads=2,4"]
+
+
+def test_one_file_of_parts_may_stand_without_brackets(mine):
+    mine.write_text(MINE)
+    assert preflight([f"parts={mine}", "attn=mine"]).parts == (str(mine),)
 
 
 def test_resume_takes_nothing_beside_it():
@@ -98,5 +125,5 @@ def test_the_hash_is_of_what_is_computed():
     base = config_hash(compose([]))
     for same in (["logger=none"], ["data.num_workers=3"], ["trainer.val_every=7"], ["name=other"]):
         assert config_hash(compose(same)) == base
-    for other in (["attn.heads=4"], ["seed=1"], ["optim.lr=2e-3"], ["data.batch_size=4"]):
+    for other in (["attn.heads=4"], ["seed=1"], ["optim.lr=4e-3"], ["data.batch_size=4"]):
         assert config_hash(compose(other)) != base

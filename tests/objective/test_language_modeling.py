@@ -87,5 +87,5 @@ def test_every_objective_names_its_towers_and_builds_from_its_defaults(name):
 
 
 def test_other_names_are_answered_with_ours():
-    with pytest.raises(ConfigError, match=r"^task: objective 'clm' is called 'language_modeling' here\.$"):
+    with pytest.raises(ConfigError, match=r"^task: 'clm' is called 'language_modeling' here\.$"):
         OBJECTIVES["clm"]

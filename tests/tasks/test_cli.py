@@ -110,7 +110,7 @@ def test_a_kind_answers_to_both_of_its_names(capsys, words):
     [
         (["pars"], "xformer: no command is called 'pars'. Did you mean 'parts'? Known: parts, describe, "),
         (["parts", "atn"], "parts: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,"),
-        (["parts", "attn", "mha"], "attn: attn 'mha' is called 'multi_head' here."),
+        (["parts", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
         (["parts", "--parts", "none.py"], "parts: cannot read none.py: No such file or directory."),
         (["describe", "attn.heads=7", "model.dim=384"], "attn.heads: must divide model.dim; got 7 and 384."),
         (["describe", "nowhere"], "nowhere: is no directory."),

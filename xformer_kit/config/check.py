@@ -48,6 +48,7 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
         if key not in config:
             yield f"{key}: is missing; a config needs it. It has: {', '.join(config)}."
     yield from _top(config)
+    yield from _missing(config)
     model = config.get("model")
     context = _context(config)
     for group, registry in GROUPS.items():
@@ -73,13 +74,26 @@ def _top(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"name: must be the name of a directory; got {name!r}."
 
 
+def _missing(config: Mapping[str, Any]) -> Iterator[str]:
+    """Settings that somebody took out: a run reads every one of them."""
+    for name, node, path in (
+        ("run", config, ""),
+        ("model", config.get("model"), "model."),
+        ("data", config.get("data"), "data."),
+    ):
+        if isinstance(node, Mapping):
+            for key, option in SETTINGS.options(name).items():
+                if key not in node and key not in TOWERS:
+                    yield f"{path}{key}: is missing; a config needs it. Its default is {option.default}."
+
+
 def _context(config: Mapping[str, Any]) -> Context:
     model = config.get("model")
     dim = model.get("dim") if isinstance(model, Mapping) else None
     names = {
         kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))
     }
-    return Context(dim=dim if isinstance(dim, int) else 0, names=names)
+    return Context(dim=max(dim, 0) if isinstance(dim, int) else 0, names=names)
 
 
 def _data(node: Any, context: Context) -> Iterator[str]:
@@ -116,6 +130,8 @@ def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
                 yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
             yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
+    if tower.get("cross") and "encoder" not in config["model"]:
+        yield f"{path}.cross: looks at an encoder, and the model has none; leave it out."
     yield from _layout(config, tower, path)
     yield from _differences(config, {}, tower, path, context)
     if isinstance(variants, Mapping):
@@ -142,6 +158,8 @@ def _layout(config, node: Mapping[str, Any], path: str) -> Iterator[str]:
     if not isinstance(layout, list) or not layout:
         yield f"{path}.layout: must be a list of sublayers; got {layout!r}. Sublayers: {words}."
         return
+    if [] in layout:
+        yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
     for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
@@ -182,10 +200,22 @@ def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: An
 
 
 def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
-    """Parts that cannot meet."""
+    """Parts that cannot meet, and what would not be used."""
+    longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
+    if longest is not None and seq_len is not None and longest < seq_len:
+        yield f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is data.seq_len."
+    size, needed = config["model"].get("vocab_size"), _vocabulary(config)
+    if size is not None and needed is not None and size < needed:
+        yield f"model.vocab_size: must hold the tokenizer's {needed} tokens; got {size}. null is the tokenizer's."
     for name in TOWERS:
         if name in config["model"]:
             plan = tower_plan(config, name)
+            for variant in (config["model"][name] or {}).get("variants") or {}:
+                if variant not in plan.variants:
+                    yield (
+                        f"model.{name}.variants.{variant}: no layer uses it; name it in model.{name}.pattern, first or last, "
+                        "or leave it out."
+                    )
             for block in plan.variants.values():
                 yield from _block(config, plan, block, task)
 
@@ -200,6 +230,7 @@ def _block(config, plan, block, task: bool) -> Iterator[str]:
                 f"'{base.nodes['placement']['name']}' {states[0]}; a tower has one kind of residual stream."
             )
     for sub, context in contexts(config, plan, block):
+        yield from _of_layout(block, sub, context)
         if sub.position != base.nodes["position"] and "embed" in context.facts["position"]["hooks"]:
             yield (
                 f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which belong to the whole "
@@ -222,6 +253,19 @@ def _task(objective: Any, task: str, context: Context, block) -> Iterator[str]:
                     f"{_where(kind, block)}: '{name}' breaks the law of {law} ({broken[law].rstrip('.')}), which "
                     f"task={task} needs. Choose another {kind}."
                 )
+
+
+def _vocabulary(config: Mapping[str, Any]) -> int | None:
+    """The number of tokens, where the tokenizer knows it without a text."""
+    size = getattr(TOKENIZERS.get(named(config.get("tokenizer")).get("name")), "vocab_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _of_layout(block, sub, context: Context) -> Iterator[str]:
+    """Faults of what the layout says of a sublayer."""
+    for kind, node in ((sub.kind, sub.part), ("mask", sub.mask), ("position", sub.position)):
+        if node != block.nodes[kind]:
+            yield from KINDS[kind].faults(node, f"{block.path}.layout.{sub.name}", context)
 
 
 def _states(block) -> int:

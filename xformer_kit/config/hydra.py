@@ -5,6 +5,7 @@ takes every key, and `check` answers the unknown ones all in the same way.
 """
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +69,12 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: 
     Raises ConfigError with every fault. `parts=[file.py]` registers a user's own parts first; it is not in the config.
     `data`: whether the corpus must be at hand.
     """
-    loader, parsed, faults = _read(list(overrides), config_dir)
+    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
+        raise ConfigError(f"compose: takes a list of overrides, such as ['attn.heads=8']; got {overrides!r}.")
+    loader, parsed, faults = _read(list(overrides or ()), config_dir)
     faults += _swept(parsed)
+    if "resume" in (given := _instructions(parsed)):
+        faults.append(f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it out.")
     config, more = _compose(loader, [override for override in parsed if not override.is_sweep_override()])
     faults += more or check(config, data)
     if faults:
@@ -79,12 +84,17 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: 
 
 def preflight(argv: list[str]) -> Line:
     """Check a whole command line, every job of a sweep included, before Hydra runs it. Raises ConfigError."""
-    args = get_args_parser().parse_args(argv)
-    args.overrides = [o for o in args.overrides if o]
+    args = _arguments(argv)
     loader, parsed, faults = _read(args.overrides, args.config_dir)
     given = _instructions(parsed)
-    line = Line(argv, args.multirun or _mode(parsed), tuple(given.get("parts") or ()), given.get("resume"))
+    line = Line(argv, args.multirun or _mode(parsed), tuple(_files(given.get("parts"))), given.get("resume"))
     line.help = args.help
+    faults += [
+        f"{o.key_or_group}: is one instruction for all jobs, not a choice of a sweep; got {o.input_line}."
+        for o in parsed
+        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override()
+    ]
+    faults += _directory(parsed, args.config_dir)
     if line.help:
         return line
     if line.resume is not None:
@@ -95,17 +105,52 @@ def preflight(argv: list[str]) -> Line:
     if not line.multirun:
         faults += _swept(parsed)
         parsed = [override for override in parsed if not override.is_sweep_override()]
-    jobs = list(_jobs(parsed)) if line.multirun else [parsed]
+    jobs = list(_jobs(parsed, faults)) if line.multirun else [parsed]
     line.jobs = len(jobs)
     for job in jobs:
         config, more = _compose(loader, job, args.config_name)
         found = more or check(config)
-        faults += [f"{_label(job, parsed)}{fault}" for fault in found] if len(jobs) > 1 else found
+        faults += [f"{fault} [job {_label(job, parsed)}]" for fault in found] if len(jobs) > 1 else found
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     kept = {o.input_line: text for o, text in ((o, _opened(loader, o)) for o in parsed)}
-    line.argv = [kept.get(word, word) for word in argv]
+    flags = [word for word in argv if word in ("-m", "--multirun")]  # Hydra wants them in front of the overrides
+    line.argv = flags + [kept.get(word, word) for word in argv if word not in flags]
     return line
+
+
+def _arguments(argv: list[str]) -> Any:
+    """Hydra's own flags and the overrides, in any order."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> Any:
+        raise ConfigError(f"{' '.join(argv)}: {message}. See python train.py --help.")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    args = parser.parse_intermixed_args(argv)
+    args.overrides = [word for word in args.overrides if word]
+    return args
+
+
+def _files(parts: Any) -> list[Any]:
+    """`parts` as a list: one file may stand without brackets."""
+    return parts if isinstance(parts, list) else [parts] if parts else []
+
+
+def _directory(parsed: list[Override], config_dir: str | None) -> list[str]:
+    """Directories that cannot be read or made."""
+    faults = []
+    if config_dir and not Path(config_dir).is_dir():
+        faults.append(f"--config-dir: is no directory; got {config_dir}.")
+    for override in parsed:
+        if override.key_or_group in ("hydra.run.dir", "hydra.sweep.dir") and not override.is_sweep_override():
+            value = str(override.value() or "")
+            place = Path(value.split("${")[0] or ".").absolute()
+            while not place.exists():
+                place = place.parent
+            if not value or not place.is_dir() or not os.access(place, os.W_OK) or str(place).startswith("/proc"):
+                faults.append(f"{override.key_or_group}: must name a directory that can be made; got {value!r}.")
+    return faults
 
 
 def from_hydra(config: DictConfig) -> dict[str, Any]:
@@ -142,9 +187,8 @@ def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, l
             faults.append(
                 f"{word}: cannot be read as key=value: {what}. Quote what the shell or Hydra treats specially."
             )
-    files = _instructions(parsed).get("parts") or []
     try:
-        import_parts([files] if isinstance(files, str) else files, GROUPS.values())
+        import_parts(_files(_instructions(parsed).get("parts")), GROUPS.values())
     except ConfigError as error:
         faults += error.faults
     loader = _loader(config_dir)
@@ -156,12 +200,17 @@ def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, l
 def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
     """The sentence for a group's choice that is not there."""
     group = override.key_or_group
-    if override.is_delete() or group.startswith("hydra") or not loader.repository.group_exists(group):
+    if not group:
+        return f"{override.input_line}: must be key=value."
+    if group.startswith("hydra") or not loader.repository.group_exists(group):
         return None
+    needed = group in GROUPS or group in ("model", "trainer")
+    if override.is_delete():
+        return f"{group}: a run needs one; it cannot be taken out." if needed else None
     names = loader.repository.get_group_options(group)
     values = list(_sweep(override)) if override.is_sweep_override() else [override.value()]
-    if values == [None] and group in GROUPS:
-        return f"{group}: must name one of {', '.join(sorted(GROUPS[group]))}; got null."
+    if values == [None] and needed:
+        return f"{group}: must name one of {', '.join(sorted(GROUPS.get(group, names)))}; got null."
     for value in values:
         for name in value if isinstance(value, list) else [value]:
             if name is None or str(name) in names:
@@ -179,7 +228,8 @@ def _sweep(override: Override) -> Iterator[Any]:
 def _opened(loader: ConfigLoaderImpl, override: Override) -> str:
     """The override as Hydra is to get it: a key that is no group is set whether it exists or not."""
     text, key = override.input_line or "", override.key_or_group
-    if override.value() is None and key not in GROUPS and loader.repository.group_exists(key) and not override.is_delete():
+    none = not override.is_sweep_override() and not override.is_delete() and override.value() is None
+    if none and key not in GROUPS and loader.repository.group_exists(key):
         return f"~{key}"  # experiment=null: none of the group, as one would write it
     plain = override.is_add() or not (override.is_delete() or override.is_force_add())
     if not plain or key.startswith("hydra") or override.package or loader.repository.group_exists(key):
@@ -227,14 +277,19 @@ def _alone(parsed: list[Override]) -> list[str]:
     )
 
 
-def _jobs(parsed: list[Override]) -> Iterator[list[Override]]:
+def _jobs(parsed: list[Override], faults: list[str]) -> Iterator[list[Override]]:
     """Every job of a plain sweep: the product of all choices."""
     parser = OverridesParser.create()
     each = []
     for override in parsed:
         if override.is_sweep_override():
             key = override.get_key_element()
-            each.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            try:
+                each.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            except HydraException:
+                faults.append(
+                    f"{key}: must list its values for a plain sweep; got {override.input_line}. Try {key}=1,2."
+                )
         else:
             each.append([override.input_line])
     for texts in itertools.product(*each):
@@ -243,4 +298,4 @@ def _jobs(parsed: list[Override]) -> Iterator[list[Override]]:
 
 def _label(job: list[Override], parsed: list[Override]) -> str:
     swept = {o.key_or_group for o in parsed if o.is_sweep_override()}
-    return f"[{' '.join(str(o.input_line) for o in job if o.key_or_group in swept)}] "
+    return " ".join(str(o.input_line) for o in job if o.key_or_group in swept)

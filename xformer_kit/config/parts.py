@@ -26,6 +26,9 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
     for entry in entry_points(group="xformer_kit.parts"):
         entry.load()
     for file in files:
+        if not isinstance(file, str):
+            faults.append(f"parts: must list Python files; got {file!r}. Try parts=[my_parts.py].")
+            continue
         path = Path(file).expanduser().resolve()
         try:
             source = path.read_bytes()
@@ -52,7 +55,8 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
     try:
         loader.exec_module(module)
     except SyntaxError as error:
-        return [f"parts: cannot read {file}: line {error.lineno}: {error.msg}."]
+        line = f"line {error.lineno}: " if error.lineno else ""
+        return [f"parts: cannot read {file}: {line}{error.msg}."]
     except ConfigError as error:
         return [f"parts: {file}: {fault}" for fault in error.faults]
     except Exception as error:

@@ -18,6 +18,8 @@ class Run:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, seed=0)
+        if options.seed >= 2**63:
+            yield f"seed: must be below 2^63; got {options.seed}."
 
 
 @SETTINGS.register("model")
@@ -60,6 +62,8 @@ class Data:
         yield from at_least(options, "token", seq_len=1)
         yield from at_least(options, "sequence", batch_size=1)
         yield from at_least(options, num_workers=0, seed=0)
+        if options.cache == "":
+            yield "cache: must name a directory; got ''. null is the user's cache directory."
 
 
 @SETTINGS.register("tower")

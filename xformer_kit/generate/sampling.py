@@ -94,8 +94,14 @@ def evaluating(model: nn.Module):
 
 def _check(model, ids, max_new_tokens, temperature, top_k, top_p) -> None:
     faults = []
-    if ids.ndim != 2 or not ids.shape[1]:
-        faults.append(f"prompt: must be (batch, tokens) with at least one token; got the shape {tuple(ids.shape)}.")
+    if not isinstance(ids, Tensor):
+        raise ConfigError(
+            f"prompt: must be a tensor (batch, tokens); got {type(ids).__name__}. Try torch.tensor([[1, 2]])."
+        )
+    if ids.ndim != 2 or not ids.shape[1] or ids.is_floating_point():
+        faults.append(
+            f"prompt: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)} of {ids.dtype}."
+        )
     if max_new_tokens < 1:
         faults.append(f"max_new_tokens: must be at least 1; got {max_new_tokens}.")
     if not temperature >= 0:

@@ -22,15 +22,6 @@ class Learned(Position):
         self.max_len = max_len
         self.weight = nn.Parameter(torch.zeros(max_len, dim))
 
-    @classmethod
-    def cannot(cls, context):
-        longest = context.facts.get("seq_len") or 0
-        if longest > context.max_len:
-            return (
-                f"learned has one row for each of model.max_len = {context.max_len} tokens, and data.seq_len is {longest}; "
-                "raise model.max_len, or set it to null"
-            )
-
     def embed(self, x, tokens):
         return x + nn.functional.embedding(tokens.position, self.weight)  # (b, t) -> (b, t, dim)
 
