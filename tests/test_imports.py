@@ -26,7 +26,7 @@ MAY: dict[str, set[str]] = {
     "block": {*KINDS, "tokens"},
     "tower": {*KINDS, "kernel", "block", "plan", *GROUND},
     "compiling": {"tower"},
-    "model": {"tower", "plan", "init", "loss", "tokens"},
+    "model": {"tower", "plan", "init", "loss", "registry", "tokens"},
     "sharding": {"model", "tower"},
     "objective": GROUND | {"model"},
     "generate": GROUND | {"model"},

@@ -318,8 +318,10 @@ def plain(value: Any) -> Any:
 
 def _parameters(part: Any) -> dict[str, inspect.Parameter]:
     target = part.__init__ if inspect.isclass(part) else part
-    if inspect.isclass(part) and (target is object.__init__ or target.__qualname__ == "Module.__init__"):
-        return {}  # no constructor of its own: no options
+    if inspect.isclass(part):
+        owner = next(c for c in part.__mro__ if "__init__" in vars(c))
+        if owner is object or (owner.__module__, owner.__name__) == ("torch.nn.modules.module", "Module"):
+            return {}  # no constructor of its own: no options
     parameters = dict(inspect.signature(target, eval_str=True).parameters)
     if inspect.isclass(part):
         parameters.pop(next(iter(parameters)))  # self

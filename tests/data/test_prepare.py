@@ -50,7 +50,7 @@ def test_the_fingerprint_follows_text_split_and_tokenizer_alone(tmp_path, config
     shutil.copy(tmp_path / "text.txt", tmp_path / "copy.txt")
     same = [{"seq_len": 8}, {"batch_size": 2}, {"path": str(tmp_path / "copy.txt")}]
     assert {prepare(a_config(tmp_path, **change)).fingerprint for change in same} == {first}
-    bpe = [{"name": "bpe", "vocab_size": 300}, {"name": "bpe"}, {"name": "bpe", "vocab_size": 4096}]
+    bpe = [{"name": "bpe", "vocab_size": 300}, {"name": "bpe"}, {"name": "bpe", "vocab_size": 2048}]
     other = [prepare(config | {"tokenizer": node}).fingerprint for node in bpe]
     other += [prepare(a_config(tmp_path, valid=0.2)).fingerprint]
     assert other[1] == other[2] and len({first, *other}) == 4

@@ -98,7 +98,7 @@ def test_kernels_and_the_reasons():
 
 @pytest.mark.parametrize(
     ("words", "size"),
-    [([], 256), (["tokenizer=bpe", "tokenizer.vocab_size=300"], 300), (["tokenizer=char", "model.vocab_size=65"], 65)],
+    [(["tokenizer=byte"], 256), (["tokenizer=bpe", "tokenizer.vocab_size=300"], 300), (["tokenizer=char", "model.vocab_size=65"], 65)],
 )
 def test_the_vocabulary(words, size):
     assert vocabulary(compose([*SMALL, *words])) == size
@@ -133,7 +133,7 @@ def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
             return self.down(x) if x.sum().item() > 0 else x, {}
 
     try:
-        config = compose([*SMALL, "ffn=reads"])
+        config = compose([*SMALL, "ffn=reads", "tokenizer=byte"])
         found = describe(config)
         assert (found.forward, found.training_memory) == (None, None)
         assert [sentence.split(":")[0] for sentence in found.unknown] == ["FLOPs", "memory of a training step"]

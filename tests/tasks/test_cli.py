@@ -75,7 +75,7 @@ def test_help_imports_no_torch(words):
     assert "examples:" in done.stdout or words in ([], ["--help"])
 
 
-def test_parts_lists_every_part(capsys):
+def test_parts_lists_every_part(capsys, wide):
     _, out, _ = said(capsys, "parts")
     for registry in GROUPS.values():
         for name in registry:
