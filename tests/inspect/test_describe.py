@@ -98,7 +98,11 @@ def test_kernels_and_the_reasons():
 
 @pytest.mark.parametrize(
     ("words", "size"),
-    [(["tokenizer=byte"], 256), (["tokenizer=bpe", "tokenizer.vocab_size=300"], 300), (["tokenizer=char", "model.vocab_size=65"], 65)],
+    [
+        (["tokenizer=byte"], 256),
+        (["tokenizer=bpe", "tokenizer.vocab_size=300"], 300),
+        (["tokenizer=char", "model.vocab_size=65"], 65),
+    ],
 )
 def test_the_vocabulary(words, size):
     assert vocabulary(compose([*SMALL, *words])) == size
