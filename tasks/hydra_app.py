@@ -1,5 +1,6 @@
 """Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of its jobs."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from tasks.workers import rank
 from xformer_kit.config import conf_dir, from_hydra
 
 _codes: list[int] = []  # of the runs of this process
@@ -43,13 +45,30 @@ def job(config: DictConfig) -> float | None:
     about = HydraConfig.get()
     several = about.mode == RunMode.MULTIRUN
     directory = Path(about.runtime.output_dir)
-    parts = tuple(config.get("parts") or ())
+    named = any(word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra)
+    if not named and rank() == 0:
+        directory = claimed(directory)
+    given = config.get("parts") or ()
+    parts = (given,) if isinstance(given, str) else tuple(given)
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
     code = run.start(from_hydra(config), directory, parts, job=several, quiet=beside_others)
     _codes.append(code)
     if not several:
         return None
     return float((summary.read(directory) or {}).get("val/loss", "nan")) if code == 0 else float("nan")
+
+
+def claimed(directory: Path) -> Path:
+    """The directory, or where another process took it in the same second the next free name: `_2`, `_3`, ..."""
+    for number in itertools.count(1):
+        mine = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
+        mine.mkdir(parents=True, exist_ok=True)
+        try:
+            (mine / ".claim").touch(exist_ok=False)
+            return mine
+        except FileExistsError:
+            continue
+    raise AssertionError("itertools.count ends nowhere")
 
 
 def resume(run_dir: Path, parts: tuple[str, ...]) -> int:

@@ -17,6 +17,7 @@ from xformer_kit.config import GROUPS, config_yaml, import_parts, read_config
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
+MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started to train; its workers inherit it
 
 
 def start(
@@ -27,10 +28,19 @@ def start(
         if workers.joined():
             run_dir = workers.agree_on(run_dir)
         if workers.rank() == 0:
-            _new_directory(config, run_dir, parts)
+            run_dir.mkdir(parents=True, exist_ok=True)
+            with workers.one_session(run_dir):  # nothing of a run that is going on is touched
+                _new_directory(config, run_dir, parts)
+        os.environ[MEANT] = _digest(config)
         return _go(config, run_dir, parts, job, quiet)
     except (Ended, ConfigError) as error:
         return tell(error)
+    finally:
+        os.environ.pop(MEANT, None)
+
+
+def _digest(config: dict[str, Any]) -> str:
+    return hashlib.sha256(config_yaml(config).encode()).hexdigest()
 
 
 def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
@@ -113,7 +123,12 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
             import_parts(parts, GROUPS.values())
             from tasks.session import Session
 
-            session = Session(read_config(run_dir), run_dir, part_hashes(parts), quiet)
+            config = read_config(run_dir)
+            if os.environ.get(MEANT, _digest(config)) != _digest(config):
+                raise NoRun(
+                    f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name another directory."
+                )
+            session = Session(config, run_dir, part_hashes(parts), quiet)
             return session.run()
     except (Ended, ConfigError, KeyboardInterrupt) as error:
         code = tell(error, run_dir)

@@ -105,7 +105,7 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     found += [
         ("Parameters", compact(summary["params"])),
-        ("Speed", f"{compact(summary['tokens_per_second'])} tokens/s"),
+        ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "too short to measure"),
         ("Run", str(_short(Path(summary["run"])))),
     ]
     return found

@@ -81,7 +81,7 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
             f"{row['val/loss']:.4f}",
             f"{row['val/bits_per_byte']:.4f}",
             compact(row["params"]),
-            compact(row["tokens_per_second"]),
+            compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
         ]
         shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
     console = Console(highlight=False)

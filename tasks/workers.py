@@ -96,7 +96,7 @@ def one_session(run_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NoRun(
-                f"resume: {run_dir} is being trained by another process. Wait for it, or stop it first."
+                f"hydra.run.dir: {run_dir} is being trained by another process. Wait for it, or stop it first."
             ) from None
         except OSError:  # a file system without locks
             pass

@@ -1,0 +1,35 @@
+"""Runs never share a directory: what another process does in one is left alone."""
+
+import pytest
+import yaml
+
+from tasks import run, workers
+from tasks.hydra_app import claimed
+from xformer_kit import compose
+
+
+def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path):
+    taken = [claimed(tmp_path / "2026-11-20_12-00-00") for _ in range(3)]
+    assert [path.name for path in taken] == ["2026-11-20_12-00-00", "2026-11-20_12-00-00_2", "2026-11-20_12-00-00_3"]
+
+
+def test_a_directory_in_which_a_run_goes_on_is_refused_and_left_alone(tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("seed: 5\n")
+    (tmp_path / "metrics.csv").write_text("step\n")
+    with workers.one_session(tmp_path):
+        assert run.start(compose(["logger=none"]), tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"hydra.run.dir: {tmp_path} is being trained by another process.")
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == {"seed": 5}
+    assert (tmp_path / "metrics.csv").exists()
+
+
+def test_a_config_that_was_changed_under_a_run_is_not_trained(tmp_path, capsys, monkeypatch):
+    (tmp_path / "config.yaml").write_text("seed: 5\n")
+    monkeypatch.setenv(run.MEANT, "the digest of another config")
+    assert run.train(tmp_path) == 2
+    assert "another process began a run" in capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch):
+    monkeypatch.delenv(run.MEANT, raising=False)
