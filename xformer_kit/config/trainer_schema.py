@@ -31,9 +31,7 @@ LIGHTNING = {
     "num_nodes": Option(int, 1, "machines"),
     "precision": Option(Literal[PRECISIONS], "auto", "auto: bf16-mixed on CUDA, 32-true elsewhere"),  # type: ignore[valid-type]
     "max_epochs": Option(int | None, None, "passes over the training data; gives max_steps where that is null"),
-    "min_epochs": Option(int | None, None, "passes before anything may stop the run"),
     "max_steps": Option(int | None, 2000, "optimizer steps"),
-    "min_steps": Option(int | None, None, "optimizer steps before anything may stop the run"),
     "max_time": Option(str | dict | None, None, "DD:HH:MM:SS after which the run stops"),
     "limit_train_batches": Option(int | float | None, None, "optimizer steps per epoch, or a fraction of them"),
     "limit_val_batches": Option(int | float | None, None, "validation batches per device, or a fraction of them"),
@@ -48,9 +46,7 @@ LIGHTNING = {
     "deterministic": Option(bool | Literal["warn"] | None, None, "deterministic algorithms only"),
     "benchmark": Option(bool | None, None, "let cuDNN choose by timing"),
     "inference_mode": Option(bool, True, "inference mode in evaluation outside of training"),
-    "profiler": Option(Literal["simple", "advanced", "pytorch"] | None, None, "Lightning's profiler"),
     "detect_anomaly": Option(bool, False, "autograd's anomaly detection"),
-    "sync_batchnorm": Option(bool, False, "batch norms share statistics over devices"),
 }
 
 OPTIONS: dict[str, Option] = LIGHTNING | OURS
@@ -67,6 +63,10 @@ REPLACED = {
     "use_distributed_sampler": "data, which gives every rank its slice",
     "limit_test_batches": "xformer evaluate RUN",
     "limit_predict_batches": "xformer generate RUN",
+    "profiler": "trainer.profile=10 or debug=profile",
+    "min_steps": "trainer.max_steps, which every run reaches",
+    "min_epochs": "trainer.max_steps, which every run reaches",
+    "sync_batchnorm": "the parts, none of which has a batch norm",
     "callbacks": "parts=[my_parts.py]",
     "plugins": "trainer.precision and trainer.strategy",
     "enable_autolog_hparams": "logger=...; the config is always logged",
@@ -74,7 +74,7 @@ REPLACED = {
 }
 
 _AT_LEAST = {
-    "max_steps": 1, "max_epochs": 1, "min_steps": 0, "min_epochs": 0, "num_nodes": 1, "accumulate": 1, "val_every": 1,
+    "max_steps": 1, "max_epochs": 1, "num_nodes": 1, "accumulate": 1, "val_every": 1,
     "checkpoint_every": 1, "log_every_n_steps": 1, "overfit_batches": 0, "num_sanity_val_steps": -1, "profile": 0,
 }  # fmt: skip
 
