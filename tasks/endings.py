@@ -38,9 +38,14 @@ class NoRun(Ended):
     code = CONFIG
 
 
-def ballot(number: int) -> int:
-    """A signal as a number that ranks can add up: fewer than 1000 votes for each of three signals."""
-    return 1000 ** SIGNALS.index(signal.Signals(number)) if number else 0
+def ballot(number: int, late: bool = False) -> int:
+    """A signal, and the end of trainer.max_time, as a number that ranks can add up: fewer than 1000 votes for each."""
+    return (1000 ** SIGNALS.index(signal.Signals(number)) if number else 0) + late * 1000 ** len(SIGNALS)
+
+
+def overtime(votes: int) -> bool:
+    """Whether any rank's time was up, from the sum of their ballots."""
+    return votes >= 1000 ** len(SIGNALS)
 
 
 def elected(votes: int) -> int:

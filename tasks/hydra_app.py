@@ -49,7 +49,10 @@ def job(config: DictConfig) -> float | None:
     if not named and rank() == 0:
         directory = claimed(directory)
     given = config.get("parts") or ()
-    parts = (given,) if isinstance(given, str) else tuple(given)
+    # Relative to where the user was: hydra.job.chdir may have moved this process.
+    parts = tuple(
+        str(Path(about.runtime.cwd, Path(f).expanduser())) for f in ([given] if isinstance(given, str) else given)
+    )
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
     code = run.start(from_hydra(config), directory, parts, job=several, quiet=beside_others)
     _codes.append(code)

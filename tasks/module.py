@@ -46,6 +46,7 @@ class Task(pl.LightningModule):
         self.step = 0  # optimizer steps done
         self.accumulate = 1
         self.stop_signal = 0  # set by the run: the number of a signal that came to this process
+        self.late = False  # set by the run: whether trainer.max_time has passed
         self.nonfinite = torch.tensor(-1)  # on the device: the first step that was left out, -1 while there is none
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
@@ -167,7 +168,7 @@ class Task(pl.LightningModule):
         now = self.now
         if self._world == 1:
             return
-        now.sums[3] = ballot(self.stop_signal)
+        now.sums[3] = ballot(self.stop_signal, self.late)
         flat = torch.cat([now.sums, *(v.to(self._sums).flatten() for v in now.report.values())])
         all_reduce(flat)
         now.sums, *values = flat.split([4, *(v.numel() for v in now.report.values())])

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks import summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
-from tasks.endings import CONFIG, FAILED, FULL, Ended, NoRun
+from tasks.endings import CONFIG, FAILED, FULL, Ended, NoRun, Stopped
 from xformer_kit.config import GROUPS, config_yaml, import_parts, read_config
 from xformer_kit.registry import ConfigError
 
@@ -53,7 +53,7 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
             )
         config = read_config(run_dir)
         _same_parts(run_dir, parts)
-        if (done := summary.read(run_dir)) is not None:
+        if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
             print(f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do.")
             return 0
         import_parts(parts, GROUPS.values())
@@ -87,7 +87,7 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
             f"Go on with resume={run_dir}, or name another directory."
         )
     run_dir.mkdir(parents=True, exist_ok=True)
-    for name in ("metrics.csv", "speed.csv", "samples.csv", "parts.json"):
+    for name in ("metrics.csv", "speed.csv", "samples.csv", "parts.json", "profile.txt", "trace.json"):
         (run_dir / name).unlink(missing_ok=True)
     beside = run_dir / ".config.yaml.new"
     beside.write_text(config_yaml(config), encoding="utf-8")
@@ -137,10 +137,22 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
             raise
         code = tell(Ended(f"The disk is full ({error.strerror}: {error.filename or run_dir}). Make room."), run_dir)
     except Exception as error:
-        code = _crashed(error, run_dir)
+        stop = _stopped(error, session)
+        code = tell(stop, run_dir) if stop else _crashed(error, run_dir)
     if session is not None:
         session.close(code)
     return code
+
+
+def _stopped(error: BaseException, session: Any) -> Ended | None:
+    """The ending behind an error: a library that a signal interrupts may fail while it cleans up."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Ended):
+        cause = cause.__cause__ or cause.__context__
+    box = getattr(session, "box", None)
+    if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
+        cause = Stopped(box.number, box.step)  # what the signal left half made was used
+    return cause
 
 
 def tell(error: BaseException, run_dir: Path | None = None) -> int:
@@ -151,12 +163,20 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
         text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
     else:
         text, code = str(error), getattr(error, "code", FAILED)
-    if run_dir is not None and code not in (CONFIG,) and "resume=" not in text:
+    if run_dir is not None and code not in (CONFIG,) and "resume=" not in text and _keeps(run_dir):
         text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
     if workers.rank() == 0:
         print(text, file=sys.stderr, flush=True)
     log.info("%s", text)
     return code
+
+
+def _keeps(run_dir: Path) -> bool:
+    """Whether a run saves its state, so that one can go on with it."""
+    try:
+        return bool(read_config(run_dir)["trainer"].get("enable_checkpointing", True))
+    except (ConfigError, KeyError):
+        return True
 
 
 def _crashed(error: Exception, run_dir: Path) -> int:

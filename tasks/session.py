@@ -14,7 +14,18 @@ import torch
 from tasks import checkpoint, loggers, nonfinite, summary, workers
 from tasks import trainer as trainers
 from tasks.bar import Bar
-from tasks.callbacks import Checkpoints, Guard, Observers, Plan, Profile, ProgressBar, Recorder, Samples, Stopper
+from tasks.callbacks import (
+    Checkpoints,
+    Deadline,
+    Guard,
+    Observers,
+    Plan,
+    Profile,
+    ProgressBar,
+    Recorder,
+    Samples,
+    Stopper,
+)
 from tasks.data import Data, check_fingerprint
 from tasks.endings import NonFinite, SignalBox
 from tasks.language_modeling import LanguageModelingTask, prompt
@@ -22,6 +33,7 @@ from tasks.records import Records
 from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
+from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.objective import OBJECTIVES
@@ -56,6 +68,7 @@ class Session:
         found = checkpoint.newest(self.run_dir / "checkpoints")
         self.state = found[1] if found else {}
         self.prepared = prepare(config)
+        _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.vocab_size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
         self.data = Data(config, self.prepared)
         self.total = self.data.total_steps
@@ -66,6 +79,7 @@ class Session:
         if found and self.first:
             self._say(f"Going on at step {self.task.step:,} of {self.total:,}.")
         if self.task.step < self.total:
+            (self.run_dir / "summary.json").unlink(missing_ok=True) if self.first else None  # of a part of the run
             self._fit()
         if self.first:
             self._sum_up()
@@ -90,6 +104,7 @@ class Session:
 
     def _make_trainer(self) -> None:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
+        self.plan = plan
         tokens = self.config["data"]["batch_size"] * self.config["data"]["seq_len"]
         metrics, speed, line = self._open_records()
         self.recorder = Recorder(plan, metrics, speed, self.log, tokens)
@@ -102,7 +117,8 @@ class Session:
         self.checkpoints.best = self.state.get("best")
         guard = Guard(plan, self._explain)
         stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
-        observers: list[Any] = [guard, self.recorder]
+        limit = seconds(node.get("max_time"))
+        observers: list[Any] = [guard, *([Deadline(plan, limit)] if limit is not None else []), self.recorder]
         if self.first:
             live = None if node.get("enable_progress_bar", True) and not self.quiet else False
             self.bar = Bar(self.total, self.task.step, live)
@@ -172,7 +188,8 @@ class Session:
         self.facts = facts
         log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
         if self.quiet or os.environ.get(workers.JOB):
-            print(f"job {self.run_dir.name}: validation loss {facts.get('val/loss', math.nan):.4f}", flush=True)
+            loss, end = facts.get("val/loss", math.nan), f", {facts['stopped']}" if facts["stopped"] else ""
+            print(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}", flush=True)
         else:
             summary.show(facts, self.run_dir, sample)
 
@@ -182,6 +199,7 @@ class Session:
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             "steps": task.step,
+            "stopped": self.plan.stopped(),
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
             "flops_per_token": flops_per_token(model, self.config["data"]["seq_len"]),
@@ -212,6 +230,12 @@ class Session:
         self.box.restore()
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def _enough_tokens(wanted: int | None, needed: int) -> None:
+    """Raises ConfigError where the model has fewer tokens than the tokenizer."""
+    if wanted is not None and wanted < needed:
+        raise ConfigError(f"model.vocab_size: must be at least the tokenizer's {needed}; got {wanted}. Set it to null.")
 
 
 def same_config(digest: str, fingerprint: str, world: int) -> None:

@@ -80,14 +80,18 @@ def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None,
         text = Text(printable(sample[0]), style="dim").append(printable(sample[1]), style="not dim")
         console.print(Text("It wrote  ", style="dim"), text, sep="")
     console.print()
-    run = shlex.quote(str(_short(run_dir)))
-    for command in (
-        f'xformer generate {run} --prompt "The "',
-        f"xformer evaluate {run}",
-        "python train.py position=alibi ffn=mlp",
-    ):
+    for command in commands(summary, run_dir):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
+
+
+def commands(summary: dict[str, Any], run_dir: Path) -> list[str]:
+    """What can be done next; without a checkpoint, nothing with this run."""
+    run, found = shlex.quote(str(_short(run_dir))), []
+    if (run_dir / "checkpoints" / "last.ckpt").exists():
+        found = [f"python train.py resume={run}"] if summary.get("stopped") else []
+        found += [f'xformer generate {run} --prompt "The "', f"xformer evaluate {run}"]
+    return [*found, "python train.py position=alibi ffn=mlp"]
 
 
 def printable(text: str) -> str:
@@ -105,14 +109,17 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ]
     found += [
         ("Parameters", compact(summary["params"])),
-        ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "too short to measure"),
+        ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "not measured"),
         ("Run", str(_short(Path(summary["run"])))),
     ]
+    if summary.get("stopped"):
+        found.insert(0, ("Ended", summary["stopped"]))
+    if (Path(summary["run"]) / "profile.txt").exists():
+        found.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return found
 
 
 def _short(path: Path) -> Path:
-    try:
-        return path.resolve().relative_to(Path.cwd())
-    except ValueError:
-        return path
+    """Relative to where the user is; absolute from outside, and where the run itself is the place to be."""
+    whole, here = path.resolve(), Path.cwd()
+    return whole.relative_to(here) if here in whole.parents else whole

@@ -41,8 +41,13 @@ def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
         rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
     differing = _differing(list(configs.values()))
     for row in rows:
-        row |= {path: configs[row["job"]].get(path, "") for path in differing}
+        row |= {path: _written(configs[row["job"]].get(path, "")) for path in differing}
     return sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))), differing
+
+
+def _written(value: Any) -> Any:
+    """None, True and False as a command line has them."""
+    return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else value
 
 
 def _flat(node: Any, path: str = "") -> Iterable[tuple[str, Any]]:
@@ -67,11 +72,12 @@ def _differing(configs: list[dict[str, Any]]) -> list[str]:
 
 def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> None:
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("job", *differing, "val loss", "bits/byte", "parameters", "tokens/s"):
-        shown.add_column(name.removesuffix(".name"), justify="left" if name in differing else "right")
+        shown.add_column(name.removesuffix(".name"), justify="left" if name in differing else "right", overflow="fold")
     for row in rows:
         named = [str(row["job"]), *(str(row[path]) for path in differing)]
         if row["status"] != "finished":
@@ -85,6 +91,9 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
         ]
         shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
     console = Console(highlight=False)
+    if not console.is_terminal:  # a file has no edge
+        wide = console.options.update(max_width=10_000)
+        console = Console(highlight=False, width=max(console.width, Measurement.get(console, wide, shown).maximum))
     console.print()
     console.print(shown)
     failed = [row["job"] for row in rows if row["status"] != "finished"]

@@ -15,7 +15,7 @@ from xformer_kit.registry import ConfigError
 
 NEVER = 2**62  # steps: Lightning validates only because the run stops
 # What a run does itself: it clips in one pass with the division, counts steps, goes round batches, and draws its bar.
-OWN = {*OURS, "max_steps", "max_epochs", "gradient_clip_val", "gradient_clip_algorithm", "limit_train_batches",
+OWN = {*OURS, "max_steps", "max_epochs", "max_time", "gradient_clip_val", "gradient_clip_algorithm", "limit_train_batches",
        "overfit_batches", "log_every_n_steps", "enable_progress_bar", "enable_checkpointing"}  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", module=r"lightning(\.|$)")
     warnings.filterwarnings("ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own marks go to the screen below it
 
 
 def make(

@@ -1,6 +1,6 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Recorder, ProgressBar, Samples, Checkpoints, Profile, Stopper. All count
+In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Checkpoints, Profile, Stopper. All count
 optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task).
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from tasks.callbacks.checkpoints import Checkpoints
-from tasks.callbacks.guard import Guard, Stopper
+from tasks.callbacks.guard import Deadline, Guard, Stopper
 from tasks.callbacks.plan import Clock, Plan
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressBar
@@ -20,6 +20,7 @@ from tasks.callbacks.samples import Samples
 __all__ = [
     "Checkpoints",
     "Clock",
+    "Deadline",
     "Guard",
     "Observers",
     "Plan",

@@ -27,7 +27,7 @@ class Checkpoints:
         better = self.best is None or loss < self.best
         self.best = loss if better else self.best
         step = task.step
-        if better or self.plan.checkpoints(step) or self.plan.checkpoint_every is None or step == self.plan.total:
+        if better or self.plan.checkpoints(step) or self.plan.checkpoint_every is None or self.plan.ends(step):
             self.save(trainer, task, better)
 
     def keep(self, trainer: Any, task: Task) -> None:

@@ -1,9 +1,10 @@
 """Is the state good, and was the run told to stop?"""
 
+import time
 from typing import Any
 
 from tasks.callbacks.plan import Plan
-from tasks.endings import SignalBox, Stopped, elected
+from tasks.endings import SignalBox, Stopped, elected, overtime
 from tasks.language_modeling import LanguageModelingTask as Task
 
 
@@ -23,6 +24,31 @@ class Guard:
         step = int(task.nonfinite)
         if step >= 0:
             raise self.explain(step)
+
+
+class Deadline:
+    """Ends training, as if its last step had come, once it has gone on for `limit` seconds in this process.
+
+    It runs before all that looks at a step, so that the step is validated, written down and saved.
+    """
+
+    def __init__(self, plan: Plan, limit: float):
+        self.plan, self.limit = plan, limit
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.until = time.monotonic() + self.limit
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if task.step < self.plan.total and self._over(trainer, task):
+            self.plan.ended = task.step
+            trainer.should_stop = True
+
+    def _over(self, trainer: Any, task: Task) -> bool:
+        task.late = time.monotonic() >= self.until
+        if trainer.world_size == 1:
+            return task.late
+        # As with signals: ranks vote with the step's sums, so that all stop at the same one.
+        return overtime(int(task.now.sums[3])) if task.device.type == "cpu" or self.plan.due(task.step) else False
 
 
 class Stopper:

@@ -12,12 +12,22 @@ class Plan:
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every, self.checkpoint_every = trainer.get("val_every"), trainer.get("checkpoint_every")
         self.saves = trainer.get("enable_checkpointing", True)
+        self.ended: int | None = None  # the step at which trainer.max_time ended the run
+
+    def ends(self, step: int) -> bool:
+        return step in (self.total, self.ended)
+
+    def stopped(self) -> str | None:
+        """What ended the run before its last step; None where nothing did."""
+        if self.ended is None:
+            return None
+        return f"stopped by trainer.max_time at step {self.ended:,} of {self.total:,}"
 
     def logs(self, step: int) -> bool:
-        return step % self.log_every == 0 or step == self.total
+        return step % self.log_every == 0 or self.ends(step)
 
     def validates(self, step: int) -> bool:
-        return step == self.total or bool(self.val_every and step % self.val_every == 0)
+        return self.ends(step) or bool(self.val_every and step % self.val_every == 0)
 
     def due(self, step: int) -> bool:
         """Whether something reads what a step gave."""

@@ -1,5 +1,6 @@
 """Where does the time of a step go?"""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ class Profile:
     def on_train_start(self, trainer: Any, task: Task) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule
 
+        # The first steps warm up; a run that has no more is traced from its middle on.
+        steps = task.total_steps - task.step
+        before = self.wait if steps > self.wait else steps // 2
+        warnings.filterwarnings("ignore", message="Profiler won't be using warmup")
         kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
-        plan = schedule(wait=max(0, self.wait - 1), warmup=1, active=self.steps, repeat=1)
+        plan = schedule(wait=max(0, before - 1), warmup=min(1, before), active=self.steps, repeat=1)
         self.profiler = profile(activities=kinds, schedule=plan, on_trace_ready=self._write)
         self.profiler.start()
 

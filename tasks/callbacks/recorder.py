@@ -7,6 +7,8 @@ from tasks.callbacks.plan import Clock, Plan
 from tasks.language_modeling import LanguageModelingTask as Task
 from tasks.records import Records
 
+WARM = 5  # steps that are not measured where there are more
+
 
 class Recorder:
     """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated."""
@@ -22,14 +24,14 @@ class Recorder:
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.clock.go()
         self.first, self.last = task.step, (task.step, 0.0)
+        self.warm = 0, self.clock.spent
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         spent = self.clock.tick()
         done = task.step - self.first
-        if done == min(5, self.plan.total - self.first - 1):  # the first steps warm up, and are not measured
+        self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
+        if done == WARM:
             self.warm = done, spent
-        elif done > 5:
-            self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
         if not self.plan.logs(task.step):
             return
         row = task.train_row()
@@ -59,5 +61,6 @@ class Recorder:
         self.row, self.pace = {}, {}
 
     @property
-    def tokens_per_second(self) -> float:
-        return self.tokens_per_step * self.steps / self.seconds if self.seconds else 0.0
+    def tokens_per_second(self) -> float | None:
+        """Over the steps behind the warm-up; over all of them in a run that has no more; None where none was taken."""
+        return self.tokens_per_step * self.steps / self.seconds if self.seconds else None

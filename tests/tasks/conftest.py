@@ -22,12 +22,17 @@ def text(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def begin(text, tmp_path, monkeypatch):
-    """begin("name", *overrides) trains a tiny run in this process and returns (exit code, directory)."""
+def config(text, tmp_path, monkeypatch):
+    """config(*overrides) is the checked config of a tiny run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda *words: compose([*TINY, f"data.path={text}", *words])
+
+
+@pytest.fixture
+def begin(config, tmp_path):
+    """begin("name", *overrides) trains a tiny run in this process and returns (exit code, directory)."""
 
     def begin(name: str, *words: str) -> tuple[int, Path]:
-        config = compose([*TINY, f"data.path={text}", *words])
-        return run.start(config, tmp_path / name), tmp_path / name
+        return run.start(config(*words), tmp_path / name), tmp_path / name
 
     return begin

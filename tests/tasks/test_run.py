@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tasks import run
+from xformer_kit.config.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
 
 
@@ -67,13 +68,13 @@ def test_epochs_count_in_optimizer_steps(begin):
     assert rows(folder)[-1]["step"] == "6"
 
 
-def test_a_batch_that_does_not_split_is_refused(begin, capsys):
-    code, _ = begin("uneven", "trainer.accumulate=3")
-    assert code == 2
-    assert (
-        "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
-        in capsys.readouterr().err
-    )
+def test_a_batch_that_does_not_split_is_refused(config, tmp_path, capsys):
+    config = config()
+    config["trainer"]["accumulate"] = 3
+    fault = "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
+    assert next(run_faults(config)).startswith(fault)
+    assert run.start(config, tmp_path / "uneven") == 2
+    assert fault in capsys.readouterr().err
 
 
 def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, capsys):
@@ -136,3 +137,73 @@ def test_profile_writes_a_trace_and_a_table(begin):
     assert code == 0
     assert (folder / "trace.json").exists()
     assert "aten::" in (folder / "profile.txt").read_text()
+
+
+def test_a_run_without_a_warm_up_is_measured_too(begin):
+    _, folder = begin("short", "trainer.max_steps=3")
+    assert json.loads((folder / "summary.json").read_text())["tokens_per_second"] > 0
+
+
+def test_the_end_of_max_time_is_said_and_the_run_can_go_on(begin, capsys, monkeypatch):
+    from tasks.callbacks import Deadline
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 7)
+        code, folder = begin("timed", "model.dropout=0.1", "trainer.max_time=00:00:00:01")
+    said = "stopped by trainer.max_time at step 7 of 20"
+    assert code == 0
+    assert said in capsys.readouterr().out
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["steps"], summary["stopped"]) == (7, said)
+    monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
+    assert run.resume(folder) == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["steps"], summary["stopped"]) == (20, None)
+    _, whole = begin("untimed", "model.dropout=0.1")
+    assert all(torch.equal(a, b) for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True))
+    assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(whole)]
+
+
+def test_max_time_ends_a_run_by_the_clock(begin):
+    code, folder = begin("clock", "trainer.max_time=00:00:00:01", "trainer.max_steps=1000000", "schedule=constant")
+    assert code == 0
+    assert "stopped by trainer.max_time at step" in json.loads((folder / "summary.json").read_text())["stopped"]
+
+
+def test_fewer_tokens_than_the_tokenizer_has_are_refused_before_training(config, tmp_path, capsys):
+    config = config("tokenizer=char")
+    config["model"]["vocab_size"] = 3
+    assert run.start(config, tmp_path / "few") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("model.vocab_size: must be at least the tokenizer's ")
+    assert err.endswith("; got 3. Set it to null.\n")
+    assert not (tmp_path / "few" / "checkpoints").exists()
+
+
+def test_without_checkpoints_nothing_is_offered_that_needs_one(begin, capsys):
+    code, _ = begin("bare", "trainer.enable_checkpointing=false", "trainer.max_steps=3")
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "xformer generate" not in out
+    assert "resume=" not in out
+
+
+def test_a_short_run_is_profiled_from_its_middle(begin, capsys):
+    code, folder = begin("brief", "debug=profile", "trainer.max_steps=3")
+    assert code == 0
+    assert "aten::" in (folder / "profile.txt").read_text()
+    assert "profile.txt" in capsys.readouterr().out
+
+
+def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin, monkeypatch):
+    from tasks.endings import Stopped
+    from tasks.session import Session
+
+    def fail(self, *_):
+        try:
+            raise Stopped(signal.SIGTERM, 0)
+        finally:
+            raise AttributeError("_iterator")
+
+    monkeypatch.setattr(Session, "_loaders", fail)
+    assert begin("early")[0] == 143

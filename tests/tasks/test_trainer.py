@@ -25,6 +25,12 @@ def test_the_defaults_have_no_fault():
     ({"deviecs": 2}, "trainer.deviecs: the trainer has no option 'deviecs'. Did you mean 'devices'?"),
     ({"max_steps": None}, "trainer.max_steps: must be given where max_epochs is not; got null and null."),
     ({"limit_val_batches": 0}, "trainer.limit_val_batches: must be above 0; got 0."),
+    ({"max_time": "8h"}, "trainer.max_time: must be days:hours:minutes:seconds; got '8h'."),
+    ({"max_time": {"eons": 1}}, "trainer.max_time: must be days:hours:minutes:seconds; got "),
+    ({"max_time": "00:00:00:00"}, "trainer.max_time: must be above 0; got "),
+    ({"gradient_clip_val": float("nan")}, "trainer.gradient_clip_val: must be a number or null; got nan."),
+    ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
+    ({"profiler": "simple"}, "trainer.profiler: is decided by trainer.profile=10 or debug=profile here; got 'simple'."),
     ({"val_every": True}, "trainer.val_every: must be a whole number or null; got True."),
 ])  # fmt: skip
 def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):

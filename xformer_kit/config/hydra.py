@@ -5,7 +5,6 @@ takes every key, and `check` answers the unknown ones all in the same way.
 """
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS, check
+from xformer_kit.config.machine import makeable, run_faults
 from xformer_kit.config.parts import import_parts
 from xformer_kit.registry import ConfigError, nearest
 
@@ -109,7 +109,7 @@ def preflight(argv: list[str]) -> Line:
     line.jobs = len(jobs)
     for job in jobs:
         config, more = _compose(loader, job, args.config_name)
-        found = more or check(config)
+        found = more or check(config) or list(run_faults(config, here=_here(parsed)))
         faults += [f"{fault} [job {_label(job, parsed)}]" for fault in found] if len(jobs) > 1 else found
     if faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -145,10 +145,7 @@ def _directory(parsed: list[Override], config_dir: str | None) -> list[str]:
     for override in parsed:
         if override.key_or_group in ("hydra.run.dir", "hydra.sweep.dir") and not override.is_sweep_override():
             value = str(override.value() or "")
-            place = Path(value.split("${")[0] or ".").absolute()
-            while not place.exists():
-                place = place.parent
-            if not value or not place.is_dir() or not os.access(place, os.W_OK) or str(place).startswith("/proc"):
+            if not value or not makeable(value.split("${")[0] or "."):
                 faults.append(f"{override.key_or_group}: must name a directory that can be made; got {value!r}.")
     return faults
 
@@ -258,6 +255,12 @@ def _instructions(parsed: list[Override]) -> dict[str, Any]:
 
 def _mode(parsed: list[Override]) -> bool:
     return any(o.key_or_group == "hydra.mode" and str(o.value()).endswith("MULTIRUN") for o in parsed)
+
+
+def _here(parsed: list[Override]) -> bool:
+    """Whether the jobs run on this machine; a launcher may send them to another."""
+    launchers = [str(o.value()) for o in parsed if o.key_or_group == "hydra/launcher"]
+    return not launchers or launchers[-1] in ("basic", "joblib")
 
 
 def _swept(parsed: list[Override]) -> list[str]:

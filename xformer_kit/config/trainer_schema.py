@@ -4,7 +4,9 @@
 A test compares both tables with the installed signature of `lightning.Trainer`.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any, Literal
 
 from xformer_kit.registry import Context, Option, mismatch, nearest
@@ -21,18 +23,20 @@ OURS = {
         Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"
     ),
     "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
-    "profile": Option(int, 0, "optimizer steps under torch's profiler, once 5 have passed; 0: off"),
+    "profile": Option(
+        int, 0, "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off"
+    ),
 }
 
 LIGHTNING = {
     "accelerator": Option(Literal["auto", "cpu", "gpu", "cuda", "mps"], "auto", "kind of device"),
-    "strategy": Option(str, "auto", "how devices share the work: auto, ddp, ..."),
+    "strategy": Option(Literal["auto", "ddp"], "auto", "how devices share the work; auto: ddp where there are several"),
     "devices": Option(int | list[int] | str, 1, "devices per node: how many, which, or auto"),
     "num_nodes": Option(int, 1, "machines"),
     "precision": Option(Literal[PRECISIONS], "auto", "auto: bf16-mixed on CUDA, 32-true elsewhere"),  # type: ignore[valid-type]
     "max_epochs": Option(int | None, None, "passes over the training data; gives max_steps where that is null"),
     "max_steps": Option(int | None, 2000, "optimizer steps"),
-    "max_time": Option(str | dict | None, None, "DD:HH:MM:SS after which the run stops"),
+    "max_time": Option(str | dict | None, None, "DD:HH:MM:SS after which training stops; it can be resumed"),
     "limit_train_batches": Option(int | float | None, None, "optimizer steps per epoch, or a fraction of them"),
     "limit_val_batches": Option(int | float | None, None, "validation batches per device, or a fraction of them"),
     "overfit_batches": Option(int, 0, "train on this many global batches again and again; 0: off"),
@@ -79,6 +83,19 @@ _AT_LEAST = {
 }  # fmt: skip
 
 
+def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
+    """trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords. Raises ValueError or TypeError."""
+    if limit is None:
+        return None
+    if isinstance(limit, Mapping):
+        return timedelta(**limit).total_seconds()
+    if not (found := re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", limit.strip())):
+        raise ValueError(limit)
+    return timedelta(
+        **dict(zip(("days", "hours", "minutes", "seconds"), map(int, found.groups()), strict=True))
+    ).total_seconds()
+
+
 def faults(node: Any, path: str = "trainer") -> Iterator[str]:
     """Every fault of a trainer node, each a sentence that starts with its config path."""
     if not isinstance(node, Mapping):
@@ -113,6 +130,12 @@ def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
         yield f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try max_steps=2000."
     yield from _devices(node.get("devices", 1), path)
+    limit = node.get("max_time")
+    try:
+        if limit is not None and not (seconds(limit) or 0) > 0:
+            yield f"{path}.max_time: must be above 0; got {limit!r}. null means no limit."
+    except (ValueError, TypeError, OverflowError):
+        yield f"{path}.max_time: must be days:hours:minutes:seconds; got {limit!r}. Try 00:08:00:00 for eight hours."
 
 
 def _devices(devices: Any, path: str) -> Iterator[str]:

@@ -1,0 +1,44 @@
+import pytest
+import torch
+
+from xformer_kit import ConfigError
+from xformer_kit.config import preflight
+from xformer_kit.config.machine import run_faults
+
+
+@pytest.mark.parametrize(("config", "fault"), [
+    ({"trainer": {"devices": 3}, "data": {"batch_size": 8}}, "data.batch_size: must be a multiple of accumulation"),
+    ({"trainer": {"devices": 2, "accumulate": 8}, "data": {"batch_size": 8}}, "data.batch_size: must be a multiple"),
+    ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator: this machine has no cuda device"),
+    ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator: this machine has no cuda device"),
+    ({"trainer": {"accelerator": "mps"}}, "trainer.accelerator: this machine has no mps device"),
+    ({"trainer": {"accelerator": "cpu", "devices": [0]}}, "trainer.devices: a CPU has no indices; got [0]."),
+    ({"data": {"num_workers": 10**6}}, "data.num_workers: must be at most 4 per core, "),
+    ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
+])  # fmt: skip
+def test_what_this_machine_cannot_do_is_a_sentence(config, fault, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (found,) = run_faults(config)
+    assert found.startswith(fault)
+
+
+def test_more_gpus_than_there_are_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    (found,) = run_faults({"trainer": {"devices": 4}})
+    assert found.startswith("trainer.devices: must be at most 2, the cuda devices here; got 4.")
+    (found,) = run_faults({"trainer": {"devices": [0, 5]}})
+    assert found.startswith("trainer.devices: must be indices below 2, the cuda devices here; got [0, 5].")
+
+
+def test_a_command_line_is_refused_here_and_left_to_where_a_launcher_sends_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ["trainer.accelerator=cuda", "data.cache=/proc/cache"]
+    with pytest.raises(ConfigError) as refused:
+        preflight(words)
+    assert [fault.split(":")[0] for fault in refused.value.faults] == ["trainer.accelerator", "data.cache"]
+    assert preflight([*words, "-m", "hydra/launcher=submitit_slurm"]).multirun
+    with pytest.raises(ConfigError, match="multiple of accumulation times devices"):
+        preflight(["trainer.accumulate=3", "-m", "hydra/launcher=submitit_slurm"])

@@ -1,0 +1,88 @@
+"""Can this machine run what a config asks for?"""
+
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+
+
+def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
+    """Batches that do not split, and what this machine cannot do, of a config whose nodes have the right types.
+
+    `here`: whether the run takes place on this machine.
+    """
+    trainer, data, logger = (config.get(key) for key in ("trainer", "data", "logger"))
+    if isinstance(trainer, Mapping):
+        if here:
+            yield from _machine(trainer)
+        if isinstance(data, Mapping):
+            yield from _split(trainer, data.get("batch_size"))
+    if isinstance(data, Mapping):
+        if here and isinstance(data.get("cache"), str) and not makeable(data["cache"]):
+            yield f"data.cache: must be a directory that can be made; got {data['cache']!r}. null is the user's cache."
+        workers, most = data.get("num_workers"), 4 * (os.cpu_count() or 1)
+        if here and isinstance(workers, int) and workers > most:
+            yield f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
+    name = logger.get("name") if isinstance(logger, Mapping) else logger
+    if here and name == "tensorboard" and not any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
+        yield (
+            "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
+        )
+
+
+def _available(accelerator: Any) -> tuple[str, int]:
+    """(kind, devices of it that are here) of trainer.accelerator; processes on a CPU have no bound: -1."""
+    import torch
+
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if accelerator == "auto":
+        accelerator = "cuda" if cuda else "cpu"
+    if accelerator == "gpu":
+        accelerator = "mps" if mps and not cuda else "cuda"
+    return accelerator, {"cuda": torch.cuda.device_count() if cuda else 0, "mps": int(mps)}.get(accelerator, -1)
+
+
+def _machine(trainer: Mapping[str, Any]) -> Iterator[str]:
+    """An accelerator that is not here, or more devices than there are."""
+    wanted, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
+    kind, there = _available(wanted)
+    if there == 0:
+        yield f"trainer.accelerator: this machine has no {kind} device that torch can use; got {wanted}. Try auto or cpu."
+    elif kind == "cpu" and isinstance(devices, list):
+        yield f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes, such as {len(devices)}."
+    elif there > 0 and isinstance(devices, list) and any(isinstance(i, int) and i >= there for i in devices):
+        yield f"trainer.devices: must be indices below {there}, the {kind} devices here; got {devices}."
+    elif there > 0 and isinstance(devices, (int, str)) and str(devices).isdigit() and int(devices) > there:
+        yield f"trainer.devices: must be at most {there}, the {kind} devices here; got {devices}."
+
+
+def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[str]:
+    """A global batch that is no multiple of accumulation times devices."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
+        return  # the launcher says how many processes there are, and the run checks it
+    devices, accumulate = trainer.get("devices", 1), trainer.get("accumulate", "auto")
+    if isinstance(devices, list):
+        count = len(devices)
+    elif str(devices).isdigit():
+        count = int(devices)
+    else:
+        count = max(1, _available(trainer.get("accelerator", "auto"))[1])
+    parts = accumulate if isinstance(accumulate, int) else 1
+    if isinstance(batch_size, int) and batch_size > 0 and parts > 0 and count > 0:
+        from xformer_kit.data.order import micro_size
+
+        try:
+            micro_size(batch_size, parts, count)
+        except ConfigError as error:
+            yield from error.faults
+
+
+def makeable(directory: str) -> bool:
+    """Whether a directory is there to write into, or could be made."""
+    place = Path(directory).expanduser().absolute()
+    while not place.exists():
+        place = place.parent
+    return place.is_dir() and os.access(place, os.W_OK) and place.parts[:2] != ("/", "proc")
