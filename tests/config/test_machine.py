@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from xformer_kit import ConfigError
+from xformer_kit import ConfigError, compose
 from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 
@@ -39,6 +39,7 @@ def test_a_command_line_is_refused_here_and_left_to_where_a_launcher_sends_it(mo
     with pytest.raises(ConfigError) as refused:
         preflight(words)
     assert [fault.split(":")[0] for fault in refused.value.faults] == ["trainer.accelerator", "data.cache"]
-    assert preflight([*words, "-m", "hydra/launcher=submitit_slurm"]).multirun
-    with pytest.raises(ConfigError, match="multiple of accumulation times devices"):
-        preflight(["trainer.accumulate=3", "-m", "hydra/launcher=submitit_slurm"])
+    assert not list(run_faults(compose(words), here=False))
+    uneven = compose(["trainer.accumulate=3"])
+    (found,) = run_faults(uneven, here=False)
+    assert found.startswith("data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8.")
