@@ -115,9 +115,17 @@ class Model(nn.Module):
         """ids (b, t) -> logits (b, t, vocab).
 
         real is False on padding; document numbers the texts of a packed row; position overrides where tokens stand. Each (b, t).
+        Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight.
         """
+        if type(ids) is Tensor and ids.is_cpu and not torch.compiler.is_compiling():
+            self._knows(ids)
         hidden, _ = self.hidden(Tokens(ids=ids, real=real, document=document, position=position), cache)
         return self.head(hidden)
+
+    def _knows(self, ids: Tensor) -> None:
+        largest = int(ids.max()) if ids.numel() else -1
+        if largest >= self.vocab_size:
+            raise IndexError(f"ids: must be below the vocabulary's {self.vocab_size}; got {largest}.")
 
     def cache(self, rows: int, length: int) -> Past:
         """An empty cache for generation: `rows` sequences of at most `length` tokens."""

@@ -81,9 +81,11 @@ def _judge(part: str, law: str, configs: list[dict[str, Any]]) -> Result:
             return Result(part, law, "broken", f"{what}. Seen with: {' '.join(overrides(config))}")
         kept += reason is None
         reasons += [] if reason is None else [reason]
-    if kept:
-        return Result(part, law, "ok", f"kept in {kept} of {len(configs)} compositions.")
-    return Result(part, law, "skipped", f"{'; '.join(dict.fromkeys(reasons))}.")
+    why = "; ".join(dict.fromkeys(reasons))
+    if not kept:
+        return Result(part, law, "skipped", f"{why}.")
+    rest = f"; it says nothing of the other {len(reasons)}: {why}" if reasons else ""
+    return Result(part, law, "ok", f"kept in all {kept} compositions that it is about{rest}.")
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
