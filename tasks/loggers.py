@@ -1,6 +1,5 @@
 """Who else hears of a run? W&B, offline where there is no login, or TensorBoard; none that fails ends a run."""
 
-import importlib.util
 import logging
 import netrc
 import os
@@ -26,17 +25,6 @@ def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | No
     except Exception as error:  # an account, a network or a package that fails is no reason to lose a run
         return None, f"The logger {name} cannot start ({_first_line(error)}); the csv files are written."
     return None, None
-
-
-def missing(config: dict[str, Any]) -> str | None:
-    """The sentence for a logger whose package is not installed."""
-    if config["logger"]["name"] == "tensorboard" and not any(
-        map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))
-    ):
-        return (
-            "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
-        )
-    return None
 
 
 def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:

@@ -33,6 +33,7 @@ from tasks.records import Records
 from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
+from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
@@ -59,7 +60,7 @@ class Session:
         trainers.quiet()
         if self.first:
             _log_into(run_dir / "train.log")
-        if fault := loggers.missing(config):
+        if fault := missing_logger(config["logger"]["name"]):
             raise ConfigError(fault)
 
     def run(self) -> int:

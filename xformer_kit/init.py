@@ -7,11 +7,13 @@ fp32, whatever the model's device and dtype.
 import hashlib
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-STD = 0.02  # of every matrix (Radford et al., 2019, the released GPT-2)
+from xformer_kit.registry import Registry, at_least
+
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
 
 
@@ -28,6 +30,109 @@ def generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
+class Matrix(NamedTuple):
+    """What an initialisation may know of a matrix (..., out, in)."""
+
+    name: str
+    shape: tuple[int, ...]
+    looked_up: bool  # whether its rows are looked up: embeddings, learned positions
+    writes: int  # matrices that write to the residual stream of its tower, itself included; 0 where it does not
+
+
+class Init:
+    """Base of all initialisations: every matrix is drawn from N(0, std(matrix)^2).
+
+    Matrices that write to the residual stream are divided by sqrt(their number in the tower) where `depth_scaled`, so
+    that the stream's variance does not grow with depth (Radford et al., 2019, section 2.3).
+    """
+
+    def __init__(self, depth_scaled: bool, embedding: float | None = None):
+        self.depth_scaled, self.embedding = depth_scaled, embedding
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, std=0, embedding=0)
+
+    def spread(self, out: int, into: int) -> float:
+        """The standard deviation of a matrix with `into` inputs and `out` outputs."""
+        raise NotImplementedError
+
+    def std(self, matrix: Matrix) -> float:
+        if matrix.looked_up and self.embedding is not None:
+            return self.embedding
+        std = self.spread(*matrix.shape[-2:])
+        return std / math.sqrt(matrix.writes) if matrix.writes and self.depth_scaled else std
+
+
+INITS = Registry("init", base=Init)
+
+
+@INITS.register("gpt2", also_called=("normal", "gpt", "trunc_normal"))
+class GPT2(Init):
+    """N(0, std^2) for every matrix, whatever its shape (Radford et al., 2019, and the released GPT-2)."""
+
+    def __init__(
+        self,
+        *,
+        std: float = 0.02,  # standard deviation
+        depth_scaled: bool = True,  # whether residual writes are divided by sqrt(their number)
+    ):
+        super().__init__(depth_scaled)
+        self.same = std
+
+    def spread(self, out, into):
+        return self.same
+
+
+@INITS.register("lecun", also_called=("fan_in", "lecun_normal"))
+class LeCun(Init):
+    """N(0, 1 / inputs): a product keeps the variance of its input (LeCun et al., 1998, "Efficient BackProp", section
+    4.6). At widths of a few hundred channels it starts several times larger than 0.02."""
+
+    def __init__(
+        self,
+        *,
+        embedding: float = 0.02,  # standard deviation of embeddings and learned positions
+        depth_scaled: bool = True,  # whether residual writes are divided by sqrt(their number)
+    ):
+        super().__init__(depth_scaled, embedding)
+
+    def spread(self, out, into):
+        return into**-0.5
+
+
+@INITS.register("xavier", also_called=("glorot", "xavier_normal"))
+class Xavier(Init):
+    """N(0, 2 / (inputs + outputs)): forward and backward keep their variance on average (Glorot and Bengio, 2010, eq. 16)."""
+
+    def __init__(
+        self,
+        *,
+        embedding: float = 0.02,  # standard deviation of embeddings and learned positions
+        depth_scaled: bool = False,  # whether residual writes are divided by sqrt(their number)
+    ):
+        super().__init__(depth_scaled, embedding)
+
+    def spread(self, out, into):
+        return math.sqrt(2 / (into + out))
+
+
+@INITS.register("kaiming", also_called=("he", "kaiming_normal"))
+class Kaiming(Init):
+    """N(0, 2 / inputs): keeps the variance behind a ReLU (He et al., 2015, arXiv:1502.01852, eq. 10)."""
+
+    def __init__(
+        self,
+        *,
+        embedding: float = 0.02,  # standard deviation of embeddings and learned positions
+        depth_scaled: bool = True,  # whether residual writes are divided by sqrt(their number)
+    ):
+        super().__init__(depth_scaled, embedding)
+
+    def spread(self, out, into):
+        return math.sqrt(2 / into)
+
+
 def residual_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every matrix that writes to the residual stream, by name, with its sublayer."""
     for path, module in model.named_modules():
@@ -36,24 +141,23 @@ def residual_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, gains: dict[str, float]) -> None:
-    """GPT-2's start: matrices N(0, 0.02^2), those that write to the residual stream divided by sqrt(their number in
-    the tower), biases zero; what else a part holds (the weights of norms, ...) stays as it was constructed.
+def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float]) -> None:
+    """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms, ...) stays as it was
+    constructed.
 
     A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own parameters. `gains`
     maps names to factors of the standard deviation, as placements ask for them.
     """
-    writes = {name for name, _ in residual_names(model)}
-    towers = {name: name.split(".", 1)[0] for name in writes}
-    count = {tower: sum(t == tower for t in towers.values()) for tower in towers.values()}
+    towers = {name: name.split(".", 1)[0] for name, _ in residual_names(model)}
+    writes = {name: sum(t == tower for t in towers.values()) for name, tower in towers.items()}
     owners = {id(p): module for module in model.modules() for p in module.parameters(recurse=False)}
     for full, parameter in model.named_parameters():
-        name = canonical(full)
-        start = _own(owners[id(parameter)], name, parameter, seed)
+        name, owner = canonical(full), owners[id(parameter)]
+        start = _own(owner, name, parameter, seed)
         if start is None and parameter.ndim >= 2:
-            std = STD * gains.get(name, 1.0)
-            if name in writes:
-                std /= math.sqrt(count[towers[name]])
+            looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
+            matrix = Matrix(name, tuple(parameter.shape), looked_up, writes.get(name, 0))
+            std = init.std(matrix) * gains.get(name, 1.0)
             start = torch.empty(parameter.shape).normal_(0, std, generator=generator(seed, name))
         elif start is None and name.endswith("bias"):
             start = torch.zeros(parameter.shape)

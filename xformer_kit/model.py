@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.init import initialise
+from xformer_kit.init import INITS, initialise
 from xformer_kit.loss import cross_entropy
 from xformer_kit.plan import towers
 from xformer_kit.registry import ConfigError
@@ -73,7 +73,7 @@ class Model(nn.Module):
         self.longest: int | None = min(limits, default=None)  # tokens that all positions know; None: no limit
         seed = config["seed"] if model.get("seed") is None else model["seed"]
         if not self.embed.weight.is_meta:
-            initialise(self, seed, self._gains())
+            initialise(self, seed, INITS.create(config["init"]), self._gains())
 
     def _gains(self) -> dict[str, float]:
         found: dict[str, float] = {}

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
+from xformer_kit.packing import Packed
 from xformer_kit.registry import within
 
 
@@ -47,6 +48,8 @@ class MultiHead(Attention):
         self.q_norm, self.k_norm = (norm(self.head_dim), norm(self.head_dim)) if qk_norm else (None, None)
         self.kernel, self.dropout = kernel, dropout
 
+    packed: Packed | None = None
+    packs = ("q", "k", "v")
     projections = ("q", "k")
     no_gradient = ("k.bias", "k_norm.bias")  # they add the same to every score of a row, and softmax ignores that
 
@@ -63,7 +66,10 @@ class MultiHead(Attention):
 
     def forward(self, x, source, view, cache=None):
         seen = x if source is None else source
-        q, k, v = self.split(self.q(x)), self.split(self.k(seen)), self.split(self.v(seen))
+        if self.packed is not None and source is None:
+            q, k, v = map(self.split, self.packed(x))
+        else:
+            q, k, v = self.split(self.q(x)), self.split(self.k(seen)), self.split(self.v(seen))
         if self.q_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         position = view.position

@@ -7,6 +7,7 @@ from xformer_kit.config.settings import LOGGERS, SETTINGS
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.plan import KINDS, SUBLAYERS, TOWERS, contexts, merge, named, tower_plan
@@ -17,6 +18,7 @@ GROUPS: dict[str, Registry] = KINDS | {
     "task": OBJECTIVES,
     "data": CORPORA,
     "tokenizer": TOKENIZERS,
+    "init": INITS,
     "optim": OPTIMIZERS,
     "schedule": SCHEDULES,
     "logger": LOGGERS,

@@ -27,10 +27,15 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
         if here and isinstance(workers, int) and workers > most:
             yield f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
     name = logger.get("name") if isinstance(logger, Mapping) else logger
-    if here and name == "tensorboard" and not any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
-        yield (
-            "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
-        )
+    if here and (sentence := missing_logger(name)):
+        yield sentence
+
+
+def missing_logger(name: Any) -> str | None:
+    """The sentence for a logger whose package is not installed."""
+    if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
+        return None
+    return "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
 
 
 def _available(accelerator: Any) -> tuple[str, int]:

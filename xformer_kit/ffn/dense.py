@@ -7,6 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from xformer_kit.packing import Packed
 from xformer_kit.registry import Registry, at_least, within
 
 Report = dict[str, Tensor]
@@ -120,8 +121,12 @@ class GLU(FFN):
 
     check = classmethod(lambda cls, options, context: check_width(options, context))
 
+    packed: Packed | None = None
+    packs = ("gate", "up")
+
     def forward(self, x, real=None):
-        h = self.activation(self.gate(x)) * self.up(x)
+        gate, up = (self.gate(x), self.up(x)) if self.packed is None else self.packed(x)
+        h = self.activation(gate) * up
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
         return self.down(h), {}

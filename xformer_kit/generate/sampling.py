@@ -1,13 +1,16 @@
 """One token after another: greedy, or drawn from the model's distribution."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.packing import packed
 from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens
+
+MANY = 32  # new tokens from which on copies of the weights pay
 
 
 def generate(
@@ -49,7 +52,7 @@ def stream(
 
 def _stream(model, ids, max_new_tokens, temperature, top_k, top_p, seed, real) -> Iterator[Tensor]:
     source = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
-    with torch.inference_mode(), evaluating(model):
+    with torch.inference_mode(), evaluating(model), packed(model) if max_new_tokens >= MANY else nullcontext():
         past = model.cache(ids.shape[0], ids.shape[1] + max_new_tokens)
         tokens = Tokens(ids=ids, real=real)
         for _ in range(max_new_tokens):

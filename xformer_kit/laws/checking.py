@@ -84,8 +84,8 @@ def _judge(part: str, law: str, configs: list[dict[str, Any]]) -> Result:
     why = "; ".join(dict.fromkeys(reasons))
     if not kept:
         return Result(part, law, "skipped", f"{why}.")
-    rest = f"; it says nothing of the other {len(reasons)}: {why}" if reasons else ""
-    return Result(part, law, "ok", f"kept in all {kept} compositions that it is about{rest}.")
+    rest = f"; {len(reasons)} left out: {why}" if reasons else ""
+    return Result(part, law, "ok", f"kept in {kept} composition{'s' * (kept > 1)}{rest}.")
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ class Learned(Position):
     """
 
     relative = False
+    looked_up = True
 
     def __init__(self, dim: int, max_len: int):
         super().__init__()

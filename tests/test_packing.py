@@ -1,0 +1,62 @@
+"""A generation packs what reads one input into one product: the same numbers, and nothing left behind."""
+
+import pytest
+import torch
+
+from xformer_kit import build, compose
+from xformer_kit.packing import packed
+
+SMALL = ["experiment=null", "model.dim=24", "model.layers=2", "attn.heads=6", "attn.kv_heads=2", "data.seq_len=64"]
+IDS = torch.arange(14).view(2, 7)
+
+
+def made(*words):
+    model = build(compose([*SMALL, *words]), vocab_size=17).double().eval()
+    with torch.no_grad():
+        for i, p in enumerate(model.parameters()):
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.2)
+    return model
+
+
+def parts(model):
+    return [m for m in model.modules() if getattr(m, "packs", ())]
+
+
+@pytest.mark.parametrize("bias", ["false", "true"])
+def test_packed_products_are_the_products(bias):
+    model = made(f"attn.bias={bias}", f"ffn.bias={bias}")
+    expected = model(IDS)
+    with torch.inference_mode(), packed(model):
+        assert all(part.packed is not None for part in parts(model))
+        torch.testing.assert_close(model(IDS), expected)
+    assert all(part.packed is None for part in parts(model))
+
+
+def test_what_is_more_than_a_linear_map_is_left_alone():
+    model = made()
+    attention, network = model.decoder.blocks[0].attn, model.decoder.blocks[0].ffn
+    seen = []
+    attention.k.register_forward_hook(lambda *_: seen.append("k"))
+    network.up = torch.nn.Sequential(network.up)
+    with torch.inference_mode(), packed(model):
+        assert attention.packed is None
+        assert network.packed is None
+        model(IDS)
+    assert seen == ["k"]
+
+
+def test_nothing_is_packed_after_a_failure_or_where_the_copies_are_too_large(monkeypatch):
+    model = made()
+    with pytest.raises(KeyError), packed(model):
+        raise KeyError
+    assert all(part.packed is None for part in parts(model))
+    monkeypatch.setattr("xformer_kit.packing.LARGEST", 100)
+    with packed(model):
+        assert all(part.packed is None for part in parts(model))
+
+
+def test_a_long_text_is_the_argmax_of_the_uncached_model():
+    model = made()
+    out = model.generate(IDS, max_new_tokens=40, temperature=0.0)
+    again = model(out[:, :-1])[:, 6:].argmax(-1)
+    assert out[:, 7:].tolist() == again.tolist()
