@@ -31,7 +31,7 @@ class Packed(NamedTuple):
 def pack(*maps: nn.Module) -> Packed | None:
     """The maps as one. None where they are more than plain linear maps: replaced, sharded, quantized, or watched by hooks."""
     linear = [m for m in maps if _plain(m) and isinstance(m, nn.Linear)]
-    biases = [m.bias for m in linear if m.bias is not None]
+    biases: list[Tensor] = [m.bias for m in linear if m.bias is not None]
     if len(linear) < len(maps) or len(biases) not in (0, len(maps)):
         return None
     weight = torch.cat([m.weight for m in linear]).t().contiguous()
