@@ -1,135 +1,196 @@
-"""Parts -> block -> tower -> model. What the config leaves out does not exist: `decoder` alone is a language model."""
+"""Parts -> block -> tower -> model. What the config leaves out does not exist: `decoder` alone is a language model,
+`encoder` alone is BERT-like, both are sequence to sequence."""
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.head import Head, TiedHead, Transform
 from xformer_kit.init import INITS, initialise
-from xformer_kit.loss import cross_entropy
-from xformer_kit.plan import towers
+from xformer_kit.norm import NORMS
+from xformer_kit.plan import base_nodes, towers
 from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens
 from xformer_kit.tower import Past, Report, Tower
 
 
-class Head(nn.Module):
-    """hidden W^T: one logit per token of the vocabulary.
+class Encoded(NamedTuple):
+    """What an encoder made of a source, for a decoder to look at."""
 
-    Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit of theirs is computed.
-    """
+    hidden: Tensor  # (b, s, dim)
+    tokens: Tokens
 
-    weight: Tensor
-
-    def __init__(self, weight: nn.Parameter, vocab_size: int):
-        super().__init__()
-        self.weight, self.vocab_size = weight, vocab_size  # (vocab_size rounded up, dim)
-
-    def forward(self, hidden: Tensor, target: Tensor | None = None) -> Tensor:
-        """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the cross-entropies in nats over
-        targets that are not negative, computed in chunks so that all logits never exist at once."""
-        if target is not None:
-            return cross_entropy(hidden, self.weight, target, vocab_size=self.vocab_size)
-        weight = self.weight if self.weight.shape[0] == self.vocab_size else self.weight[: self.vocab_size]
-        return F.linear(hidden, weight)
-
-
-class TiedHead(Head):
-    """The same with the embedding's weight, which is looked up, not held: one storage and one name, whatever moves it."""
-
-    def __init__(self, embed: nn.Embedding, vocab_size: int):
-        nn.Module.__init__(self)
-        self.__dict__["embed"], self.vocab_size = embed, vocab_size  # past nn.Module, which would register it
-
-    @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        return self.__dict__["embed"].weight
+    def select(self, rows: Tensor) -> "Encoded":
+        """These rows of the batch, in this order (beam search)."""
+        return Encoded(self.hidden[rows], self.tokens.select(rows))
 
 
 class Model(nn.Module):
     """A transformer, built from a valid config.
 
-    vocab_size: number of logits. Parameters are named by what they are, e.g. `decoder.3.attn.q.weight`.
+    vocab_size: number of logits; source_vocab_size: of the encoder's tokens, where it is another. Parameters are named
+    by what they are, e.g. `decoder.3.attn.q.weight`.
     """
 
-    decoder: Tower
+    embed: nn.Embedding  # of the decoder's tokens, or of the encoder's where it stands alone
 
-    def __init__(self, config: Mapping[str, Any], vocab_size: int):
+    def __init__(self, config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None):
         super().__init__()
         model = config["model"]
-        dim, self.vocab_size = model["dim"], vocab_size
-        rows = -(-vocab_size // model["vocab_multiple"]) * model["vocab_multiple"]
-        self.embed = nn.Embedding(rows, dim, _weight=torch.empty(rows, dim))
-        for plan in towers(config):
+        dim, self.vocab_size, self.dropout = model["dim"], vocab_size, model["dropout"]
+        rows = partial(_rows, multiple=model["vocab_multiple"])
+        self.embed = nn.Embedding(rows(vocab_size), dim, _weight=torch.empty(rows(vocab_size), dim))
+        plans = towers(config)
+        self.source_vocab_size = source_vocab_size or vocab_size
+        self.source_embed: nn.Embedding | None = None  # None where the source is embedded by `embed`
+        if len(plans) > 1 and not model["share_embeddings"]:
+            count = rows(self.source_vocab_size)
+            self.source_embed = nn.Embedding(count, dim, _weight=torch.empty(count, dim))
+        types = model["token_types"]
+        self.token_type = nn.Embedding(types, dim, _weight=torch.empty(types, dim)) if types else None
+        for plan in plans:
             self.add_module(plan.name, Tower(config, plan))
-        tied = model["tie_embeddings"]
-        untied = None if tied else nn.Parameter(torch.empty(rows, dim))
-        self.head = TiedHead(self.embed, vocab_size) if tied else Head(untied, vocab_size)
-        self.dropout = model["dropout"]
-        limits: list[Any] = [p.max_len for p in self.decoder.position.values() if p.max_len is not None]
-        self.longest: int | None = min(limits, default=None)  # tokens that all positions know; None: no limit
-        seed = config["seed"] if model.get("seed") is None else model["seed"]
+        self.names = tuple(plan.name for plan in plans)
+        self.head = self._head(config, rows(vocab_size))
         if not self.embed.weight.is_meta:
+            seed = config["seed"] if model.get("seed") is None else model["seed"]
             initialise(self, seed, INITS.create(config["init"]), self._gains())
+
+    def _head(self, config: Mapping[str, Any], rows: int) -> Head:
+        model, norm = config["model"], base_nodes(config)["norm"]
+        transform = None
+        if model["head_transform"]:
+            transform = Transform(model["dim"], lambda: NORMS.create(norm, dim=model["dim"]))
+        if model["tie_embeddings"]:
+            return TiedHead(self.embed, self.vocab_size, model["head_bias"], transform)
+        weight = nn.Parameter(torch.empty(rows, model["dim"]))
+        return Head(weight, self.vocab_size, model["head_bias"], transform)
 
     def _gains(self) -> dict[str, float]:
         found: dict[str, float] = {}
-        for depth, block in enumerate(self.decoder.blocks):
-            found |= block.gains(f"decoder.{depth}")
+        for name in self.names:
+            for depth, block in enumerate(self.get_submodule(name).blocks):  # type: ignore[union-attr, arg-type]
+                found |= block.gains(f"{name}.{depth}")
         return found
 
-    def hidden(self, tokens: Tokens, cache: Past | None = None) -> tuple[Tensor, Report]:
-        """The decoder's output (b, t, dim) for tokens (b, t), and what its parts report. Goes on from `cache`."""
+    @property
+    def tower(self) -> Tower:
+        """The tower whose output the head reads."""
+        return self._modules[self.names[-1]]  # type: ignore[return-value]
+
+    @property
+    def two_towers(self) -> bool:
+        return len(self.names) > 1
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that all positions of the tower know; None: no limit."""
+        return self.tower.longest
+
+    def encode(self, source: Tokens) -> tuple[Encoded, Report]:
+        """The encoder's output for source tokens (b, s), and what its parts report."""
+        encoder: Tower = self._modules["encoder"]  # type: ignore[assignment]
+        table = self.embed if self.source_embed is None else self.source_embed
+        tokens, x = self._embedded(source, encoder, table, None, "source")
+        x, report = encoder(x, tokens)
+        return Encoded(x, tokens), _prefixed(report, "encoder")
+
+    def hidden(
+        self, tokens: Tokens, cache: Past | None = None, source: Tokens | Encoded | None = None
+    ) -> tuple[Tensor, Report]:
+        """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on from `cache`.
+
+        In a model of two towers `tokens` are the decoder's and `source` the encoder's, or what `encode` made of them.
+        """
+        reports: Report = {}
+        if isinstance(source, Tokens):
+            source, reports = self.encode(source)
+        tower = self.tower
+        tokens, x = self._embedded(tokens, tower, self.embed, cache, "model")
+        if source is None:
+            x, report = tower(x, tokens, cache)
+        else:
+            x, report = tower(x, tokens, cache, source.hidden, source.tokens)
+        report = _prefixed(report, self.names[-1])
+        if "loss" in reports and "loss" in report:
+            report["loss"] = report["loss"] + reports["loss"]
+        return x, reports | report
+
+    def _embedded(
+        self, tokens: Tokens, tower: Tower, table: nn.Embedding, cache: Past | None, what: str
+    ) -> tuple[Tokens, Tensor]:
+        """The tokens with their places, and their embeddings (b, t, dim)."""
         if tokens.ids.dtype != torch.long:
             tokens = tokens._replace(ids=tokens.ids.long())
-        if self.longest is not None:
-            self._fits(tokens, cache)
+        if tower.longest is not None:
+            _fits(tokens, cache, tower.longest, what)
         tokens = tokens.placed(None if cache is None else cache.tokens)
-        x = F.embedding(tokens.ids, self.embed.weight)  # (b, t) -> (b, t, dim)
-        x = self.decoder.base_position.embed(x, tokens)
-        if self.dropout:
-            x = F.dropout(x, self.dropout, self.training)
-        x, report = self.decoder(x, tokens, cache)
-        return x, {name if name == "loss" else f"decoder.{name}": value for name, value in report.items()}
-
-    def _fits(self, tokens: Tokens, cache: Past | None) -> None:
-        length = tokens.length + (0 if cache is None else cache.length)
-        if tokens.position is None and length > self.longest:
-            raise ConfigError(
-                f"model.max_len: the model's positions end at {self.longest} tokens; got {length}. "
-                "Give fewer, or build it with a larger model.max_len."
-            )
+        x = F.embedding(tokens.ids, table.weight)  # (b, t) -> (b, t, dim)
+        if self.token_type is not None:
+            segment = torch.zeros_like(tokens.ids) if tokens.segment is None else tokens.segment
+            x = x + F.embedding(segment, self.token_type.weight)
+        x = tower.base_position.embed(x, tokens)
+        return tokens, F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def forward(
         self,
-        ids: Tensor,
+        ids: Tensor | None = None,
         *,
+        source: Tensor | Encoded | None = None,
+        target: Tensor | None = None,
         real: Tensor | None = None,
+        source_real: Tensor | None = None,
+        target_real: Tensor | None = None,
         document: Tensor | None = None,
+        segment: Tensor | None = None,
         position: Tensor | None = None,
         cache: Past | None = None,
     ) -> Tensor:
-        """ids (b, t) -> logits (b, t, vocab).
+        """ids (b, t) -> logits (b, t, vocab); with two towers, source (b, s) and target (b, t) -> logits (b, t, vocab).
 
-        real is False on padding; document numbers the texts of a packed row; position overrides where tokens stand. Each (b, t).
-        Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight.
+        real, source_real, target_real are False on padding; document numbers the texts of a packed row, segment the
+        kinds of tokens; position overrides where tokens stand. Each (b, t).
+        Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight, and
+        ConfigError for what the model has no tower for.
         """
-        if type(ids) is Tensor and ids.is_cpu and not torch.compiler.is_compiling():
-            self._knows(ids)
-        hidden, _ = self.hidden(Tokens(ids=ids, real=real, document=document, position=position), cache)
+        ids, real = self._given(ids, source, target, real, target_real)
+        self._knows(ids, self.vocab_size)
+        if isinstance(source, Tensor):
+            self._knows(source, self.source_vocab_size)
+            source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
+        tokens = Tokens(ids=ids, real=real, document=document, segment=segment, position=position)
+        hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
         return self.head(hidden)
 
-    def _knows(self, ids: Tensor) -> None:
-        largest = int(ids.max()) if ids.numel() else -1
-        if largest >= self.vocab_size:
-            raise IndexError(f"ids: must be below the vocabulary's {self.vocab_size}; got {largest}.")
+    def _given(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
+        """The tokens of the tower that speaks, under either of their names."""
+        if not self.two_towers and (source is not None or target is not None):
+            raise ConfigError(
+                "source, target: need an encoder and a decoder; give ids, or build model=encoder_decoder."
+            )
+        if self.two_towers and source is None:
+            raise ConfigError("source: must be given to a model of two towers; call model(source=..., target=...).")
+        if (ids is None) == (target is None):
+            raise ConfigError("ids: give either ids or target, the tokens of the tower that predicts.")
+        return (ids, real) if target is None else (target, target_real)
 
-    def cache(self, rows: int, length: int) -> Past:
-        """An empty cache for generation: `rows` sequences of at most `length` tokens."""
-        return self.decoder.cache(rows, length)
+    @staticmethod
+    def _knows(ids: Tensor, size: int) -> None:
+        if type(ids) is not Tensor or not ids.is_cpu or torch.compiler.is_compiling():
+            return  # reading a value would wait for the device, or break the graph
+        largest = int(ids.max()) if ids.numel() else -1
+        if largest >= size:
+            raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
+
+    def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
+        """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a source of
+        `source_length`."""
+        return self.tower.cache(rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
         """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer step."""
@@ -143,8 +204,25 @@ class Model(nn.Module):
             if hasattr(module, "after_step"):
                 module.after_step(said)  # type: ignore[operator]
 
-    def generate(self, ids: Tensor, **options: Any) -> Tensor:
+    def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see `xformer_kit.generate.generate`."""
         from xformer_kit.generate import generate
 
         return generate(self, ids, **options)
+
+
+def _rows(vocab_size: int, multiple: int) -> int:
+    return -(-vocab_size // multiple) * multiple
+
+
+def _prefixed(report: Report, name: str) -> Report:
+    return {key if key == "loss" else f"{name}.{key}": value for key, value in report.items()}
+
+
+def _fits(tokens: Tokens, cache: Past | None, longest: int, what: str) -> None:
+    length = tokens.length + (0 if cache is None else cache.length)
+    if tokens.position is None and length > longest:
+        raise ConfigError(
+            f"model.max_len: the {what}'s positions end at {longest} tokens; got {length}. "
+            "Give fewer, or build it with a larger model.max_len."
+        )

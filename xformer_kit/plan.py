@@ -27,7 +27,7 @@ KINDS: dict[str, Registry] = {
     "ffn": FFNS,
     "kernel": KERNELS,
 }
-TOWERS = ("decoder",)
+TOWERS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
 Node = Mapping[str, Any]

@@ -23,7 +23,8 @@ def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
     # What is outside the blocks, embedding and tables of positions, is read from the first to the last layer and by the
     # head: it stays gathered from the forward pass to the end of the backward pass.
     fully_shard(model, mesh=mesh, **(policy | {"reshard_after_forward": False}))
-    register_fsdp_forward_method(model, "hidden")
+    for name in ("hidden", "encode"):
+        register_fsdp_forward_method(model, name)
     model.head.register_forward_pre_hook(partial(_at_hand, model))
     return model
 

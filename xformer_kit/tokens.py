@@ -28,6 +28,10 @@ class Tokens(NamedTuple):
         """The same change on every field that is there."""
         return Tokens(*(None if field is None else change(field) for field in self))
 
+    def select(self, rows: Tensor) -> "Tokens":
+        """These rows of the batch; a field that all rows share stays."""
+        return self.map(lambda field: field if field.shape[0] == 1 else field[rows])
+
     def shifted(self) -> tuple["Tokens", Tensor]:
         """The tokens but the last, and the ids that each of them predicts: (b, t + 1) -> Tokens of (b, t), (b, t).
 
@@ -74,7 +78,10 @@ class Tokens(NamedTuple):
             rows = max(a.shape[0], b.shape[0])
             return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
 
-        return Tokens(*(join(name, a, b) for name, a, b in zip(Tokens._fields, self, more, strict=True)))
+        one = self.position is self.slot and more.position is more.slot  # then one join serves both
+        pairs = zip(Tokens._fields, self, more, strict=True)
+        whole = Tokens(*(None if one and name == "position" else join(name, a, b) for name, a, b in pairs))
+        return whole._replace(position=whole.slot) if one else whole
 
     def as_query(self) -> "Tokens":
         """Fields as (b, 1, q, 1), so that a mask or a bias broadcasts to (b, h, q, k)."""

@@ -34,8 +34,9 @@ class Look(NamedTuple):
 class Past:
     """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of each call depth."""
 
-    def __init__(self, caches: Sequence[Mapping[str, Cache]]):
+    def __init__(self, caches: Sequence[Mapping[str, Cache]], crosses: Sequence[Sequence[str]] = ()):
         self.caches = caches
+        self.crosses = crosses or [()] * len(caches)  # names of those that hold the source's, call depth by call depth
         self.tokens: Tokens | None = None
 
     def select(self, rows: Tensor) -> None:
@@ -43,7 +44,7 @@ class Past:
         for cache in self._each():
             cache.select(rows)
         if self.tokens is not None:
-            self.tokens = self.tokens.map(lambda field: field if field.shape[0] == 1 else field[rows])
+            self.tokens = self.tokens.select(rows)
 
     def rewind(self, n: int) -> None:
         """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache cannot."""
@@ -51,7 +52,10 @@ class Past:
         if n > held:
             raise ConfigError(f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}.")
         if n and self.tokens is not None:
-            for cache in sorted(self._each(), key=lambda cache: cache.rewinds):  # those that refuse come first
+            own = [
+                c[name] for c, cross in zip(self.caches, self.crosses, strict=True) for name in c if name not in cross
+            ]
+            for cache in sorted(own, key=lambda cache: cache.rewinds):  # those that refuse come first
                 cache.rewind(n)
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
 
@@ -87,12 +91,19 @@ class Tower(nn.Module):
         if "base" not in self.position:  # a tower without attention may still embed its positions
             self._position(config, plan, base.nodes["position"], facts(base.nodes, self.dim)["attn"])
         del self._places
+        self.hooks = {name: type(position).hooks() for name, position in self.position.items()}  # type: ignore[attr-defined]
         self.placement = PLACEMENTS[base.nodes["placement"]["name"]]
         wanted = model.get("final_norm")
         normed = self.placement.final_norm if wanted is None else wanted
         self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
         self.depth, self.kinds = len(plan.blocks), len({block.variant for block in plan.blocks})
         self.breaks = broken_laws(plan)
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that all of its positions know; None: no limit."""
+        limits: list[Any] = [p.max_len for p in self.position.values() if p.max_len is not None]
+        return min(limits, default=None)
 
     @property
     def base_position(self) -> Position:
@@ -161,9 +172,8 @@ class Tower(nn.Module):
             kernel = self.kernels[look.kernel]
             seen = source if look.cross else key
             keys = seen if look.cross or position.needs_length else query
-            hooks = type(position).hooks()
-            view = View(query, seen, look.mask, position.begin(query, keys))
-            view = view._replace(late=position.needs_length, scored="scores" in hooks)
+            hooks, late = self.hooks[look.position], position.needs_length
+            view = View(query, seen, look.mask, position.begin(query, keys), late=late, scored="scores" in hooks)
             made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
         return made
 
@@ -195,6 +205,10 @@ class Tower(nn.Module):
                 report[where] = report[where] + value if where in report else value
         return self.placement.finish(state, self.norm), report
 
-    def cache(self, rows: int, length: int) -> Past:
-        """Room for `rows` sequences of at most `length` tokens."""
-        return Past([{n: a.cache(rows, length) for n, a in block.attentions().items()} for block in self.blocks])
+    def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
+        """Room for `rows` sequences of at most `length` tokens, beside a source of `source_length`."""
+        caches = [
+            {n: a.cache(rows, source_length if n in block.crosses else length) for n, a in block.attentions().items()}
+            for block in self.blocks
+        ]
+        return Past(caches, [block.crosses for block in self.blocks])

@@ -10,12 +10,13 @@ from xformer_kit.tokens import View
 
 
 class Cache:
-    """What one call of an attention keeps of the past, for generation.
+    """What one call of an attention keeps of the past, or of a source, for generation.
 
-    rewinds: whether the newest tokens can be forgotten.
+    rewinds: whether the newest tokens can be forgotten. length: tokens of which it holds something.
     """
 
     rewinds = True
+    length = 0
 
     def append(self, *new: Tensor) -> Any:
         """Keep what belongs to the newest tokens; returns all that is kept."""
@@ -48,7 +49,8 @@ class Attention(nn.Module):
     projections: tuple[str, ...] = ()
 
     def forward(self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None) -> Tensor:
-        """x (b, t, dim) -> (b, t, dim). Looks at x itself, or at `source` (b, s, dim); appends to `cache`."""
+        """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at `source` (b, s, dim), of which
+        a cache that is not empty holds all that is needed, from the first call on."""
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, view: View | None = None) -> Cache:

@@ -23,6 +23,10 @@ class KeyValueCache(Cache):
         start, self.length = self.length, self.length + new[0].shape[-2]
         for held, fresh in zip(self.held, new, strict=True):
             held.narrow(-2, start, fresh.shape[-2]).copy_(fresh)
+        return self.kept()
+
+    def kept(self) -> list[Tensor]:
+        """What is held so far, (rows, ..., length, d)."""
         return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:

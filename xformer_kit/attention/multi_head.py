@@ -65,26 +65,40 @@ class MultiHead(Attention):
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def forward(self, x, source, view, cache=None):
-        seen = x if source is None else source
-        if self.packed is not None and source is None:
-            q, k, v = map(self.split, self.packed(x))
-        else:
-            q, k, v = self.split(self.q(x)), self.split(self.k(seen)), self.split(self.v(seen))
-        if self.q_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        position = view.position
-        q = position.rotate(q, view.query)
-        if source is not None:
-            k = position.rotate(k, view.key)
-        elif not view.late:
-            k = position.rotate(k, view.query)
-        if cache is not None:
-            k, v = cache.append(k, v)
-        if source is None and view.late:
-            k = position.rotate(k, view.key)  # by the total length, which grows
-        scores = position.scores(self, q, k, view) if view.scored else None
+        q, k, v = self._looked_at(x, view, cache) if source is None else self._across(x, source, view, cache)
+        scores = view.position.scores(self, q, k, view) if view.scored else None
         out = self.kernel(q, k, v, view, self.scale, self.dropout if self.training else 0.0, scores)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, h * d) -> (b, t, dim)
+
+    def _looked_at(self, x, view, cache):
+        """Queries, keys and values of x itself, behind those of the past."""
+        position, query = view.position, view.query
+        maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
+        q, k, v = map(self.split, maps)
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q = position.rotate(q, query)
+        if not view.late:
+            k = position.rotate(k, query)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        if view.late:
+            k = position.rotate(k, view.key)  # by the total length, which grows
+        return q, k, v
+
+    def _across(self, x, source, view, cache):
+        """Queries of x, keys and values of the source, which a cache computes once."""
+        q = self.split(self.q(x))
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        q = view.position.rotate(q, view.query)
+        if cache is not None and cache.length:
+            return q, *cache.kept()
+        k, v = self.split(self.k(source)), self.split(self.v(source))
+        if self.k_norm is not None:
+            k = self.k_norm(k)
+        k = view.position.rotate(k, view.key)
+        return q, *((k, v) if cache is None else cache.append(k, v))
 
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)

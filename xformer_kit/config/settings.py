@@ -35,14 +35,20 @@ class Model:
     tie_embeddings: bool = (
         True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
     )
+    share_embeddings: bool = True  # whether source and target are embedded by one matrix, in a model of two towers
+    token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
+    head_transform: bool = False  # dense, gelu and a norm in front of the head (BERT's masked-token head)
+    head_bias: bool = False  # whether every logit has a bias
     max_len: int | None = None  # tokens; null is data.seq_len
     final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
+    encoder: dict | None = None  # tower that reads a whole text: differences from the shared parts
     decoder: dict | None = None  # tower that reads left to right: differences from the shared parts
 
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0)
+        yield from at_least(options, token_types=0)
         yield from within(options, dropout=(0, 1))
 
 

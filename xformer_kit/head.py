@@ -1,0 +1,65 @@
+"""What is said of a hidden state? One logit for each token of the vocabulary."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.loss import cross_entropy
+
+
+class Head(nn.Module):
+    """hidden W^T + b: one logit per token of the vocabulary.
+
+    Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit of theirs is computed.
+    `transform` stands in front of it; there is a bias with `bias`.
+    """
+
+    weight: Tensor
+
+    def __init__(self, weight: nn.Parameter, vocab_size: int, bias: bool = False, transform: nn.Module | None = None):
+        super().__init__()
+        self.weight = weight  # (vocab_size rounded up, dim)
+        self._rest(vocab_size, bias, transform)
+
+    def _rest(self, vocab_size: int, bias: bool, transform: nn.Module | None) -> None:
+        self.vocab_size = vocab_size
+        self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
+        self.transform = transform
+
+    def forward(self, hidden: Tensor, target: Tensor | None = None) -> Tensor:
+        """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the cross-entropies in nats over
+        targets that are not negative, computed in chunks so that all logits never exist at once."""
+        if self.transform is not None:
+            hidden = self.transform(hidden)
+        if target is not None:
+            return cross_entropy(hidden, self.weight, target, bias=self.bias, vocab_size=self.vocab_size)
+        weight, bias, vocab = self.weight, self.bias, self.vocab_size
+        if weight.shape[0] == vocab:
+            return F.linear(hidden, weight, bias)
+        return F.linear(hidden, weight[:vocab], None if bias is None else bias[:vocab])
+
+
+class TiedHead(Head):
+    """The same with the embedding's weight, which is looked up, not held: one storage and one name, whatever moves it."""
+
+    def __init__(self, embed: nn.Embedding, vocab_size: int, bias: bool = False, transform: nn.Module | None = None):
+        nn.Module.__init__(self)
+        self.__dict__["embed"] = embed  # past nn.Module, which would register it
+        self._rest(vocab_size, bias, transform)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self.__dict__["embed"].weight
+
+
+class Transform(nn.Module):
+    """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head)."""
+
+    def __init__(self, dim: int, norm: Callable[[], nn.Module]):
+        super().__init__()
+        self.dense, self.norm = nn.Linear(dim, dim), norm()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.dense(hidden)))
