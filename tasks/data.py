@@ -6,13 +6,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from xformer_kit.data import Prepared, collate
+from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.order import GlobalBatches, micro_size
 from xformer_kit.registry import ConfigError
 
 
 class Steps:
     """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to `stop`.
+
+    Each stands as epoch * n + index, so that whoever reads it knows both.
 
     Micro-batch k is the k-th of `accumulate` equal parts of the list. `only` > 0 goes round the first so many batches.
     Raises ConfigError where the global batch is not a multiple of accumulation times devices.
@@ -33,19 +35,19 @@ class Steps:
         return map(self.of, range(self.start, self.stop))
 
     def of(self, step: int) -> list[int]:
-        """The indices of this rank's examples of a step."""
+        """This rank's examples of a step."""
         step = step % self.only if self.only else step
-        split = self.accumulate, self.rank, self.world
-        return [i for micro in range(self.accumulate) for i in self.batches.micro(step, micro, *split)]
+        split, first = (self.accumulate, self.rank, self.world), self.batches.epoch(step) * self.batches.n
+        return [first + i for micro in range(self.accumulate) for i in self.batches.micro(step, micro, *split)]
 
 
 class Data:
     """A prepared corpus, and the loaders that a run makes of it."""
 
-    def __init__(self, config: dict[str, Any], prepared: Prepared):
-        self.config, self.prepared = config, prepared
+    def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
+        self.config, self.prepared, self.objective = config, prepared, objective
         data, trainer = config["data"], config["trainer"]
-        seed = config["seed"] if data.get("seed") is None else data["seed"]
+        self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.batches = GlobalBatches(len(prepared.train), data["batch_size"], seed)
         limit = trainer.get("limit_train_batches")
         if limit is not None:
@@ -66,7 +68,7 @@ class Data:
         return Steps(batches, stop=self.total_steps, accumulate=accumulate, rank=rank, world=world, only=self.only)
 
     def train(self, steps: Steps, device: torch.device) -> DataLoader:
-        dataset: Any = self.prepared.train
+        dataset: Any = self.examples("train")
         return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
 
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
@@ -74,8 +76,13 @@ class Data:
         windows = self._seen() if self.only else range(len(self.prepared.valid))
         mine = windows[rank::world]
         batches = [list(mine[i : i + rows]) for i in range(0, len(mine), rows)]
-        split: Any = self.prepared.train if self.only else self.prepared.valid
+        split: Any = self.examples("train" if self.only else "valid")
         return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
+
+    def examples(self, split: str) -> Examples:
+        """A split as the objective sees it. That of validation is always the same: it has one epoch."""
+        make = None if self.objective is None else self.objective.example
+        return Examples(getattr(self.prepared, split), make, self.seed)
 
     def _seen(self) -> list[int]:
         """With overfit_batches, validation is over what the run trains on."""
@@ -94,6 +101,13 @@ class Data:
             # The parent holds threads, signal handlers and perhaps a GPU, which a forked worker would inherit.
             "multiprocessing_context": "forkserver" if workers else None,
         }
+
+
+def speaking(objective: Any, prepared: Any) -> Any:
+    """The objective with the tokenizers of a corpus, which get its special tokens."""
+    prepared.tokenizer.specials = objective.specials
+    objective.tokenizer = objective.source_tokenizer = prepared.tokenizer
+    return objective
 
 
 def check_fingerprint(before: str | None, now: str) -> None:

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from tasks.metrics import Likelihood
-from tasks.module import Batch, Task
+from tasks.module import Task
 from tasks.randomness import aside, key
+from xformer_kit.data import Batch
 
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
 
@@ -66,4 +67,4 @@ def within(prompt: torch.Tensor, longest: int | None) -> tuple[torch.Tensor, int
 
 def prompt(windows: Any) -> torch.Tensor:
     """The first tokens of a text."""
-    return torch.as_tensor(windows[0]["ids"])[: min(PROMPT, windows.tokens)]
+    return torch.as_tensor(windows[0]["tokens"])[: min(PROMPT, windows.tokens)]

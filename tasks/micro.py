@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 
 def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device) -> int:
@@ -16,13 +15,12 @@ def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: An
     Room for the optimizer's two values per parameter is held meanwhile. Raises ConfigError where no sequence fits.
     """
     world = trainer.world_size
-    length = config["data"]["seq_len"] + 1
+    length = config["data"]["seq_len"]
 
     def attempt(rows: int) -> None:
         kept = [torch.empty(2, *p.shape, dtype=p.dtype, device=device) for p in model.parameters()]
-        tokens = Tokens(ids=torch.zeros(rows, length, dtype=torch.int64, device=device))
         with trainer.precision_plugin.train_step_context():
-            loss: Tensor = objective.loss(model, {"tokens": tokens})[0]
+            loss: Tensor = objective.loss(model, objective.blank(rows, length, device))[0]
         loss.backward()
         del kept
 

@@ -17,9 +17,7 @@ from torch.optim import Optimizer
 from tasks.endings import ballot
 from tasks.micro import fewest
 from tasks.randomness import key, set_generators
-from xformer_kit.tokens import Tokens
-
-Batch = dict[str, Tokens]
+from xformer_kit.data.batch import Batch, mapped, rows_of
 
 
 @dataclass(slots=True)
@@ -44,6 +42,8 @@ class Task(pl.LightningModule):
         self.config, self.model, self.objective, self.total_steps = config, model, objective, total_steps
         self.now = Now()
         self.step = 0  # optimizer steps done
+        self.began = 0  # steps that were done when this process took over
+        self.read: Any = 0  # tokens that this process has read, without padding; a tensor where only the device knows
         self.accumulate = 1
         self.stop_signal = 0  # set by the run: the number of a signal that came to this process
         self.late = False  # set by the run: whether trainer.max_time has passed
@@ -94,11 +94,11 @@ class Task(pl.LightningModule):
         self.nonfinite, self.left_out = self.nonfinite.to(self.device), self.left_out.to(self.device)
         self._world = trainer.world_size
         self._seed = self.config["seed"]
+        self.began = self.step
         if self.saved:
             self._restore(self.saved)
         self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
         self._loaders = self.boundary(self.accumulate)
-        self._rows = self.config["data"]["batch_size"] // (self.accumulate * self._world)
         self._count_steps()
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
             self.step
@@ -122,12 +122,10 @@ class Task(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> None:
         """One optimizer step on this rank's examples of it."""
-        tokens, rows = batch["tokens"], self._rows
         self._begin()
         for micro in range(self.accumulate):
             self.seed_micro_batch(micro)
-            part = tokens if self.accumulate == 1 else tokens.map(lambda x: x[micro * rows : (micro + 1) * rows])  # noqa: B023
-            loss = self._micro_batch({"tokens": part}, micro)
+            loss = self._micro_batch(self.part(batch, micro), micro)
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
@@ -139,7 +137,19 @@ class Task(pl.LightningModule):
             self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
             self._optimizer.zero_grad()
         self.step += 1
+        self.read = self.read + self.objective.size(batch)
         self._after()
+
+    def tokens_per_step(self) -> float:
+        """Tokens of a step over all ranks, on average since this process began; 0 before its first step."""
+        return float(self.read) * self.trainer.world_size / max(1, self.step - self.began)
+
+    def part(self, batch: Batch, micro: int) -> Batch:
+        """A micro-batch: one of `accumulate` equal parts of the rows."""
+        if self.accumulate == 1:
+            return batch
+        rows = rows_of(batch) // self.accumulate
+        return mapped(batch, lambda x: x[micro * rows : (micro + 1) * rows])
 
     def seed_micro_batch(self, micro: int) -> None:
         set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tasks.endings import NonFinite
-from tasks.module import Batch, Task
+from tasks.module import Task
+from xformer_kit.data.batch import Batch, mapped
 
 NOTHING = "nothing on this rank"
 
@@ -15,13 +16,13 @@ NOTHING = "nothing on this rank"
 def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> NonFinite:
     """The exception for a step: which it was, on which examples, and which module was the first to break."""
     examples = steps.of(step)
-    batch = {"tokens": collate([dataset[i] for i in examples])["tokens"].map(lambda x: x.to(task.device))}
+    batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     kept, task.step = task.step, step
     try:
         where = first_broken(task, batch)
     finally:
         task.step = kept
-    shown = ", ".join(map(str, examples[:8])) + (", ..." if len(examples) > 8 else "")
+    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (", ..." if len(examples) > 8 else "")
     return NonFinite(
         f"The loss or the gradient of step {step} is not finite. The first to break: {where}. "
         f"Its examples on this rank: {shown}. The weights are those before the step, and the last checkpoint is kept. "
@@ -38,13 +39,11 @@ def first_broken(task: Task, batch: Batch) -> str:
     broken: list[str] = []
     hooks = [h for name, module in model.named_modules() for h in _watch(name or "the model", module, broken)]
     model.zero_grad()
-    rows = len(batch["tokens"].ids) // task.accumulate  # type: ignore[arg-type]
     try:
         for micro in range(task.accumulate):
             task.seed_micro_batch(micro)
-            part = batch["tokens"].map(lambda x: x[micro * rows : (micro + 1) * rows])  # noqa: B023
             with task.trainer.precision_plugin.train_step_context():
-                loss, _, report = task.objective.loss(model, {"tokens": part})
+                loss, _, report = task.objective.loss(model, task.part(batch, micro))
             loss = sum(report.values(), loss) if set(report) == {"loss"} else loss
             if not broken and not bool(torch.isfinite(loss)):
                 broken.append("the loss")

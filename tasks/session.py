@@ -26,7 +26,7 @@ from tasks.callbacks import (
     Samples,
     Stopper,
 )
-from tasks.data import Data, check_fingerprint
+from tasks.data import Data, check_fingerprint, speaking
 from tasks.endings import NonFinite, SignalBox
 from tasks.language_modeling import LanguageModelingTask, prompt
 from tasks.records import Records
@@ -69,9 +69,10 @@ class Session:
         found = checkpoint.newest(self.run_dir / "checkpoints")
         self.state = found[1] if found else {}
         self.prepared = prepare(config)
-        _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.vocab_size)
+        self.objective = speaking(OBJECTIVES.create(config["task"]), self.prepared)
+        _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
-        self.data = Data(config, self.prepared)
+        self.data = Data(config, self.prepared, self.objective)
         self.total = self.data.total_steps
         if self.first:
             self.prepared.tokenizer.save(self.run_dir / "tokenizer.json")
@@ -89,9 +90,9 @@ class Session:
 
     def _make_task(self) -> None:
         config = self.config
-        self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.vocab_size
+        self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         model = build(config, self.vocab_size)
-        objective = OBJECTIVES.create(config["task"])
+        objective = self.objective
         self.task = task = LanguageModelingTask(
             config, model, objective, total_steps=self.total, bytes_per_token=self.data.bytes_per_token
         )
@@ -106,9 +107,8 @@ class Session:
     def _make_trainer(self) -> None:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
         self.plan = plan
-        tokens = self.config["data"]["batch_size"] * self.config["data"]["seq_len"]
         metrics, speed, line = self._open_records()
-        self.recorder = Recorder(plan, metrics, speed, self.log, tokens)
+        self.recorder = Recorder(plan, metrics, speed, self.log)
         fixed = {
             "config": config_yaml(self.config),
             "data_fingerprint": self.prepared.fingerprint,
@@ -124,7 +124,7 @@ class Session:
             live = None if node.get("enable_progress_bar", True) and not self.quiet else False
             self.bar = Bar(self.total, self.task.step, live)
             observers += [
-                ProgressBar(self.bar, self.recorder.clock, tokens),
+                ProgressBar(self.bar, self.recorder.clock),
                 Samples(self.run_dir, self.prepared, self.log),
             ]
             if line:
@@ -171,7 +171,7 @@ class Session:
 
     def _explain(self, step: int) -> NonFinite:
         """The ending for a step that is not finite; ranks tell each other what they found."""
-        error = nonfinite.explain(self.task, self.prepared.train, collate, self.steps, step)
+        error = nonfinite.explain(self.task, self.data.examples("train"), collate, self.steps, step)
         if self.trainer.world_size == 1:
             return error
         found: list[Any] = [None] * self.trainer.world_size
@@ -204,7 +204,7 @@ class Session:
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
             "flops_per_token": flops_per_token(model, self.config["data"]["seq_len"]),
-            "tokens_per_second": self.recorder.tokens_per_second,
+            "tokens_per_second": self.recorder.tokens_per_second(self.task),
             "peak_memory_bytes": summary.peak_memory(device),
             "seconds": time.time() - self.began,
             "epoch_examples_dropped": self.data.batches.dropped,

@@ -37,7 +37,7 @@ MAY: dict[str, set[str]] = {
     "optim": {"registry"},
     "schedule": {"registry"},
     "config": {*KINDS, "kernel", "plan", "init", "objective", "data", "optim", "schedule", "model", "registry"},
-    "making": {"config", "data", "model", "registry"},
+    "making": {"config", "data", "model", "objective", "registry"},
     "inspect": {*KINDS, "kernel", "plan", "objective", "data", "optim", "config", "model", "tower", *GROUND},
     "laws": {*KINDS, "kernel", "plan", "init", "config", "model", "registry", "tokens"},
     "__init__": {"registry"},

@@ -10,8 +10,8 @@ from tasks.language_modeling import LanguageModelingTask as Task
 class ProgressBar:
     """Redraws the bar a few times a second; only then does it read the loss."""
 
-    def __init__(self, bar: Bar, clock: Clock, tokens_per_step: int):
-        self.bar, self.clock, self.tokens_per_step = bar, clock, tokens_per_step
+    def __init__(self, bar: Bar, clock: Clock):
+        self.bar, self.clock = bar, clock
         self.pace: float | None = None  # seconds per step, smoothed
         self.seen = (0, 0.0)
 
@@ -26,7 +26,7 @@ class ProgressBar:
         self.pace = pace if self.pace is None else 0.7 * self.pace + 0.3 * pace
         self.seen = step, spent
         loss = float(task.now.sums[0] / task.now.sums[1])
-        speed = self.tokens_per_step / self.pace if self.pace else 0.0
+        speed = task.tokens_per_step() / self.pace if self.pace else 0.0
         self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:

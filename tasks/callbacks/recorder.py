@@ -13,9 +13,9 @@ WARM = 5  # steps that are not measured where there are more
 class Recorder:
     """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated."""
 
-    def __init__(self, plan: Plan, metrics: Records | None, speed: Records | None, tell: Any, tokens_per_step: int):
+    def __init__(self, plan: Plan, metrics: Records | None, speed: Records | None, tell: Any):
         self.plan, self.metrics, self.speed = plan, metrics, speed
-        self.tell, self.tokens_per_step = tell, tokens_per_step
+        self.tell = tell
         self.clock = Clock()
         self.row: dict[str, Any] = {}  # waits for the step's validation
         self.pace: dict[str, float] = {}
@@ -40,7 +40,7 @@ class Recorder:
         pace = (self.last[1] - seconds) / max(1, task.step - before)
         if self.metrics is not None:
             self.row = {"step": task.step} | row
-            speed = {"step": task.step, "seconds_per_step": pace, "tokens_per_second": self.tokens_per_step / pace}
+            speed = {"step": task.step, "seconds_per_step": pace, "tokens_per_second": task.tokens_per_step() / pace}
             self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
             self.pace = {name: value for name, value in speed.items() if name != "step"}
             if not self.plan.validates(task.step):
@@ -60,7 +60,6 @@ class Recorder:
         self.tell({name: value for name, value in self.row.items() if name != "step"} | self.pace, step)
         self.row, self.pace = {}, {}
 
-    @property
-    def tokens_per_second(self) -> float | None:
+    def tokens_per_second(self, task: Task) -> float | None:
         """Over the steps behind the warm-up; over all of them in a run that has no more; None where none was taken."""
-        return self.tokens_per_step * self.steps / self.seconds if self.seconds else None
+        return task.tokens_per_step() * self.steps / self.seconds if self.seconds else None

@@ -46,20 +46,22 @@ def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = N
     import torch
 
     from tasks import summary
-    from tasks.data import Data, check_fingerprint
+    from tasks.data import Data, check_fingerprint, speaking
     from xformer_kit.data import prepare
+    from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
     from xformer_kit.objective import OBJECTIVES
 
     prepared = prepare(config)
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
-    data, objective = Data(config, prepared), OBJECTIVES.create(config["task"])
+    objective = speaking(OBJECTIVES.create(config["task"]), prepared)
+    data = Data(config, prepared, objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device, weights_dtype(config))
     nats, tokens = torch.zeros((), dtype=torch.float64), 0
     with torch.inference_mode(), _precision(config, device):
         for batch in data.valid(rows or micro_batch(config)[0], device):
-            here = {"tokens": batch["tokens"].map(lambda x: x.to(device))}
+            here = mapped(batch, lambda x: x.to(device))
             loss, count, _ = objective.loss(model, here)
             nats, tokens = nats + loss.double().cpu(), tokens + int(count)
     loss = (nats / tokens).item()

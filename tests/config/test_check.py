@@ -30,7 +30,7 @@ ONE_FAULT = {
     "seed=9999999999999999999": "seed: must be below 2^63; got 9999999999999999999.",
     "~seed": "seed: is missing; a config needs it. Its default is 0.",
     "~data": "data: a run needs one; it cannot be taken out.",
-    "model=null": "model: must name one of decoder; got null.",
+    "model=null": "model: must name one of decoder, encoder, encoder_decoder; got null.",
     "resume=outputs/x": "resume: is an instruction of python train.py alone; got outputs/x. Leave it out.",
     "parts=[3]": "parts: must list Python files; got 3. Try parts=[my_parts.py].",
     "model.decoder.cross.heads=3": "model.decoder.cross: looks at an encoder, and the model has none; leave it out.",

@@ -65,12 +65,12 @@ def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
     ids = np.arange(1, tokens + 1, dtype=np.uint16)
     ids.tofile(file)
     valid = Windows(file, "<u2", tokens, tokens, seq_len, whole=True)
-    targets = [x for w in valid for x in w["ids"][1:][w.get("real", np.ones(seq_len + 1, bool))[1:]].tolist()]
+    targets = [x for w in valid for x in w["tokens"][1:][w.get("tokens.real", np.ones(seq_len + 1, bool))[1:]].tolist()]
     assert targets == ids[1:].tolist() and valid.predicted == len(targets)
     assert all(("real" in valid[i]) <= (i == len(valid) - 1) for i in range(len(valid)))
     if tokens > seq_len:
         train = Windows(file, "<u2", tokens, tokens, seq_len, whole=False)
-        targets = [x for window in train for x in window["ids"][1:].tolist()]
+        targets = [x for window in train for x in window["tokens"][1:].tolist()]
         assert targets == ids[1 : len(train) * seq_len + 1].tolist() and tokens - 1 - len(targets) < seq_len
         assert train.predicted == len(targets)
         assert len(collate([train[0], train[-1]])["tokens"].ids) == 2
@@ -90,7 +90,7 @@ def test_a_worker_maps_the_file_in_place_of_a_copy(config):
     train = prepare(config).train
     size = len(train.ids)
     copy = pickle.dumps(train)
-    assert len(copy) < size / 10 and pickle.loads(copy)[3]["ids"].tolist() == train[3]["ids"].tolist()
+    assert len(copy) < size / 10 and pickle.loads(copy)[3]["tokens"].tolist() == train[3]["tokens"].tolist()
     with pytest.raises(IndexError):
         train[len(train)]
 

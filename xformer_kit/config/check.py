@@ -132,8 +132,11 @@ def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
                 yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
             yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
-    if tower.get("cross") and "encoder" not in config["model"]:
-        yield f"{path}.cross: looks at an encoder, and the model has none; leave it out."
+    who = "model" if "encoder" not in config["model"] else "encoder" if path.endswith(".encoder") else ""
+    if tower.get("cross") and who:
+        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
+    elif tower.get("cross"):
+        yield from _difference(config, "attn", {}, tower, tower["cross"], f"{path}.cross", context)
     yield from _layout(config, tower, path)
     yield from _differences(config, {}, tower, path, context)
     if isinstance(variants, Mapping):
@@ -166,8 +169,9 @@ def _layout(config, node: Mapping[str, Any], path: str) -> Iterator[str]:
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
             yield f"{path}.layout: no sublayer is called {entry!r}.{nearest(str(word), SUBLAYERS)} Known: {words}."
-        elif word == "cross" and "encoder" not in config["model"]:
-            yield f"{path}.layout: 'cross' looks at an encoder, and the model has none; leave it out."
+        elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
+            who = "encoder" if "encoder" in config["model"] else "model"
+            yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
         elif isinstance(entry, Mapping):
             kind = "ffn" if word == "ffn" else "attn"
             yield from _difference(config, kind, {}, {}, entry[word], f"{path}.layout.{word}", Context())
@@ -194,7 +198,8 @@ def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: An
     if name not in registry:
         yield f"{path}: {registry.unknown(name)}"
         return
-    seen = ("mask", "position") if path.rpartition(".")[2] in ("attn", "cross") and ".layout." in path else ()
+    last = path.rpartition(".")[2]
+    seen = ("mask", "position") if last == "cross" or (last == "attn" and ".layout." in path) else ()
     words = {key: value for key, value in named(difference).items() if key not in seen}
     unknown = [key for key in words if key != "name" and key not in registry.options(name)]
     merged = merge(kind, base, {key: value for key, value in words.items() if key not in unknown})
@@ -206,12 +211,18 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if longest is not None and seq_len is not None and longest < seq_len:
         yield f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is data.seq_len."
+    if task and (unsuited := list(_suits(config))):
+        yield from unsuited
+        return  # what else there is to say follows from it
     size, needed = config["model"].get("vocab_size"), _vocabulary(config)
     if size is not None and needed is not None and size < needed:
         yield f"model.vocab_size: must hold the tokenizer's {needed} tokens; got {size}. null is the tokenizer's."
     for name in TOWERS:
         if name in config["model"]:
             plan = tower_plan(config, name)
+            subs = [sub for block in plan.blocks for group in block.groups for sub in group]
+            if name == "decoder" and "encoder" in config["model"] and not any(sub.cross for sub in subs):
+                yield "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
             for variant in (config["model"][name] or {}).get("variants") or {}:
                 if variant not in plan.variants:
                     yield (
@@ -260,14 +271,31 @@ def _task(objective: Any, task: str, context: Context, block) -> Iterator[str]:
 def _vocabulary(config: Mapping[str, Any]) -> int | None:
     """The number of tokens, where the tokenizer knows it without a text."""
     size = getattr(TOKENIZERS.get(named(config.get("tokenizer")).get("name")), "vocab_size", None)
-    return size if isinstance(size, int) else None
+    return size + len(OBJECTIVES.create(named(config["task"])).specials) if isinstance(size, int) else None
+
+
+def _suits(config: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the task can train the towers that there are, on the corpus that there is."""
+    task, data = named(config["task"])["name"], named(config["data"])["name"]
+    objective, there = OBJECTIVES[task], tuple(tower for tower in TOWERS if tower in config["model"])
+    if there not in objective.needs:
+        ways = " or ".join(f"model={'_'.join(towers)}" for towers in objective.needs)
+        yield f"task: '{task}' cannot train a model of {' and '.join(there)}; choose {ways}, or another task."
+    form = CORPORA[data].form
+    if form not in objective.reads:
+        able = sorted(name for name, corpus in CORPORA.items() if corpus.form in objective.reads)
+        yield (
+            f"task: '{task}' learns from {' or '.join(objective.reads)}, and data={data} gives {form}. "
+            f"Known for it: {', '.join(f'data={name}' for name in able) or 'none'}."
+        )
 
 
 def _of_layout(block, sub, context: Context) -> Iterator[str]:
     """Faults of what the layout says of a sublayer."""
     for kind, node in ((sub.kind, sub.part), ("mask", sub.mask), ("position", sub.position)):
         if node != block.nodes[kind]:
-            yield from KINDS[kind].faults(node, f"{block.path}.layout.{sub.name}", context)
+            where = f"{block.path}.cross" if sub.cross else f"{block.path}.layout.{sub.name}"
+            yield from KINDS[kind].faults(node, where, context)
 
 
 def _states(block) -> int:

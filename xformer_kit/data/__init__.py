@@ -1,6 +1,8 @@
 """Text for models: corpora, tokenizers, and the order of examples."""
 
+from xformer_kit.data.batch import Batch, Example, collate
+from xformer_kit.data.examples import Examples
 from xformer_kit.data.prepare import Prepared, prepare
-from xformer_kit.data.windows import Windows, collate
+from xformer_kit.data.windows import Windows
 
-__all__ = ["Prepared", "Windows", "collate", "prepare"]
+__all__ = ["Batch", "Example", "Examples", "Prepared", "Windows", "collate", "prepare"]

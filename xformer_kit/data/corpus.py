@@ -23,7 +23,12 @@ CORPORA = Registry("corpus", group="data")
 
 
 class Corpus:
-    """What every corpus can do. `split` is "train" or "valid"."""
+    """What every corpus can do. `split` is "train" or "valid".
+
+    form: what it gives. `text`: one long text, from `texts`.
+    """
+
+    form = "text"
 
     def stamp(self) -> list[Any]:
         """Plain values, found in an instant, that differ whenever the content may differ: paths, sizes, times."""

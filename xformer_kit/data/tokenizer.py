@@ -1,7 +1,8 @@
 """How does text become numbers? A tokenizer turns text into ids and back, and fits into one JSON file.
 
 Every token stands for a string of bytes, so decoding is one rule for all: join the bytes and read them as utf-8. Text
-that a tokenizer encodes comes back unchanged; bytes that are no utf-8 are shown as U+FFFD. There are no special tokens.
+that a tokenizer encodes comes back unchanged; bytes that are no utf-8 are shown as U+FFFD. Special tokens are those of an
+objective (an end, a mask): they stand behind the tokens of the text, which never encodes to one, and for no bytes.
 """
 
 import codecs
@@ -23,7 +24,8 @@ class Tokenizer:
     """What every tokenizer can do. A part defines `encode` and `pieces`; a learner `fit`, `state`, `restore` too."""
 
     learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
-    vocab_size: int  # ids are 0 .. vocab_size - 1
+    vocab_size: int  # tokens of the text: ids are 0 .. vocab_size - 1
+    specials: tuple[str, ...] = ()  # their ids follow: vocab_size .. size - 1
 
     def fit(self, texts: Iterable[str]) -> None:
         """Learn from pieces of one text, cut anywhere."""
@@ -45,13 +47,22 @@ class Tokenizer:
         return cls(**state)
 
     @property
+    def size(self) -> int:
+        """All tokens, the special ones included."""
+        return self.vocab_size + len(self.specials)
+
+    def special(self, name: str) -> int:
+        """The id of a special token."""
+        return self.vocab_size + self.specials.index(name)
+
+    @property
     def dtype(self) -> np.dtype:
         return np.dtype(np.uint8 if self.vocab_size <= 2**8 else np.uint16 if self.vocab_size <= 2**16 else np.uint32)
 
     def to_bytes(self, ids: int | Iterable[int]) -> bytes:
         """The bytes of one id or of a sequence of them (a list, an array, a tensor)."""
-        pieces = self._pieces
-        return b"".join([pieces[i] for i in np.asarray(ids, dtype=np.int64).reshape(-1).tolist()])
+        pieces, known = self._pieces, self.vocab_size
+        return b"".join([pieces[i] for i in np.asarray(ids, dtype=np.int64).reshape(-1).tolist() if i < known])
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.to_bytes(ids).decode("utf-8", "replace")

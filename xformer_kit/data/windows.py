@@ -1,14 +1,11 @@
 """What is one example of a text? A window of seq_len tokens and the one after them, read from a memory map."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 
 class Windows:
@@ -65,24 +62,14 @@ class Windows:
         return self.length
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        """{"ids": (seq_len + 1,) int64}, and for a padded window also {"real": (seq_len + 1,) bool}."""
+        """{"tokens": (seq_len + 1,) int64}, and for a padded window also {"tokens.real": (seq_len + 1,) bool}."""
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         ids = self.ids[i * self.seq_len : (i + 1) * self.seq_len + 1]
         if len(ids) == self.seq_len + 1:
-            return {"ids": ids.astype(np.int64)}
+            return {"tokens": ids.astype(np.int64)}
         padded = np.zeros(self.seq_len + 1, dtype=np.int64)
         padded[: len(ids)] = ids
-        return {"ids": padded, "real": np.arange(self.seq_len + 1) < len(ids)}
+        return {"tokens": padded, "tokens.real": np.arange(self.seq_len + 1) < len(ids)}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_ids": None}  # a loader worker maps the file again, in place of a copy
-
-
-def collate(examples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Tokens]:
-    """Examples -> {"tokens": Tokens of (b, seq_len + 1)}; `real` is None where no example is padded."""
-    ids = torch.from_numpy(np.stack([example["ids"] for example in examples]))
-    real = None
-    if any("real" in example for example in examples):
-        everything = np.ones(ids.shape[1], dtype=bool)
-        real = torch.from_numpy(np.stack([example.get("real", everything) for example in examples]))
-    return {"tokens": Tokens(ids=ids, real=real)}

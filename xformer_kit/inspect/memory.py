@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 from xformer_kit.model import Model
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.tokens import Tokens
 
 DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
 
@@ -101,8 +100,7 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         state = ledger.held - weights
         ledger.watching = True
         for _ in range(min(micro_batches, 2)):  # from the second on, there are gradients beside the activations
-            ids = torch.zeros(rows, config["data"]["seq_len"] + 1, dtype=torch.int64)
-            _backward(model, objective, ids, config)
+            _backward(model, objective, objective.blank(rows, config["data"]["seq_len"]), config)
         gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
         total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
@@ -143,11 +141,11 @@ def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
     return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
 
 
-def _backward(model: nn.Module, objective: Any, ids: Tensor, config: Mapping[str, Any]) -> None:
+def _backward(model: nn.Module, objective: Any, batch: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     kind, _, how = precision(config).partition("-")
     mixed = torch.autocast("cpu", dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
     with mixed:
-        nats, count, report = objective.loss(model, {"tokens": Tokens(ids=ids)})
+        nats, count, report = objective.loss(model, batch)
         loss = nats + report["loss"] * count if "loss" in report else nats
     loss.backward()
 

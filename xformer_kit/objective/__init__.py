@@ -1,9 +1,13 @@
 """What is learned? The loss of a batch, in plain torch.
 
-    needs     the towers that the model must have
+    needs     the sets of towers that it can train
+    reads     the forms of corpora that it can train on: text, pairs, labelled
     laws      the laws that all its parts must keep: one that names a law in its `breaks` is refused
+    specials  tokens beside those of the text, such as a start, an end, a mask
     cannot    why a composed model cannot be trained on this, or None
+    example   what it makes of one example of the corpus, in the loader
     loss      the summed loss of a batch, the number of tokens that it is over, and the model's report
+    blank     a batch of the largest size, to measure memory with
 
 Sums, not means: micro-batches and ranks add up, and whoever steps the optimizer divides by the step's tokens.
 """
@@ -11,24 +15,48 @@ Sums, not means: micro-batches and ranks add up, and whoever steps the optimizer
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from xformer_kit.registry import Context, Registry
+from xformer_kit.tokens import Tokens
+
+Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 
 
 class Objective:
-    """What every objective answers. `loss` has no default."""
+    """What every objective answers. `loss` has no default.
 
-    needs: ClassVar[tuple[str, ...]] = ("decoder",)  # towers
+    tokenizer, source_tokenizer: set before examples are made: of what is predicted, and of the source where it has another.
+    """
+
+    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
+    reads: ClassVar[tuple[str, ...]] = ("text",)
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
+    specials: tuple[str, ...] = ()  # an instance may have more, by its options
+    tokenizer: Any = None
+    source_tokenizer: Any = None
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
         """A sentence with the reason and the way out, or None where the composed model can be trained on this."""
         return None
 
-    def loss(self, model: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+        """An example of the corpus -> one of this objective; `draw` is its own source of randomness in this epoch."""
+        return example
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """(sum in nats: scalar of fp32, number of tokens: scalar, report of the model). `model` is a `model.Model`."""
+        raise NotImplementedError
+
+    def size(self, batch: Batch) -> int | Tensor:
+        """Tokens that the model reads of a batch, without padding: what a speed counts."""
+        streams = [v for v in batch.values() if isinstance(v, Tokens)]
+        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in streams)  # type: ignore[misc]
+
+    def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
+        """A batch of `rows` examples of `length` tokens."""
         raise NotImplementedError
 
 
