@@ -72,7 +72,7 @@ ONE_FAULT = {
         "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine, inverse_sqrt, linear, wsd."
     ),
     "model.layers=0": "model.layers: must be at least 1; got 0.",
-    "model=decodr": "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder.",
+    "model=decodr": "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder, encoder, encoder_decoder.",
     "model.dropout=1.5": "model.dropout: must be at least 0 and below 1; got 1.5.",
     "trainer.max_steps=-5": "trainer.max_steps: must be at least 1; got -5.",
     "trainer.accumulate_grad_batches=4": (
