@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xformer_kit.data import corpus as corpus_module
 from xformer_kit.data import files
-from xformer_kit.data.corpus import CORPORA, PyDoc, Text
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.data.corpus import python as python_module
+from xformer_kit.data.corpus.python import PyDoc
+from xformer_kit.data.corpus.text import Text
 from xformer_kit.registry import ConfigError, Context
 
 SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -39,7 +41,7 @@ def test_pydoc_never_shows_a_long_paragraph_of_validation_in_training(pydoc):
     train, valid = (
         {" ".join(text.split()) for text in whole(pydoc, split).split("\n\n")} for split in ("train", "valid")
     )
-    assert not {text for text in train & valid if len(text) >= corpus_module.LONG}
+    assert not {text for text in train & valid if len(text) >= python_module.LONG}
 
 
 def test_pydoc_is_the_same_each_time(pydoc):
@@ -48,8 +50,8 @@ def test_pydoc_is_the_same_each_time(pydoc):
 
 
 def test_pydoc_of_a_library_that_lacks_parts(monkeypatch, tmp_path):
-    monkeypatch.setattr(corpus_module.sysconfig, "get_path", lambda name: str(tmp_path))
-    monkeypatch.setattr(corpus_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(python_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     sentence = (
         f"data.name: corpus 'pydoc' needs the sources of the standard library; got none in '{tmp_path}'. "
         "Use data=text data.path=FILE, or a Python that has them."

@@ -1,0 +1,70 @@
+"""Text files of yours as a corpus."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from xformer_kit.data import files
+from xformer_kit.data.corpus.base import CORPORA, Corpus
+
+
+@CORPORA.register("text", also_called=("file", "files", "txt"))
+class Text(Corpus):
+    """Text files of yours, in utf-8, one after the other in the order of their names.
+
+    The first `1 - valid` of the characters are for training, the last `valid` for validation: with 0.1, nanoGPT's split
+    of tinyshakespeare. A line end is put between two files where the first has none.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,  # a file, a directory (its *.txt and *.txt.gz), or a glob such as 'corpus/**/*.txt'
+        valid: float = 0.1,  # fraction of the characters, from the end
+    ):
+        self.path, self.valid = path, valid
+        self.files = files.find(path)
+        self._characters: int | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        if not 0 < options.valid < 1:
+            yield f"valid: must be above 0 and below 1; got {options.valid}. Try 0.1."
+        yield from files.faults(options.path)
+
+    def stamp(self) -> list[Any]:
+        stats = [(file, file.stat()) for file in self.files]
+        return [self.valid, *([str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats)]
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(f"valid {self.valid!r}\n".encode())
+        for text in self._whole():
+            digest.update(text.encode())
+        return digest.hexdigest()
+
+    def size(self) -> int:
+        return sum(file.stat().st_size * (4 if file.suffix == ".gz" else 1) for file in self.files)
+
+    def texts(self, split: str) -> Iterator[str]:
+        if self._characters is None:
+            self._characters = sum(map(len, self._whole()))
+        cut, at = int(self._characters * (1 - self.valid)), 0
+        for text in self._whole():
+            if split == "train" and at >= cut:
+                return
+            start, at = at, at + len(text)
+            part = text[: max(0, cut - start)] if split == "train" else text[max(0, cut - start) :]
+            if part:
+                yield part
+
+    def _whole(self) -> Iterator[str]:
+        """All files as one text; counts its characters on the way."""
+        count, last = 0, "\n"
+        for file in self.files:
+            if last != "\n":
+                count += 1
+                yield "\n"
+            for text in files.read(file):
+                count, last = count + len(text), text[-1]
+                yield text
+        self._characters = count
