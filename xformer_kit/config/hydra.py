@@ -113,6 +113,7 @@ def preflight(argv: list[str]) -> Line:
         faults += [f"{fault} [job {_label(job, parsed)}]" for fault in found] if len(jobs) > 1 else found
     if faults:
         raise ConfigError(dict.fromkeys(faults))
+    argv = [o.input_line for o in parsed if o.input_line not in argv] + argv  # an experiment that suits the task
     kept = {o.input_line: text for o, text in ((o, _opened(loader, o)) for o in parsed)}
     flags = [word for word in argv if word in ("-m", "--multirun")]  # Hydra wants them in front of the overrides
     line.argv = flags + [kept.get(word, word) for word in argv if word not in flags]
@@ -189,9 +190,21 @@ def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, l
     except ConfigError as error:
         faults += error.faults
     loader = _loader(config_dir)
+    parsed += parser.parse_overrides(_suitable(loader, parsed))
     answers = [(override, _no_choice(loader, override)) for override in parsed]
     faults += [fault for _, fault in answers if fault]
     return loader, [override for override, fault in answers if not fault], faults
+
+
+def _suitable(loader: ConfigLoaderImpl, parsed: list[Override]) -> list[str]:
+    """The experiment that suits a task: conf/experiment/<task>_<model>.yaml, else <task>.yaml, else none; nothing to
+    add where the command line names an experiment or no task."""
+    given = {o.key_or_group: o for o in parsed}
+    if "experiment" in given or "task" not in given or given["task"].is_delete():
+        return []
+    names = loader.repository.get_group_options("experiment")
+    task, model = (str(given[key].value()) if key in given else "decoder" for key in ("task", "model"))
+    return [f"experiment={next((n for n in (f'{task}_{model}', task) if n in names), 'null')}"]
 
 
 def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
