@@ -89,8 +89,9 @@ class Data:
         return [int(i) for step in range(self.only) for i in self.batches[step]]
 
     @property
-    def bytes_per_token(self) -> float:
-        return (self.prepared.train if self.only else self.prepared.valid).bytes_per_token
+    def bytes_per_token(self) -> float | None:
+        """Of the split that is validated on; None where it is no text."""
+        return getattr(self.prepared.train if self.only else self.prepared.valid, "bytes_per_token", None)
 
     def _workers(self, device: torch.device) -> dict[str, Any]:
         workers = self.config["data"].get("num_workers") or 0

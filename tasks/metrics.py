@@ -8,10 +8,10 @@ from torchmetrics import Metric
 
 
 class Likelihood(Metric):
-    """Cross-entropy per token, perplexity and bits per byte, from sums; every token counts the same.
+    """Cross-entropy per token, perplexity and, of a text, bits per byte, from sums; every token counts the same.
 
     loss = nats / tokens; perplexity = exp(loss); bits per byte = loss / ln 2 / (bytes per token).
-    bytes_per_token: UTF-8 bytes of the split per token of it.
+    bytes_per_token: UTF-8 bytes of the split per token of it; None where it is no text.
     """
 
     full_state_update = False
@@ -20,7 +20,7 @@ class Likelihood(Metric):
     nats: Tensor
     tokens: Tensor
 
-    def __init__(self, bytes_per_token: float, dtype: torch.dtype = torch.float64):
+    def __init__(self, bytes_per_token: float | None, dtype: torch.dtype = torch.float64):
         super().__init__()
         self.bytes_per_token = bytes_per_token
         self.add_state("nats", torch.zeros((), dtype=dtype), dist_reduce_fx="sum")
@@ -33,8 +33,30 @@ class Likelihood(Metric):
 
     def compute(self) -> dict[str, float]:
         loss = (self.nats / self.tokens).item()
-        return {
-            "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
-            "bits_per_byte": loss / math.log(2) / self.bytes_per_token,
-        }
+        return figures(loss, self.bytes_per_token)
+
+
+def figures(loss: float, bytes_per_token: float | None) -> dict[str, float]:
+    """What a loss in nats per token says, in the field's units."""
+    found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
+    return found if bytes_per_token is None else found | {"bits_per_byte": loss / math.log(2) / bytes_per_token}
+
+
+def said(figures: dict[str, float]) -> str:
+    """A validation in one line."""
+    line = f"validation loss {figures['loss']:.4f}"
+    for name, value in figures.items():
+        if name == "bits_per_byte":
+            line += f", {value:.4f} bits per byte"
+        elif name not in ("loss", "perplexity"):
+            line += f", {written(name, value)}"
+    return line
+
+
+def written(name: str, value: float) -> str:
+    """exact_match 0.995 -> exact match 99.50 %; figures that are no shares as they are."""
+    share = name in SHARES
+    return f"{name.replace('_', ' ')} {100 * value:.2f} %" if share else f"{name} {value:.2f}"
+
+
+SHARES = ("exact_match", "accuracy", "sequence_accuracy")

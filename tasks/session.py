@@ -28,7 +28,7 @@ from tasks.callbacks import (
 )
 from tasks.data import Data, check_fingerprint, speaking
 from tasks.endings import NonFinite, SignalBox
-from tasks.language_modeling import LanguageModelingTask, prompt
+from tasks.kinds import task_of
 from tasks.records import Records
 from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
@@ -37,11 +37,11 @@ from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
-METRICS = ("step", "train/loss", "val/loss", "val/perplexity", "val/bits_per_byte", "lr", "grad_norm")
+METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
 SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
@@ -69,7 +69,7 @@ class Session:
         found = checkpoint.newest(self.run_dir / "checkpoints")
         self.state = found[1] if found else {}
         self.prepared = prepare(config)
-        self.objective = speaking(OBJECTIVES.create(config["task"]), self.prepared)
+        self.objective = speaking(objective_of(config), self.prepared)
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
         self.data = Data(config, self.prepared, self.objective)
@@ -93,9 +93,7 @@ class Session:
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         model = build(config, self.vocab_size)
         objective = self.objective
-        self.task = task = LanguageModelingTask(
-            config, model, objective, total_steps=self.total, bytes_per_token=self.data.bytes_per_token
-        )
+        self.task = task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
         if self.state:
             task.load_state_dict(self.state["state_dict"])
             task.step, task.left_out = self.state["global_step"], torch.tensor(self.state["left_out"])
@@ -125,7 +123,7 @@ class Session:
             self.bar = Bar(self.total, self.task.step, live)
             observers += [
                 ProgressBar(self.bar, self.recorder.clock),
-                Samples(self.run_dir, self.prepared, self.log),
+                Samples(self.run_dir, self.log),
             ]
             if line:
                 self._say(line)
@@ -144,10 +142,14 @@ class Session:
         logger, line = loggers.make(self.config, self.run_dir)
         self.log = loggers.Quietly(logger)
         return (
-            Records(self.run_dir / "metrics.csv", METRICS).open(step),
+            Records(self.run_dir / "metrics.csv", self._columns()).open(step),
             Records(self.run_dir / "speed.csv", SPEED).open(step),
             line,
         )
+
+    def _columns(self) -> tuple[str, ...]:
+        text = ("val/bits_per_byte",) if self.data.bytes_per_token is not None else ()
+        return (*METRICS, *text, "lr", "grad_norm")
 
     def _fit(self) -> None:
         trainers.lean(self.trainer)
@@ -183,8 +185,8 @@ class Session:
         if first is not None:
             first.close()
         facts = self._facts()
-        sample = task.write_sample(self.prepared.tokenizer, prompt(self.prepared.valid))
-        facts["sample"] = "".join(sample)
+        sample = task.sample()
+        facts["sample"] = sample and sample.given + sample.written
         summary.write(facts, self.run_dir / "summary.json")
         self.facts = facts
         log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
@@ -199,6 +201,7 @@ class Session:
         device = self.trainer.strategy.root_device
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
+            **{f"test/{name}": value for name, value in task.final().items()},
             "steps": task.step,
             "stopped": self.plan.stopped(),
             "steps_left_out": int(task.left_out),

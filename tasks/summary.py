@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tasks.bar import compact
+from tasks.metrics import SHARES
 
 
 def versions() -> dict[str, str]:
@@ -61,7 +62,7 @@ def read(run_dir: Path) -> dict[str, Any] | None:
         return None
 
 
-def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None, console: Any = None) -> None:
+def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None) -> None:
     """The end of a run on a terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -77,12 +78,27 @@ def show(summary: dict[str, Any], run_dir: Path, sample: tuple[str, str] | None,
     console.print(table)
     if sample:
         console.print()
-        text = Text(printable(sample[0]), style="dim").append(printable(sample[1]), style="not dim")
-        console.print(Text("It wrote  ", style="dim"), text, sep="")
+        _show_sample(console, sample)
     console.print()
     for command in commands(summary, run_dir):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
+
+
+def _show_sample(console: Any, sample: Any) -> None:
+    """A continuation behind its prompt; an answer under its question, with the right one where it differs."""
+    from rich.text import Text
+
+    given, written = printable(sample.given), printable(sample.written)
+    if not sample.wanted:
+        text = Text(given, style="dim").append(written, style="not dim")
+        console.print(Text("It wrote  ", style="dim"), text, sep="")
+        return
+    pairs = [("Given     ", given), ("It wrote  ", written)]
+    if sample.written != sample.wanted:
+        pairs.append(("Right is  ", printable(sample.wanted)))
+    for title, said in pairs:
+        console.print(Text(title, style="dim"), Text(said), sep="")
 
 
 def commands(summary: dict[str, Any], run_dir: Path) -> list[str]:
@@ -100,13 +116,11 @@ def printable(text: str) -> str:
 
 
 def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    if "val/loss" in summary:
-        found = [
-            ("Validation loss", f"{summary['val/loss']:.4f} nats per token"),
-            ("Bits per byte", f"{summary['val/bits_per_byte']:.4f}"),
-            ("Perplexity", f"{summary['val/perplexity']:.2f}"),
-        ]
+    found = [
+        (_title(key), _figure(key.partition("/")[2], value))
+        for key, value in summary.items()
+        if key.startswith(("val/", "test/")) and isinstance(value, (int, float))
+    ]
     found += [
         ("Parameters", compact(summary["params"])),
         ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "not measured"),
@@ -117,6 +131,21 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     if (Path(summary["run"]) / "profile.txt").exists():
         found.append(("Profile", "profile.txt and trace.json in the run's directory"))
     return found
+
+
+TITLES = {"val/loss": "Validation loss", "val/bits_per_byte": "Bits per byte", "val/perplexity": "Perplexity"}
+
+
+def _title(key: str) -> str:
+    split, _, name = key.partition("/")
+    return TITLES.get(key) or f"{'Test' if split == 'test' else 'Validation'} {name.replace('_', ' ')}"
+
+
+def _figure(name: str, value: float) -> str:
+    if name in SHARES:
+        return f"{100 * value:.2f} %"
+    digits = 4 if name in ("loss", "bits_per_byte") else 2
+    return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")
 
 
 def _short(path: Path) -> Path:

@@ -11,7 +11,8 @@ from tasks.bar import compact
 from xformer_kit.config import read_config
 from xformer_kit.registry import ConfigError
 
-RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "params", "tokens_per_second")
+RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
+SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
 def finish(sweep_dir: Path) -> int:
@@ -76,7 +77,8 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
     from rich.table import Table
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("job", *differing, "val loss", "bits/byte", "parameters", "tokens/s"):
+    measured = [name for name in SHOWN if any(name in row for row in rows)]
+    for name in ("job", *differing, *(SHOWN[name] for name in measured), "parameters", "tokens/s"):
         shown.add_column(name.removesuffix(".name"), justify="left" if name in differing else "right", overflow="fold")
     for row in rows:
         named = [str(row["job"]), *(str(row[path]) for path in differing)]
@@ -84,8 +86,7 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
             shown.add_row(*named, "failed", style="red")
             continue
         values = [
-            f"{row['val/loss']:.4f}",
-            f"{row['val/bits_per_byte']:.4f}",
+            *(f"{row[name]:.4f}" if name in row else "" for name in measured),
             compact(row["params"]),
             compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
         ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from tasks import checkpoint
 from tasks.callbacks.plan import Clock, Plan
-from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.judged import JudgedTask as Task
 
 
 class Checkpoints:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tasks.callbacks.plan import Plan
 from tasks.endings import SignalBox, Stopped, elected, overtime
-from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.judged import JudgedTask as Task
 
 
 class Guard:

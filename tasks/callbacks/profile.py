@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.judged import JudgedTask as Task
 
 
 class Profile:

@@ -4,7 +4,8 @@ from typing import Any
 
 from tasks.bar import Bar
 from tasks.callbacks.plan import Clock
-from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.judged import JudgedTask as Task
+from tasks.metrics import said
 
 
 class ProgressBar:
@@ -30,5 +31,4 @@ class ProgressBar:
         self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        v = task.validation
-        self.bar.say(f"step {task.step:,}: validation loss {v['loss']:.4f}, {v['bits_per_byte']:.4f} bits per byte")
+        self.bar.say(f"step {task.step:,}: {said(task.validation)}")

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from tasks.callbacks.plan import Clock, Plan
-from tasks.language_modeling import LanguageModelingTask as Task
+from tasks.judged import JudgedTask as Task
 from tasks.records import Records
 
 WARM = 5  # steps that are not measured where there are more

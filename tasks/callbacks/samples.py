@@ -4,18 +4,20 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from tasks.language_modeling import LanguageModelingTask, prompt
+from tasks.judged import JudgedTask as Task
 
 
 class Samples:
     """Draws from generators of its own, so that training goes on as if nobody had asked."""
 
-    def __init__(self, run_dir: Path, prepared: Any, tell: Any):
-        self.path, self.prepared, self.tell = run_dir / "samples.csv", prepared, tell
+    def __init__(self, run_dir: Path, tell: Any):
+        self.path, self.tell = run_dir / "samples.csv", tell
 
-    def on_validation_end(self, trainer: Any, task: LanguageModelingTask) -> None:
-        given, written = task.write_sample(self.prepared.tokenizer, prompt(self.prepared.valid))
-        rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, given, written]]
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        sample = task.sample()
+        if sample is None:
+            return
+        rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, sample.given, sample.written]]
         with open(self.path, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([["step", "prompt", "text"], *rows])
         self.tell.table("samples", ["step", "prompt", "text"], rows, task.step)

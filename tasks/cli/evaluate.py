@@ -1,7 +1,6 @@
 """How well does a run predict its validation text? Loss in nats per token, perplexity and bits per byte over the whole
 split, as at the end of the run: with the same weights the figures are those of its summary.json."""
 
-import math
 from typing import Any
 
 from tasks.cli.command import console, load_run, print_json
@@ -39,22 +38,22 @@ def run(args: Any) -> int:
 
 
 def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = None) -> dict[str, Any]:
-    """val/loss, val/perplexity, val/bits_per_byte, and the tokens that they are over.
+    """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
 
     Raises ConfigError where the text is not the one of the run.
     """
     import torch
 
-    from tasks import summary
+    from tasks import metrics, summary
     from tasks.data import Data, check_fingerprint, speaking
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
-    from xformer_kit.objective import OBJECTIVES
+    from xformer_kit.objective import objective_of
 
     prepared = prepare(config)
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
-    objective = speaking(OBJECTIVES.create(config["task"]), prepared)
+    objective = speaking(objective_of(config), prepared)
     data = Data(config, prepared, objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device, weights_dtype(config))
@@ -64,13 +63,8 @@ def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = N
             here = mapped(batch, lambda x: x.to(device))
             loss, count, _ = objective.loss(model, here)
             nats, tokens = nats + loss.double().cpu(), tokens + int(count)
-    loss = (nats / tokens).item()
-    return {
-        "val/loss": loss,
-        "val/perplexity": math.exp(loss) if loss < 700 else math.inf,
-        "val/bits_per_byte": loss / math.log(2) / data.bytes_per_token,
-        "tokens": tokens,
-    }
+    found = metrics.figures((nats / tokens).item(), data.bytes_per_token)
+    return {f"val/{name}": value for name, value in found.items()} | {"tokens": tokens}
 
 
 def _precision(config: dict[str, Any], device: Any) -> Any:
@@ -93,7 +87,8 @@ def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
     table.add_column(justify="right", style="bold")
     table.add_column(style="dim")
     table.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
-    table.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
+    if "val/bits_per_byte" in figures:
+        table.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
     table.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
     table.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
     screen = console()

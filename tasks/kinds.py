@@ -1,0 +1,15 @@
+"""Which Lightning module goes around which objective? One of its own, or the plain one."""
+
+from typing import Any
+
+from tasks.judged import JudgedTask
+
+
+def task_of(config: dict[str, Any]) -> type[JudgedTask]:
+    """The class of a config's task."""
+    name = config["task"]["name"]
+    if name == "language_modeling":
+        from tasks.language_modeling import LanguageModelingTask
+
+        return LanguageModelingTask
+    return JudgedTask
