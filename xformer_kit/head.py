@@ -28,13 +28,18 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.zeros(self.weight.shape[0])) if bias else None
         self.transform = transform
 
-    def forward(self, hidden: Tensor, target: Tensor | None = None) -> Tensor:
+    def forward(
+        self, hidden: Tensor, target: Tensor | None = None, label_smoothing: float = 0.0, z_loss: float = 0.0
+    ) -> Tensor:
         """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the cross-entropies in nats over
-        targets that are not negative, computed in chunks so that all logits never exist at once."""
+        targets that are not negative, computed in chunks so that all logits never exist at once (see `loss.py`, also
+        for label_smoothing and z_loss)."""
         if self.transform is not None:
             hidden = self.transform(hidden)
         if target is not None:
-            return cross_entropy(hidden, self.weight, target, bias=self.bias, vocab_size=self.vocab_size)
+            return cross_entropy(
+                hidden, self.weight, target, self.bias, self.vocab_size, label_smoothing=label_smoothing, z_loss=z_loss
+            )
         weight, bias, vocab = self.weight, self.bias, self.vocab_size
         if weight.shape[0] == vocab:
             return F.linear(hidden, weight, bias)

@@ -19,9 +19,20 @@ CHUNK = 4 * 2**20  # logits held at once, 16 MiB in fp32; fewer make the matrix 
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None = None, vocab_size: int | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    vocab_size: int | None = None,
+    *,
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> Tensor:
     """Sum over targets >= 0 of -log softmax(hidden W^T + b)[target], in nats: a scalar of fp32 (float64 of float64).
+
+    With label_smoothing e the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016, arXiv:1512.00567, section
+    7); with z_loss c each target adds c log^2 Z, Z the sum of exp(logits) (Chowdhery et al., 2022, arXiv:2204.02311,
+    section 5).
 
     hidden (..., dim), weight (rows, dim), target (...) of integers; a negative target is ignored. Rows of weight and
     bias from `vocab_size` on pad the vocabulary: they take no part and their gradient is zero. Twice differentiable it
@@ -29,19 +40,29 @@ def cross_entropy(
     """
     hidden, target = hidden.flatten(0, -2), target.flatten()
     vocab = len(weight) if vocab_size is None else vocab_size
+    terms = Terms(label_smoothing, z_loss)
     if len(target) * vocab <= SMALL:
-        return _at_once(hidden, weight, target, bias, vocab)
+        return _at_once(hidden, weight, target, bias, vocab, terms)
     parameters = (hidden, weight, bias)
     wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
-    return _Chunked.apply(hidden, weight, bias, target, vocab, wanted)
+    return _Chunked.apply(hidden, weight, bias, target, vocab, wanted, terms)
 
 
-def _at_once(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, vocab: int) -> Tensor:
+class Terms(NamedTuple):
+    """What is added to the cross-entropy; zeros add nothing."""
+
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+
+
+def _at_once(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, vocab: int, terms: Terms) -> Tensor:
     if vocab < len(weight):
         weight, bias = weight[:vocab], None if bias is None else bias[:vocab]
     logits = F.linear(hidden, weight, bias)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, target.clamp(min=-1), ignore_index=-1, reduction="sum")
+    smoothing, c = terms
+    loss = F.cross_entropy(logits, target.clamp(min=-1), ignore_index=-1, reduction="sum", label_smoothing=smoothing)
+    return loss + c * logits.logsumexp(-1).square().masked_fill(target < 0, 0).sum() if c else loss
 
 
 class _Gradients(NamedTuple):
@@ -56,8 +77,8 @@ class _Chunked(torch.autograd.Function):
     """The loss, with the gradients of `_sweep` kept for backward, which only scales them."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, target, vocab, wanted):
-        loss, gradients = _sweep(hidden, weight, bias, target, vocab, wanted)
+    def forward(ctx, hidden, weight, bias, target, vocab, wanted, terms):
+        loss, gradients = _sweep(hidden, weight, bias, target, vocab, wanted, terms)
         ctx.save_for_backward(*gradients)
         ctx.dtypes = [None if p is None else p.dtype for p in (hidden, weight, bias)]
         return loss
@@ -67,11 +88,17 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx, upstream):
         # Not in place: the graph may be kept and run backward again.
         scaled = [g if g is None else (g * upstream).to(d) for g, d in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
-        return *scaled, None, None, None
+        return *scaled, None, None, None, None
 
 
 def _sweep(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, vocab: int, wanted: tuple[bool, ...]
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    vocab: int,
+    wanted: tuple[bool, ...],
+    terms: Terms,
 ) -> tuple[Tensor, _Gradients]:
     """The summed loss and the wanted gradients, chunk by chunk; matrix products in autocast's type, sums in fp32."""
     compute = _compute_dtype(hidden)
@@ -88,27 +115,39 @@ def _sweep(
         size = max(1, CHUNK // vocab)
         for start in range(0, tokens, size):
             rows = slice(start, start + size)
-            loss += _chunk(x[rows], w, b, target[rows], gradients, rows)
+            loss += _chunk(x[rows], w, b, target[rows], gradients, rows, terms)
     return loss, gradients
 
 
-def _chunk(x: Tensor, w: Tensor, b: Tensor | None, target: Tensor, gradients: _Gradients, rows: slice) -> Tensor:
+def _chunk(
+    x: Tensor, w: Tensor, b: Tensor | None, target: Tensor, gradients: _Gradients, rows: slice, terms: Terms
+) -> Tensor:
     """The loss of some tokens, (tokens, dim) x (vocab, dim); adds to `gradients`. One (tokens, vocab) buffer in fp32.
 
     With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of the logits is
-    e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of each product.
+    e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of each product. Smoothing by s over
+    v tokens takes (1 - s) logit[target] + s mean(logit) in place of logit[target], so (1 - s) onehot + s / v in place of
+    onehot. c log^2 Z, where log Z = log z + max, multiplies e by 1 + 2 c log Z.
     """
+    smoothing, c = terms
     keep, index = target[:, None] >= 0, target[:, None].clamp(min=0)
     e = (x @ w.t()).to(torch.promote_types(x.dtype, torch.float32))
     if b is not None:
         e += b
     top, aim = e.amax(-1, keepdim=True), e.gather(-1, index)
+    if smoothing:
+        aim = (1 - smoothing) * aim + smoothing * e.mean(-1, keepdim=True)
     z = e.sub_(top).exp_().sum(-1, keepdim=True)
-    loss = (z.log() + top - aim).masked_fill(~keep, 0).sum()
+    total = z.log() + top
+    loss = total - aim + c * total.square() if c else total - aim
     if any(g is not None for g in gradients):
-        e.scatter_add_(-1, index, -z)
+        if c:
+            e *= 1 + 2 * c * total
+        if smoothing:
+            e -= z * (smoothing / e.shape[-1])
+        e.scatter_add_(-1, index, (smoothing - 1) * z)
         _accumulate(e, keep / z, x, w, gradients, rows)
-    return loss
+    return loss.masked_fill(~keep, 0).sum()
 
 
 def _accumulate(e: Tensor, share: Tensor, x: Tensor, w: Tensor, gradients: _Gradients, rows: slice) -> None:

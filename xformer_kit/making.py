@@ -9,7 +9,7 @@ import torch
 from xformer_kit.config import GROUPS, ensure, import_parts, read_config
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model import Model
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 
 
@@ -36,7 +36,7 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     config = read_config(run)
     import_parts(parts, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
-    tokenizer.specials = OBJECTIVES.create(config["task"]).specials
+    tokenizer.specials = objective_of(config).specials
     model = build(config, config["model"].get("vocab_size") or tokenizer.size)
     model.load_state_dict(torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)["state_dict"])
     model.tokenizer = tokenizer  # type: ignore[assignment]

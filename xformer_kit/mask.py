@@ -35,9 +35,14 @@ class Mask:
 
     @property
     def sees_future(self) -> bool:
-        """Whether some query may see a key of a later slot. True where it is not known."""
+        """Whether some query may see a key of a later slot that is not of a prefix. True where it is not known."""
         band = self.band()
         return band is None or band[1] > 0
+
+    @property
+    def sees_prefix(self) -> bool:
+        """Whether a later key may be seen because it is of a prefix (`Tokens.prefix`)."""
+        return False
 
     @property
     def per_head(self) -> bool:
@@ -100,6 +105,27 @@ class SlidingWindow(Mask):
         return self.window - 1, 0
 
 
+@MASKS.register("prefix", also_called=("prefix_lm", "prefix_causal", "non_causal"))
+@dataclass(frozen=True)
+class Prefix(Mask):
+    """A token sees itself, what came before it, and all of the prefix (Raffel et al., 2020, JMLR 21(140), figure 4).
+
+    `Tokens.prefix` says which tokens that are; without any the mask is causal. A prompt is the prefix of what is generated.
+    """
+
+    def allows(self, query, key, head):
+        before = key.slot <= query.slot
+        return before if key.prefix is None else before | key.prefix
+
+    @property
+    def sees_future(self):
+        return False
+
+    @property
+    def sees_prefix(self):
+        return True
+
+
 @MASKS.register("all_of", also_called=("and", "intersection"))
 @dataclass(frozen=True)
 class AllOf(Mask):
@@ -127,6 +153,10 @@ class AllOf(Mask):
     @property
     def sees_future(self):
         return all(mask.sees_future for mask in self.of)
+
+    @property
+    def sees_prefix(self):
+        return any(mask.sees_prefix for mask in self.of)
 
     @property
     def per_head(self):
@@ -160,6 +190,10 @@ class AnyOf(Mask):
         return any(mask.sees_future for mask in self.of)
 
     @property
+    def sees_prefix(self):
+        return any(mask.sees_prefix for mask in self.of)
+
+    @property
     def per_head(self):
         return any(mask.per_head for mask in self.of)
 
@@ -183,6 +217,10 @@ class Not(Mask):
             return self.of.of.sees_future
         band = self.of.band()
         return band is None or band[1] < INF
+
+    @property
+    def sees_prefix(self):
+        return self.of.sees_prefix
 
     @property
     def per_head(self):

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.model import Model
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
 DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
@@ -92,7 +92,7 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
     rows, micro_batches = micro_batch(config)
     with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
         model = _fake(config, vocab_size, weights_dtype(config))
-        objective = OBJECTIVES.create(config["task"])
+        objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
         weights = ledger.held
         optimizer = OPTIMIZERS.create(config["optim"], model=model)

@@ -27,13 +27,15 @@ Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 class Objective:
     """What every objective answers. `loss` has no default.
 
-    tokenizer, source_tokenizer: set before examples are made: of what is predicted, and of the source where it has another.
+    Set before examples are made: `towers`, those of the model; `tokenizer`, of what is predicted; `source_tokenizer`, of
+    the source where that has another.
     """
 
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
     reads: ClassVar[tuple[str, ...]] = ("text",)
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
+    towers: tuple[str, ...] = ()
     tokenizer: Any = None
     source_tokenizer: Any = None
 
@@ -62,4 +64,12 @@ class Objective:
 
 OBJECTIVES = Registry("objective", base=Objective, group="task")
 
-from xformer_kit.objective import language_modeling  # noqa: E402, F401  (its entry; the registry must exist first)
+
+def objective_of(config: Mapping[str, Any]) -> Any:
+    """The objective of a config, which knows the towers that it trains."""
+    made = OBJECTIVES.create(config["task"])
+    made.towers = tuple(tower for tower in ("encoder", "decoder") if tower in config["model"])
+    return made
+
+
+from xformer_kit.objective import language_modeling, seq2seq  # noqa: E402, F401  (its entries; the registry comes first)

@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.objective import OBJECTIVES, Objective
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context
 from xformer_kit.tokens import Tokens
 
 
 @OBJECTIVES.register("language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt"))
-class LanguageModeling(Objective):
+class LanguageModeling(CrossEntropy):
     """-sum log p(token | the tokens before it) in nats (Bengio et al., 2003, JMLR 3:1137-1155, section 2).
 
     batch["tokens"]: Tokens of (batch, seq + 1); each of the first `seq` predicts the one after it, unless that one is
@@ -22,9 +23,23 @@ class LanguageModeling(Objective):
     reads = ("text", "labelled")
     laws = ("causality", "cache")
 
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing, z_loss)
+
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        if context.facts.get("cross") or not context.facts.get("mask", {}).get("sees_future"):
+        mask = context.facts.get("mask", {})
+        if mask.get("sees_prefix"):
+            return (
+                f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and language_modeling has no "
+                "prefix. Use mask=causal, or task=prefix_language_modeling."
+            )
+        if context.facts.get("cross") or not mask.get("sees_future"):
             return None
         return (
             f"mask '{context.names['mask']}' sees the future, so language_modeling would read the token that it has to "
@@ -43,4 +58,4 @@ class LanguageModeling(Objective):
         if "labels" in batch:  # of a corpus that asks for some tokens only
             target = batch["labels"][:, 1:]
         hidden, report = model.hidden(seen)
-        return model.head(hidden, target), (target >= 0).sum(), report
+        return self.nats(model, hidden, target), (target >= 0).sum(), report

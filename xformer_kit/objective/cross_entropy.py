@@ -1,0 +1,31 @@
+"""What may be added to a cross-entropy while a model learns."""
+
+from typing import Any
+
+from torch import Tensor
+
+from xformer_kit.objective import Objective
+from xformer_kit.registry import at_least, within
+
+
+class CrossEntropy(Objective):
+    """An objective whose loss is the cross-entropy of tokens, with two terms that only training has.
+
+    label_smoothing e: the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016, arXiv:1512.00567, section 7).
+    z_loss c: c log^2 Z is added, Z the sum of exp(logits), so that log Z stays near 0 (Chowdhery et al., 2022,
+    arXiv:2204.02311, section 5). In evaluation the loss is the plain cross-entropy, of which a perplexity is made.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, z_loss: float = 0.0):
+        self.label_smoothing, self.z_loss = label_smoothing, z_loss
+
+    @classmethod
+    def check(cls, options, context):
+        yield from within(options, label_smoothing=(0, 1))
+        yield from at_least(options, z_loss=0)
+
+    def nats(self, model: Any, hidden: Tensor, target: Tensor) -> Tensor:
+        """The sum over targets that are not negative, hidden (b, t, dim) and target (b, t): a scalar of fp32."""
+        if not model.training or not (self.label_smoothing or self.z_loss):
+            return model.head(hidden, target)
+        return model.head(hidden, target, label_smoothing=self.label_smoothing, z_loss=self.z_loss)

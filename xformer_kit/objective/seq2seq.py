@@ -1,0 +1,98 @@
+"""Predict a target from its source."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective.cross_entropy import CrossEntropy
+from xformer_kit.registry import Context
+from xformer_kit.tokens import Tokens
+
+START, END = "<s>", "</s>"
+
+
+@OBJECTIVES.register("seq2seq", also_called=("sequence_to_sequence", "translation", "transduction", "s2s"))
+class Seq2Seq(CrossEntropy):
+    """-sum log p(target token | source, the target before it) in nats (Sutskever et al., 2014, arXiv:1409.3215, eq. 1).
+
+    Two towers: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target </s>`, always from the true
+    tokens before (teacher forcing). A decoder alone reads `source </s> <s> target` as one stream, whose prefix, up to and
+    with `<s>`, mask=prefix lets it see whole (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
+    """
+
+    needs = (("encoder", "decoder"), ("decoder",))
+    reads = ("pairs",)
+    laws = ("causality", "cache", "padding")
+    specials = (START, END)
+
+    def __init__(
+        self,
+        *,
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing, z_loss)
+
+    @classmethod
+    def cannot(cls, context: Context) -> str | None:
+        if context.facts.get("cross"):
+            return None
+        mask, name, encoder = context.facts.get("mask", {}), context.names["mask"], context.tower == "encoder"
+        if mask.get("sees_prefix") and (encoder or context.facts.get("source")):
+            return (
+                f"mask '{name}' is for a prefix, which {'an encoder' if encoder else 'a decoder beside an encoder'} does "
+                f"not have. Use mask={'full' if encoder else 'causal'}, or a decoder alone"
+            )
+        if mask.get("sees_future") and not encoder:
+            return (
+                f"mask '{name}' sees the future, so the decoder would read the token that it has to predict. "
+                "Use mask=causal, or, for a decoder alone, mask=prefix."
+            )
+        return None
+
+    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+        """{source, target} without special tokens -> {source, target}, or for a decoder alone {tokens, tokens.prefix,
+        labels}."""
+        return self.pair(example["source"], example["target"])
+
+    def pair(self, source: Any, target: Any) -> dict[str, np.ndarray]:
+        """What the model reads of a source and a target: arrays of ids (s,), (t,)."""
+        start, end = self.tokenizer.special(START), self.tokenizer.special(END)
+        source = np.append(source, (self.source_tokenizer or self.tokenizer).special(END)).astype(np.int64)
+        target = np.concatenate([[start], target, [end]]).astype(np.int64)
+        if self.towers != ("decoder",):
+            return {"source": source, "target": target}
+        prefix = np.arange(len(source) + len(target)) <= len(source)
+        tokens = np.concatenate([source, target])
+        return {"tokens": tokens, "tokens.prefix": prefix, "labels": np.where(prefix, -1, tokens)}
+
+    def size(self, batch: Mapping[str, Any]) -> int | Tensor:
+        read = [stream if name == "source" else _but_last(stream) for name, stream in batch.items() if name != "labels"]
+        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in read)
+
+    def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
+        def zeros(width: int) -> Tensor:
+            return torch.zeros(rows, width, dtype=torch.int64, device=device)
+
+        if self.towers != ("decoder",):
+            return {"source": Tokens(ids=zeros(length)), "target": Tokens(ids=zeros(length + 1))}
+        ids = zeros(length + 1)
+        return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        if "source" in batch:
+            seen, target = batch["target"].shifted()
+            hidden, report = model.hidden(seen, source=batch["source"])
+        else:
+            seen, target = batch["tokens"].shifted()[0], batch["labels"][:, 1:]
+            hidden, report = model.hidden(seen)
+        return self.nats(model, hidden, target), (target >= 0).sum(), report
+
+
+def _but_last(tokens: Tokens) -> Tokens:
+    """As many tokens as are read for `tokens`, each of which but the first is predicted."""
+    return tokens.map(lambda field: field[:, 1:])
