@@ -176,16 +176,22 @@ def max_len(config: Node) -> int:
 def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     """What the parts of a block say of themselves.
 
-    attn: heads, kv_heads, head_dim, projections, ...   mask: band, sees_future, per_head
+    attn: heads, kv_heads, head_dim, projections, ...   mask: band, sees_future, sees_prefix, per_head
     position: hooks, relative, needs_length   placement: states, final_norm
     padding, documents: whether sequences may have them
-    cross: whether it looks at another tower   objective: name   seq_len: tokens of a training example, or None
+    cross: whether it looks at another tower   source: whether its tower has one to look at
+    objective: name   seq_len: tokens of a training example, or None
     """
     mask = MASKS.create(nodes["mask"])
     position, placement = POSITIONS[nodes["position"]["name"]], PLACEMENTS[nodes["placement"]["name"]]
     return {
         "attn": ATTENTIONS[nodes["attn"]["name"]].facts(dict(nodes["attn"]), dim),
-        "mask": {"band": mask.band(), "sees_future": mask.sees_future, "per_head": mask.per_head},
+        "mask": {
+            "band": mask.band(),
+            "sees_future": mask.sees_future,
+            "sees_prefix": mask.sees_prefix,
+            "per_head": mask.per_head,
+        },
         "position": {
             "hooks": position.hooks(),
             "relative": position.relative,
@@ -217,6 +223,7 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
                         nodes,
                         model["dim"],
                         cross=sub.cross,
+                        source=plan.name == "decoder" and "encoder" in model,
                         objective=named(config.get("task")).get("name"),
                         seq_len=(config.get("data") or {}).get("seq_len"),
                     ),
