@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xformer_kit.data.tokenizer import BPE, TOKENIZERS, Byte, Char, _whole_words, load_tokenizer
+from xformer_kit.data.tokenizer import BPE, TOKENIZERS, Byte, Char, load_tokenizer, whole_words
 from xformer_kit.registry import ConfigError, Context
 
 PROSE = "It was the best of times, it was the worst of times.\n\n  Naïve café — 漢字 🙂 don't\t\tstop 1234\r\n" * 20
@@ -111,14 +111,14 @@ def test_bpe_of_a_small_text_says_how_many_tokens_it_learned():
 def test_pieces_tokenize_as_the_whole(text, size, cuts):
     tokenizer = SEEN.setdefault("bpe", fitted("bpe"))
     ends = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = list(_whole_words((text[a:b] for a, b in itertools.pairwise(ends)), size=size))
+    pieces = list(whole_words((text[a:b] for a, b in itertools.pairwise(ends)), size=size))
     assert "".join(pieces) == text
     ids = [i for piece in pieces for i in tokenizer.encode(piece).tolist()]
     assert ids == tokenizer.encode(text).tolist()
 
 
 def test_text_without_spaces_is_cut_all_the_same():
-    pieces = list(_whole_words(["x" * (1 << 20)] * 9))
+    pieces = list(whole_words(["x" * (1 << 20)] * 9))
     assert len(pieces) == 2 and sum(map(len, pieces)) == 9 << 20
 
 
