@@ -148,13 +148,14 @@ class Model(nn.Module):
         target_real: Tensor | None = None,
         document: Tensor | None = None,
         segment: Tensor | None = None,
+        prefix: Tensor | None = None,
         position: Tensor | None = None,
         cache: Past | None = None,
     ) -> Tensor:
         """ids (b, t) -> logits (b, t, vocab); with two towers, source (b, s) and target (b, t) -> logits (b, t, vocab).
 
         real, source_real, target_real are False on padding; document numbers the texts of a packed row, segment the
-        kinds of tokens; position overrides where tokens stand. Each (b, t).
+        kinds of tokens; prefix is True where mask=prefix sees whole; position overrides where tokens stand. Each (b, t).
         Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight, and
         ConfigError for what the model has no tower for.
         """
@@ -163,7 +164,7 @@ class Model(nn.Module):
         if isinstance(source, Tensor):
             self._knows(source, self.source_vocab_size)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
-        tokens = Tokens(ids=ids, real=real, document=document, segment=segment, position=position)
+        tokens = Tokens(ids, None, position, document, segment, prefix, real)
         hidden, _ = self.hidden(tokens, cache, source)  # type: ignore[arg-type]
         return self.head(hidden)
 
@@ -186,6 +187,10 @@ class Model(nn.Module):
         largest = int(ids.max()) if ids.numel() else -1
         if largest >= size:
             raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
+
+    def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
+        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the tower sees one whole."""
+        return Tokens(ids=ids, real=real, prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None)
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
         """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a source of
