@@ -111,6 +111,11 @@ class Tower(nn.Module):
         return self.position["base"]  # type: ignore[return-value]
 
     @property
+    def sees_prefix(self) -> bool:
+        """Whether some attention sees the tokens of a prefix whole."""
+        return any(look.mask.sees_prefix for look in self.looks if not look.cross)
+
+    @property
     def blocks(self) -> list[Block]:
         return [self._modules[str(depth)] for depth in range(self.depth)]  # type: ignore[misc]
 
