@@ -54,7 +54,7 @@ def _stream(model, ids, max_new_tokens, temperature, top_k, top_p, seed, real) -
     source = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
     with torch.inference_mode(), evaluating(model), packed(model) if max_new_tokens >= MANY else nullcontext():
         past = model.cache(ids.shape[0], ids.shape[1] + max_new_tokens)
-        tokens = Tokens(ids=ids, real=real)
+        tokens = model.prompt(ids, real)
         for _ in range(max_new_tokens):
             hidden, _ = model.hidden(tokens, past)
             new = choose(model.head(hidden[:, -1]), temperature, top_k, top_p, source)
