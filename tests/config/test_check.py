@@ -47,7 +47,7 @@ ONE_FAULT = {
         "position: sinusoidal pairs sines with cosines, so model.dim must be even; got 9."
     ),
     "mask=casual": (
-        "mask: no mask is called 'casual'. Did you mean 'causal'? Known: all_of, any_of, causal, full, not, sliding_window."
+        "mask: no mask is called 'casual'. Did you mean 'causal'? Known: all_of, any_of, causal, full, not, prefix, sliding_window."
     ),
     "mask=sliding_window mask.window=0": "mask.window: must be at least 1 token; got 0.",
     "mask=sliding_window mask.windw=3": (
