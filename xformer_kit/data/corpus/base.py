@@ -4,7 +4,7 @@ The splits are disjoint and fixed: what is read for validation is never read for
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xformer_kit.registry import Registry
@@ -21,6 +21,16 @@ class Corpus:
 
     form = "text"
     splits: tuple[str, ...] = ("train", "valid")
+
+    @classmethod
+    def forms(cls) -> dict[str, str]:
+        """Every form that it can give -> what has to be set for it on the command line, with a space in front."""
+        return {cls.form: ""}
+
+    @classmethod
+    def form_of(cls, options: Mapping[str, Any]) -> str:
+        """The form that it gives with these options."""
+        return cls.form
 
     def stamp(self) -> list[Any]:
         """Plain values, found in an instant, that differ whenever the content may differ: paths, sizes, times."""

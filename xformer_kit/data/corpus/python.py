@@ -1,4 +1,4 @@
-"""What Python itself carries as a corpus: its documentation."""
+"""What Python itself carries as a corpus: its documentation, and its own code."""
 
 import ast
 import hashlib
@@ -6,11 +6,12 @@ import inspect
 import os
 import sys
 import sysconfig
+import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
 from xformer_kit.registry import ConfigError
@@ -18,16 +19,13 @@ from xformer_kit.registry import ConfigError
 LONG = 80  # characters from which on a paragraph that recurs is left out
 
 
-@CORPORA.register("pydoc", also_called=("stdlib", "python"))
-class PyDoc(Corpus):
-    """The English prose that every Python carries: its reference topics and the docstrings of its standard library.
-
-    A document is one topic, or the docstrings of one module, so that the methods of a class are never on both sides of
-    the split; a docstring or a long paragraph that stands in several documents counts once, since topics share sections
-    and modules copy. Tests are left out. A document is for validation where the hash of its name says so, one in ten:
-    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by
-    version: see the fingerprint.
+class _Library(Corpus):
+    """Documents made of the standard library. A document is for validation where the hash of its name says so, one in ten:
+    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by version:
+    see the fingerprint. Tests are left out.
     """
+
+    name: ClassVar[str]
 
     def __init__(self) -> None:
         self.library = Path(sysconfig.get_path("stdlib"))
@@ -39,10 +37,10 @@ class PyDoc(Corpus):
         if not any(library.glob("*.py")):
             yield f"name: {cls._absent(library)}"
 
-    @staticmethod
-    def _absent(library: Path) -> str:
+    @classmethod
+    def _absent(cls, library: Path) -> str:
         return (
-            f"corpus 'pydoc' needs the sources of the standard library; got none in '{library}'. "
+            f"corpus '{cls.name}' needs the sources of the standard library; got none in '{library}'. "
             "Use data=text data.path=FILE, or a Python that has them."
         )
 
@@ -59,17 +57,49 @@ class PyDoc(Corpus):
         return sum(map(len, self._documents().values()))
 
     def _documents(self) -> dict[str, str]:
-        """Name -> text, topics before modules, each in the order of names. Read once."""
+        """Name -> text, in the order of names. Read once."""
         if not self._texts:
-            seen: set[str] = set()
-            for name, texts in self._sources():
-                fresh = [text for text in (_unseen(text, seen) for text in texts) if text]
-                if fresh:
-                    self._texts[name] = "\n\n".join(fresh)
+            self._texts = self._read()
             splits = {_for_validation(name) for name in self._texts}
             if splits != {False, True}:
                 raise ConfigError(f"data.name: {self._absent(self.library)}")
         return self._texts
+
+    def _read(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def _modules(self) -> list[str]:
+        """The sources of the standard library, relative to it, sorted; without tests and installed packages."""
+        left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
+        found = []
+        for at, folders, names in os.walk(self.library):
+            folders[:] = [f for f in folders if f not in left_out]
+            found += [Path(at, name).relative_to(self.library).as_posix() for name in names if name.endswith(".py")]
+        return sorted(name for name in found if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata")))
+
+
+@CORPORA.register("pydoc", also_called=("stdlib", "python"))
+class PyDoc(_Library):
+    """The English prose that every Python carries: its reference topics and the docstrings of its standard library.
+
+    A document is one topic, or the docstrings of one module, so that the methods of a class are never on both sides of
+    the split; a docstring or a long paragraph that stands in several documents counts once, since topics share sections
+    and modules copy. Tests are left out. A document is for validation where the hash of its name says so, one in ten:
+    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by
+    version: see the fingerprint.
+    """
+
+    name = "pydoc"
+
+    def _read(self) -> dict[str, str]:
+        """Topics before modules."""
+        documents: dict[str, str] = {}
+        seen: set[str] = set()
+        for name, texts in self._sources():
+            fresh = [text for text in (_unseen(text, seen) for text in texts) if text]
+            if fresh:
+                documents[name] = "\n\n".join(fresh)
+        return documents
 
     def _sources(self) -> Iterator[tuple[str, Iterable[str]]]:
         try:
@@ -82,14 +112,27 @@ class PyDoc(Corpus):
             if not name.startswith("pydoc_data/"):
                 yield f"module {name}", _docstrings(self.library / name)
 
-    def _modules(self) -> list[str]:
-        """The sources of the standard library, relative to it, sorted; without tests and installed packages."""
-        left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
-        found = []
-        for at, folders, names in os.walk(self.library):
-            folders[:] = [f for f in folders if f not in left_out]
-            found += [Path(at, name).relative_to(self.library).as_posix() for name in names if name.endswith(".py")]
-        return sorted(name for name in found if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata")))
+
+@CORPORA.register("stdlib_code", also_called=("python_code", "code"))
+class StdlibCode(_Library):
+    """The Python that every Python carries: the sources of its standard library, without tests; about 12 MB.
+
+    A document is a module; of modules with the same content the first counts. A document is for validation where the
+    hash of its name says so, one in ten: the split is the same in every version of Python. Distributions may leave
+    parts out, and the text differs by version: see the fingerprint.
+    """
+
+    name = "stdlib_code"
+
+    def _read(self) -> dict[str, str]:
+        documents: dict[str, str] = {}
+        seen: set[str] = set()
+        for name in self._modules():
+            text = _source(self.library / name)
+            if text and text not in seen:
+                seen.add(text)
+                documents[name] = text
+        return documents
 
 
 def _for_validation(name: str) -> bool:
@@ -122,6 +165,15 @@ def _docstrings(file: Path) -> list[str]:
     except (OSError, SyntaxError, ValueError):
         return []
     return [_clean(text) for text in _walk(tree) if text]
+
+
+def _source(file: Path) -> str:
+    """The text of a module in the encoding that it declares, without NULs and spaces at its ends."""
+    try:
+        with tokenize.open(file) as source:
+            return source.read().replace("\0", "").strip()
+    except (OSError, SyntaxError, ValueError):
+        return ""
 
 
 def _walk(node: ast.AST) -> Iterator[str | None]:

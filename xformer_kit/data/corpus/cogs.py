@@ -1,0 +1,98 @@
+"""COGS as a corpus: English sentences, and their logical forms."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data import files
+from xformer_kit.data.corpus.base import CORPORA, PairCorpus
+from xformer_kit.registry import ConfigError
+
+FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
+FIELDS = "a sentence, its logical form and its kind, with tabs between them"
+
+
+@CORPORA.register("cogs", also_called=("COGS",))
+class Cogs(PairCorpus):
+    """Sentence -> logical form, from the published files (Kim & Linzen, 2020, arXiv:2010.05465):
+    https://github.com/najoungkim/COGS, directory `data`.
+
+    train.tsv (24,155 pairs), dev.tsv (3,000; here `valid`), test.tsv (3,000) and gen.tsv (21,000), whose sentences need
+    words and structures in places where training never shows them; each may be packed as .gz. gen.2020.tsv is another
+    name of the last, for the version before its correction in 2022, which published results are on.
+    """
+
+    splits = tuple(FILES)
+
+    def __init__(self, *, path: str):  # the directory with the published files
+        self.path = path
+        self.files = {split: _file(path, split) for split in FILES}
+
+    @classmethod
+    def check(cls, options, context):
+        for split in FILES:
+            try:
+                file = _file(options.path, split)
+                next(_rows(file, files.HEAD))
+            except ConfigError as error:
+                yield from (fault.removeprefix("data.") for fault in error.faults)
+                if not Path(options.path).expanduser().is_dir():
+                    return
+
+    def stamp(self) -> list[Any]:
+        stats = [(file, file.stat()) for file in self.files.values()]
+        return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
+
+    def size(self) -> int:
+        return sum(file.stat().st_size * (7 if file.suffix == ".gz" else 1) for file in self.files.values())
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        for sentence, form, _ in _rows(self.files[split]):
+            yield sentence, form
+
+    def kinds(self, split: str) -> list[str]:
+        """Of each pair, in their order: in_distribution, primitive, or what of the generalisation set it tests."""
+        return [kind for _, _, kind in _rows(self.files[split])]
+
+
+def _file(path: str, split: str) -> Path:
+    """The file of a split. Raises ConfigError "data.path: ..." where there is none."""
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"data.path: must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv; got '{path}', "
+            "which is no directory. Get them from https://github.com/najoungkim/COGS, directory data."
+        )
+    names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if not found:
+        there = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
+        raise ConfigError(
+            f"data.path: must hold {' or '.join(names)}; got '{path}' with {there or 'nothing'}. "
+            "Get it from https://github.com/najoungkim/COGS, directory data."
+        )
+    return found[0]
+
+
+def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
+    """The fields of each line. Raises ConfigError "data.path: ..." with the first line that has others."""
+    number = 0
+    for line in _lines(file, at_most):
+        number += 1
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise ConfigError(
+                f"data.path: each line must hold {FIELDS}; got {len(fields)} in '{file}', line {number:,}."
+            )
+        yield fields
+    if not number:
+        raise ConfigError(f"data.path: must hold pairs; got '{file}', which is empty. Get the file again.")
+
+
+def _lines(file: Path, at_most: int | None) -> Iterator[str]:
+    held = ""
+    for text in files.read(file, at_most):
+        *lines, held = (held + text).split("\n")
+        yield from (line.removesuffix("\r") for line in lines)
+    if held and at_most is None:
+        yield held
