@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xformer_kit.config.data import beside, unread, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
@@ -10,7 +11,7 @@ from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.plan import KINDS, SUBLAYERS, TOWERS, contexts, merge, named, tower_plan
+from xformer_kit.plan import KINDS, SEEN, SUBLAYERS, TOWERS, contexts, merge, named, tower_plan
 from xformer_kit.registry import ConfigError, Context, Registry, nearest
 from xformer_kit.schedule import SCHEDULES
 
@@ -54,10 +55,12 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
     model = config.get("model")
     context = _context(config)
     for group, registry in GROUPS.items():
-        if group in config and group != "data":
+        if group in config and group not in ("data", "tokenizer"):
             yield from registry.faults(config[group], group, context)
+    if "tokenizer" in config:
+        yield from beside("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:
-        yield from _data(config.get("data"), context)
+        yield from beside("data", CORPORA, config.get("data"), context)
     yield from _settings("model", model, "model", context, also=TOWERS)
     yield from trainer_faults(config.get("trainer") or {}, "trainer")
     if isinstance(model, Mapping):
@@ -98,15 +101,6 @@ def _context(config: Mapping[str, Any]) -> Context:
     return Context(dim=max(dim, 0) if isinstance(dim, int) else 0, names=names)
 
 
-def _data(node: Any, context: Context) -> Iterator[str]:
-    if not isinstance(node, Mapping):
-        yield from CORPORA.faults(node, "data", context)
-        return
-    common = SETTINGS.options("data")
-    yield from _settings("data", {k: v for k, v in node.items() if k in common}, "data", context)
-    yield from CORPORA.faults({k: v for k, v in node.items() if k not in common}, "data", context, beside=common)
-
-
 def _settings(name: str, node: Any, path: str, context: Context, also: tuple[str, ...] = ()) -> Iterator[str]:
     if not isinstance(node, Mapping):
         yield f"{path}: must be a mapping of options; got {node!r}."
@@ -132,13 +126,7 @@ def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
                 yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
             yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
-    who = "model" if "encoder" not in config["model"] else "encoder" if path.endswith(".encoder") else ""
-    if tower.get("cross") and who:
-        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
-    elif tower.get("cross"):
-        yield from _difference(config, "attn", {}, tower, tower["cross"], f"{path}.cross", context)
-    yield from _layout(config, tower, path)
-    yield from _differences(config, {}, tower, path, context)
+    yield from _differences(config, (tower,), path, context)
     if isinstance(variants, Mapping):
         for name, variant in variants.items():
             where = f"{path}.variants.{name}"
@@ -151,12 +139,11 @@ def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
                 for key in variant or {}:
                     if key not in allowed:
                         yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
-                yield from _layout(config, variant or {}, where)
-                yield from _differences(config, tower, variant or {}, where, context)
+                yield from _differences(config, (tower, variant or {}), where, context)
 
 
-def _layout(config, node: Mapping[str, Any], path: str) -> Iterator[str]:
-    layout = node.get("layout")
+def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+    layout = laid[-1].get("layout")
     if layout is None:
         return
     words = ", ".join(SUBLAYERS)
@@ -173,24 +160,69 @@ def _layout(config, node: Mapping[str, Any], path: str) -> Iterator[str]:
             who = "encoder" if "encoder" in config["model"] else "model"
             yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
         elif isinstance(entry, Mapping):
-            kind = "ffn" if word == "ffn" else "attn"
-            yield from _difference(config, kind, {}, {}, entry[word], f"{path}.layout.{word}", Context())
+            yield from _sublayer(config, laid, word, [entry[word]], f"{path}.layout.{word}", context)
 
 
-def _differences(config, tower: Mapping, node: Mapping, path: str, context: Context) -> Iterator[str]:
+def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+    """Faults of the last of the differences that lie over each other: a tower's, or those and a variant's."""
+    node = laid[-1]
     for kind in KINDS:
         if kind in node:
-            yield from _difference(config, kind, tower, node, node[kind], f"{path}.{kind}", context)
+            yield from _difference(kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context)
+    who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
+    if node.get("cross") and who:
+        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
+    elif node.get("cross"):
+        yield from _sublayer(config, laid, "cross", [], f"{path}.cross", context)
+    yield from _layout(config, laid, path, context)
 
 
-def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: Any, path: str, context) -> Iterator[str]:
-    """One difference laid over what it differs from."""
-    registry, base = KINDS[kind], named(config.get(kind))
-    if base.get("name") not in registry:
-        return  # the shared part's own fault says it
-    base = registry.defaults(base["name"]) | dict(base)
-    if kind in tower and not list(registry.faults(base | dict(named(tower[kind])), path, context)):
-        base = merge(kind, base, tower[kind])
+def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context) -> Iterator[str]:
+    """Faults of the last difference of a sublayer: of its part, and for an attention of what it looks through."""
+    kind, differences = "ffn" if word == "ffn" else "attn", own
+    if word == "cross":
+        differences = [node["cross"] for node in laid if node.get("cross")] + own
+    *below, last = differences
+    looks = ("mask", "position") if kind == "attn" else ()
+    for other in (kind, *looks):
+        base = SEEN[other] if word == "cross" and other != kind else _shared(config, other, laid)
+        for difference in below:
+            base = _over(other, base, _about(difference, other, kind, looks), context)
+        wanted = _about(last, other, kind, looks)
+        if wanted is not None:
+            yield from _difference(other, base, wanted, path if other == kind else f"{path}.{other}", context)
+
+
+def _about(difference: Any, other: str, kind: str, looks: tuple[str, ...]) -> Any:
+    """What a sublayer's difference says of its part, or of its mask or position; None where it says nothing of it."""
+    if not isinstance(difference, Mapping):
+        return difference if other == kind else None
+    return {key: v for key, v in difference.items() if key not in looks} if other == kind else difference.get(other)
+
+
+def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
+    """The shared part with the differences over it, as far as they are valid; None where the shared part itself is not."""
+    base = named(config.get(kind))
+    if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
+        return None  # its own fault says it
+    base = KINDS[kind].defaults(base["name"]) | dict(base)
+    for node in laid:
+        base = _over(kind, base, node.get(kind), Context())
+    return base
+
+
+def _over(kind: str, base: Mapping | None, difference: Any, context: Context) -> Mapping | None:
+    """The difference laid over a node, or the node where it cannot be."""
+    if not difference or list(_difference(kind, base, difference, kind, context)):
+        return base
+    return base and merge(kind, base, difference)
+
+
+def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context) -> Iterator[str]:
+    """Faults of one difference laid over what it differs from."""
+    registry = KINDS[kind]
+    if base is None:
+        return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
         yield f"{path}: must be a mapping of options or a name; got {difference!r}."
         return
@@ -198,12 +230,10 @@ def _difference(config, kind: str, tower: Mapping, node: Mapping, difference: An
     if name not in registry:
         yield f"{path}: {registry.unknown(name)}"
         return
-    last = path.rpartition(".")[2]
-    seen = ("mask", "position") if last == "cross" or (last == "attn" and ".layout." in path) else ()
-    words = {key: value for key, value in named(difference).items() if key not in seen}
-    unknown = [key for key in words if key != "name" and key not in registry.options(name)]
-    merged = merge(kind, base, {key: value for key, value in words.items() if key not in unknown})
-    yield from registry.faults(merged | {key: words[key] for key in unknown}, path, context)
+    unknown = [key for key in named(difference) if key != "name" and key not in registry.options(name)]
+    words = named(difference)
+    known = {key: value for key, value in words.items() if key not in unknown}
+    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context)
 
 
 def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
@@ -214,6 +244,10 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     if task and (unsuited := list(_suits(config))):
         yield from unsuited
         return  # what else there is to say follows from it
+    if not config["model"]["share_embeddings"] and not all(tower in config["model"] for tower in TOWERS):
+        yield "model.share_embeddings: is about a source and a target, and the model has one tower; leave it true."
+    if task:
+        yield from unused(config)
     size, needed = config["model"].get("vocab_size"), _vocabulary(config)
     if size is not None and needed is not None and size < needed:
         yield f"model.vocab_size: must hold the tokenizer's {needed} tokens; got {size}. null is the tokenizer's."
@@ -244,7 +278,13 @@ def _block(config, plan, block, task: bool) -> Iterator[str]:
             )
     for sub, context in contexts(config, plan, block):
         yield from _of_layout(block, sub, context)
-        if sub.position != base.nodes["position"] and "embed" in context.facts["position"]["hooks"]:
+        embeds = "embed" in context.facts["position"]["hooks"]
+        if sub.cross and embeds:
+            yield (
+                f"{_of(block, sub)}.position: '{sub.position['name']}' is added to the embeddings, and has no place in an "
+                "attention to another tower; use position=none, or one that enters in the attention."
+            )
+        elif sub.position != base.nodes["position"] and embeds:
             yield (
                 f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which belong to the whole "
                 f"tower; set it as position={sub.position['name']}."
@@ -276,26 +316,25 @@ def _vocabulary(config: Mapping[str, Any]) -> int | None:
 
 def _suits(config: Mapping[str, Any]) -> Iterator[str]:
     """Whether the task can train the towers that there are, on the corpus that there is."""
-    task, data = named(config["task"])["name"], named(config["data"])["name"]
+    task = named(config["task"])["name"]
     objective, there = OBJECTIVES[task], tuple(tower for tower in TOWERS if tower in config["model"])
     if there not in objective.needs:
         ways = " or ".join(f"model={'_'.join(towers)}" for towers in objective.needs)
         yield f"task: '{task}' cannot train a model of {' and '.join(there)}; choose {ways}, or another task."
-    form = CORPORA[data].form
-    if form not in objective.reads:
-        able = sorted(name for name, corpus in CORPORA.items() if corpus.form in objective.reads)
-        yield (
-            f"task: '{task}' learns from {' or '.join(objective.reads)}, and data={data} gives {form}. "
-            f"Known for it: {', '.join(f'data={name}' for name in able) or 'none'}."
-        )
+    yield from unread(task, objective.reads, config["data"])
 
 
 def _of_layout(block, sub, context: Context) -> Iterator[str]:
     """Faults of what the layout says of a sublayer."""
     for kind, node in ((sub.kind, sub.part), ("mask", sub.mask), ("position", sub.position)):
         if node != block.nodes[kind]:
-            where = f"{block.path}.cross" if sub.cross else f"{block.path}.layout.{sub.name}"
+            where = _of(block, sub) if kind == sub.kind else f"{_of(block, sub)}.{kind}"
             yield from KINDS[kind].faults(node, where, context)
+
+
+def _of(block, sub) -> str:
+    """The config path of what a layout says of a sublayer."""
+    return f"{block.path}.cross" if sub.cross else f"{block.path}.layout.{sub.name}"
 
 
 def _states(block) -> int:
@@ -308,7 +347,9 @@ def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterat
             name = context.names["kernel"]
             yield f"{_where('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto or kernel=reference."
     elif hasattr(part, "cannot") and (reason := part.cannot(context)):
-        yield f"{_where(kind, block)}: {reason.rstrip('.')}."
+        own = {sub.kind: sub.part, "mask": sub.mask, "position": sub.position}.get(kind, block.nodes[kind])
+        here = _of(block, sub) if kind == sub.kind else f"{_of(block, sub)}.{kind}"
+        yield f"{_where(kind, block) if own == block.nodes[kind] else here}: {reason.rstrip('.')}."
 
 
 def _where(kind: str, block) -> str:

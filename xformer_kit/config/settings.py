@@ -1,6 +1,7 @@
 """What a config may say besides its parts: the model as a whole, the data's batches, the logger."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from xformer_kit.registry import Registry, at_least, within
 
@@ -36,6 +37,7 @@ class Model:
         True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
     )
     share_embeddings: bool = True  # whether source and target are embedded by one matrix, in a model of two towers
+    embed_norm: bool = False  # norm behind the embeddings, in front of the first block (BERT, BART)
     token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
     head_transform: bool = False  # dense, gelu and a norm in front of the head (BERT's masked-token head)
     head_bias: bool = False  # whether every logit has a bias
@@ -57,19 +59,29 @@ class Model:
 class Data:
     """How examples become batches; beside it stand the options of the corpus."""
 
-    seq_len: int = 256  # tokens of an example
+    seq_len: int = 256  # tokens of an example; of pairs, of the longer side, special tokens included
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
+    batch_tokens: int | None = None  # of pairs: rows x longest side per optimizer step; batch_size is then not used
+    too_long: Literal["drop", "truncate", "error"] | None = None  # of pairs beyond seq_len; null is drop
     num_workers: int = 0  # loader processes per device
     seed: int | None = None  # of the order of examples; null is seed
     cache: str | None = None  # directory of prepared tokens; null is the user's cache directory
 
     @classmethod
     def check(cls, options, context):
-        yield from at_least(options, "token", seq_len=1)
+        yield from at_least(options, "token", seq_len=1, batch_tokens=1)
         yield from at_least(options, "sequence", batch_size=1)
         yield from at_least(options, num_workers=0, seed=0)
         if options.cache == "":
             yield "cache: must name a directory; got ''. null is the user's cache directory."
+
+
+@SETTINGS.register("tokenizer")
+@dataclass(frozen=True)
+class Sharing:
+    """What stands beside the options of a tokenizer."""
+
+    shared: bool = True  # of pairs: one tokenizer for source and target; false: one for each
 
 
 @SETTINGS.register("tower")
