@@ -1,0 +1,68 @@
+"""What is wrong with what a config says of its data? The corpus, its tokenizer, and how examples become batches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xformer_kit.config.settings import SETTINGS
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.registry import Context, Registry
+
+
+def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[str]:
+    """Faults of a part's node in which settings stand beside its options, of a tokenizer or a corpus."""
+    if not isinstance(node, Mapping):
+        yield from registry.faults(node, name, context)
+        return
+    common = SETTINGS.options(name)
+    settings = {key: value for key, value in node.items() if key in common}
+    yield from SETTINGS.faults({"name": name} | settings, name, context)
+    yield from registry.faults({k: v for k, v in node.items() if k not in common}, name, context, beside=common)
+
+
+def form_of(data: Mapping[str, Any]) -> str:
+    """What the corpus of a config's `data` gives: text, pairs, labelled."""
+    corpus = CORPORA[data["name"]]
+    return corpus.form_of(CORPORA.defaults(data["name"]) | dict(data))
+
+
+def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[str]:
+    """The sentence for a corpus that gives what the task cannot learn from."""
+    form, name = form_of(data), data["name"]
+    if form in reads:
+        return
+    ways = [
+        f"data={other}{corpus.forms()[read]}"
+        for other, corpus in sorted(CORPORA.items())
+        for read in reads
+        if read in corpus.forms()
+    ]
+    yield (
+        f"task: '{task}' learns from {' or '.join(reads)}, and data={name} gives {form}. "
+        f"Known for it: {', '.join(ways) or 'none'}."
+    )
+
+
+def unused(config: Mapping[str, Any]) -> Iterator[str]:
+    """Settings for pairs where there are none, and two tokenizers where one vocabulary is embedded."""
+    data, model = config["data"], config["model"]
+    shared = config["tokenizer"].get("shared", True) if isinstance(config["tokenizer"], Mapping) else True
+    form = form_of(data)
+    if form != "pairs":
+        for key in ("batch_tokens", "too_long"):
+            if data.get(key) is not None:
+                yield f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it null."
+        if not shared:
+            yield f"tokenizer.shared: false is for source and target, and data={data['name']} gives {form}; leave it true."
+        return
+    if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
+        yield (
+            f"data.batch_tokens: must hold one example of data.seq_len; got {data['batch_tokens']} and {data['seq_len']}. "
+            f"Try {8 * data['seq_len']}, which holds 8 of the longest."
+        )
+    if not shared and not ("encoder" in model and "decoder" in model):
+        yield "tokenizer.shared: false gives source and target a vocabulary each, and the model has one tower; leave it true."
+    elif not shared and model.get("share_embeddings", True):
+        yield (
+            "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
+            "set model.share_embeddings=false, or tokenizer.shared=true."
+        )

@@ -1,0 +1,131 @@
+"""What is one example of a corpus of pairs? The ids of a source and of its target, read from memory maps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xformer_kit.registry import ConfigError
+
+SIDES = ("source", "target")
+SPECIAL = 1  # token that a model reads on each side beside the text's: `text </s>`, and `<s> text` of a target
+
+
+class Ragged:
+    """Sequences of ids, one after the other in `<path>.bin`; where each begins lies in `<path>.offsets`, int64."""
+
+    def __init__(self, path: Path, dtype: str, count: int, tokens: int):
+        self.path, self.dtype, self.count, self.tokens = path, dtype, count, tokens
+        self._maps: tuple[np.ndarray, np.ndarray] | None = None  # opened where they are read: in each loader worker
+
+    def maps(self) -> tuple[np.ndarray, np.ndarray]:
+        """(all ids, (count + 1) offsets), read as they are touched."""
+        if self._maps is None:
+            parts = (".bin", self.dtype, self.tokens), (".offsets", "<i8", self.count + 1)
+            self._maps = tuple(_mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts)  # type: ignore[assignment]
+        return self._maps  # type: ignore[return-value]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each, (count,) int32."""
+        return np.diff(self.maps()[1]).astype(np.int32)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        ids, offsets = self.maps()
+        return ids[offsets[i] : offsets[i + 1]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_maps": None}  # a loader worker maps the files again, in place of a copy
+
+
+def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
+    if not size:  # there is no map of nothing
+        return np.empty(0, dtype=dtype)
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))  # slicing a memmap costs three times as much
+
+
+class Pairs:
+    """Example i is {"source": ids, "target": ids}, int64, without special tokens; `lengths` counts one for each side.
+
+    seq_len      the most tokens of a side, special tokens included; with `together`, of both sides in one stream
+    too_long     what happens to others: "drop"; "truncate", the end is cut off; "error"
+    dropped      reason -> number of pairs that are not there ("too_long") or not whole ("truncated")
+
+    Raises ConfigError where nothing is left, and with "error" for the first pair that is too long.
+    """
+
+    def __init__(
+        self, source: Ragged, target: Ragged, split: str, seq_len: int, too_long: str, tokenizer: Any, together: bool
+    ):
+        self.sides, self.split, self.seq_len, self.tokenizer = (source, target), split, seq_len, tokenizer
+        lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
+        long = (lengths.sum(1) if together else lengths.max(1, initial=0)) > seq_len
+        self.kept: np.ndarray | None = None  # indices of those that are there, where some are not
+        if long.any() and too_long == "error":
+            raise ConfigError(self._first(lengths, long, together))
+        if long.any() and too_long == "drop":
+            self.kept = np.flatnonzero(~long)
+            lengths = lengths[self.kept]
+        cut = too_long == "truncate" and bool(long.any())
+        self.dropped = {"truncated" if cut else "too_long": int(long.sum())} if long.any() else {}
+        self.lengths = _fitted(lengths, seq_len, together) if cut else lengths  # (n, 2) int32: source, target
+        if not len(self.lengths) or (self.lengths <= SPECIAL).any():
+            raise ConfigError(self._none(len(long), int(long.sum())))
+
+    def _first(self, lengths: np.ndarray, long: np.ndarray, together: bool) -> str:
+        i = int(long.argmax())
+        what = "both sides" if together else f"the {SIDES[int(lengths[i].argmax())]}"
+        most = lengths.sum(1).max() if together else lengths.max()
+        got = lengths[i].sum() if together else lengths[i].max()
+        start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
+        return (
+            f"data.seq_len: must hold every pair, special tokens included; got {self.seq_len}, and {what} of pair {i + 1:,} "
+            f"of {self.split} (target {start!r}...) {'have' if together else 'has'} {got:,} tokens; {long.sum():,} are longer. "
+            f"Try {most:,}, or data.too_long=drop or truncate."
+        )
+
+    def _none(self, pairs: int, long: int) -> str:
+        if not pairs:
+            return f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a larger share of them."
+        return (
+            f"data.seq_len: must hold a pair, special tokens included; got {self.seq_len}, and {long:,} of the {pairs:,} "
+            f"pairs of {self.split} are longer. Raise it."
+        )
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token / ln 2 / it."""
+        if not hasattr(self, "_bytes"):
+            self._bytes = sum(self.tokenizer.count_bytes(ids) for ids in self._targets())
+        return self._bytes / int(self.lengths[:, 1].sum(dtype=np.int64))
+
+    def _targets(self) -> Iterator[np.ndarray]:
+        if not self.dropped:
+            yield self.sides[1].maps()[0]
+        else:
+            for i in range(len(self)):
+                yield self._ids(1, i)
+
+    def _ids(self, side: int, i: int) -> np.ndarray:
+        at = i if self.kept is None else int(self.kept[i])
+        return self.sides[side][at][: int(self.lengths[i, side]) - SPECIAL]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
+        i = range(len(self))[i]  # IndexError beyond the end; negative from the end
+        return {name: self._ids(side, i).astype(np.int64) for side, name in enumerate(SIDES)}
+
+
+def _fitted(lengths: np.ndarray, seq_len: int, together: bool) -> np.ndarray:
+    """Lengths that fit: each side's, or of both together, where the shorter one keeps up to half of the room."""
+    if not together:
+        return np.minimum(lengths, seq_len)
+    source, target = lengths.T
+    target = np.minimum(target, np.maximum(seq_len // 2, seq_len - source))
+    return np.stack([np.minimum(source, seq_len - target), target], axis=1)
