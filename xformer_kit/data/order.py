@@ -43,12 +43,12 @@ def _feistel(values: Any, a: int, b: int, keys: tuple[int, ...]) -> np.ndarray:
     sizes = np.uint64(a), np.uint64(b)
     left, right = values // sizes[1], values % sizes[1]
     for turn in range(0, ROUNDS, 2):
-        left = (left + _mix(right ^ np.uint64(keys[turn])) % sizes[0]) % sizes[0]
-        right = (right + _mix(left ^ np.uint64(keys[turn + 1])) % sizes[1]) % sizes[1]
+        left = (left + mix(right ^ np.uint64(keys[turn])) % sizes[0]) % sizes[0]
+        right = (right + mix(left ^ np.uint64(keys[turn + 1])) % sizes[1]) % sizes[1]
     return left * sizes[1] + right
 
 
-def _mix(x: Any) -> Any:
+def mix(x: Any) -> Any:
     """splitmix64's finalizer (Steele, Lea & Flood, 2014, figure 17), in integers modulo 2^64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
