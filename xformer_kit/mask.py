@@ -156,7 +156,8 @@ class AllOf(Mask):
 
     @property
     def sees_prefix(self):
-        return any(mask.sees_prefix for mask in self.of)
+        later = all(mask.sees_prefix or mask.sees_future for mask in self.of)
+        return later and any(mask.sees_prefix for mask in self.of)
 
     @property
     def per_head(self):

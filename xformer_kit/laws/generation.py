@@ -54,6 +54,31 @@ def cached_and_padded(case: Case) -> str | None:
     return None
 
 
+@law("cache with a prefix", under=("cache",))
+@torch.no_grad()
+def cached_prefix(case: Case) -> str | None:
+    """A prompt that is seen whole stays so in the cache, also padded on the left; what follows never changes it."""
+    if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.looks):
+        return "no mask sees a prefix"
+    model, ids, prompt = case.model(), case.ids, 5
+    prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt
+    for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
+        if real is not None and "padding" in case.breaks:
+            continue
+        expected, past, got = model(ids, prefix=prefix, real=real), model.cache(BATCH, LENGTH), []
+        for start, end in ((0, prompt), *((i, i + 1) for i in range(prompt, LENGTH))):
+            said = Tokens(ids=ids[:, start:end])
+            if not start:
+                said = model.prompt(ids[:, :end], None if real is None else real[:, :end])
+            got.append(model.head(model.hidden(said, past)[0]))
+        counts = torch.ones_like(prefix) if real is None else real
+        case.same(torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ")
+    whole = model(ids, prefix=prefix)
+    later = torch.cat([ids[:, :prompt], ids[:, prompt:].flip(-1)], 1)
+    case.same(model(later, prefix=prefix)[:, :prompt], whole[:, :prompt], "what follows changes the prefix")
+    return None
+
+
 @law("select and rewind", under=("cache",))
 @torch.no_grad()
 def edited(case: Case) -> str | None:
@@ -86,7 +111,8 @@ def greedy(case: Case) -> str | None:
     ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0)
     if not torch.equal(ids[:, :LENGTH], case.ids):
         raise case.broken("`generate` changes the prompt")
-    logits = model(ids[:, :-1])[:, -NEW:]
+    prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # a prefix, to a mask that sees one whole
+    logits = model(ids[:, :-1], prefix=prompt)[:, -NEW:]
     taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")
     return None

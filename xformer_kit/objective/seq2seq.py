@@ -45,7 +45,7 @@ class Seq2Seq(CrossEntropy):
         if mask.get("sees_prefix") and (encoder or context.facts.get("source")):
             return (
                 f"mask '{name}' is for a prefix, which {'an encoder' if encoder else 'a decoder beside an encoder'} does "
-                f"not have. Use mask={'full' if encoder else 'causal'}, or a decoder alone"
+                f"not have. Use mask={'full' if encoder else 'causal'}, or a decoder alone."
             )
         if mask.get("sees_future") and not encoder:
             return (

@@ -1,0 +1,57 @@
+"""Tiny models for objectives, and tokenizers that need no text."""
+
+import numpy as np
+import torch
+
+from xformer_kit.laws import tiny
+from xformer_kit.model import Model
+from xformer_kit.objective import objective_of
+
+WORDS = 20  # tokens of the text: their ids are 0 .. 19
+
+
+class Tokenizer:
+    """A vocabulary of numbers, with the special tokens behind it."""
+
+    vocab_size = WORDS
+
+    def __init__(self, specials, size=WORDS):
+        self.vocab_size, self.specials = size, specials
+
+    @property
+    def size(self):
+        return self.vocab_size + len(self.specials)
+
+    def special(self, name):
+        return self.vocab_size + self.specials.index(name)
+
+
+def towers_of(model, **changes):
+    """A tiny config with the towers of `model`: encoder, decoder or encoder_decoder."""
+    config = tiny(**changes)
+    del config["model"]["decoder"]
+    for tower in ("encoder", "decoder"):
+        if tower in model:
+            config["model"][tower] = {"mask": {"name": "full"}} if tower == "encoder" else {}
+    return config
+
+
+def made(task, model, *, mask="causal", **options):
+    """(objective with its tokenizer, model of float64 that is moved away from its start)."""
+    config = towers_of(model, mask=mask) | {"task": {"name": task, **options}}
+    objective = objective_of(config)
+    objective.tokenizer = objective.source_tokenizer = Tokenizer(objective.specials)
+    built = Model(config, objective.tokenizer.size).double().eval()
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+    return objective, built
+
+
+def ids(*numbers):
+    return np.array(numbers, dtype=np.int64)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
