@@ -12,4 +12,8 @@ def task_of(config: dict[str, Any]) -> type[JudgedTask]:
         from tasks.language_modeling import LanguageModelingTask
 
         return LanguageModelingTask
+    if name == "seq2seq":
+        from tasks.seq2seq import Seq2SeqTask
+
+        return Seq2SeqTask
     return JudgedTask

@@ -1,10 +1,14 @@
 """How well does a model predict a text? Exact figures over a whole split and over all ranks."""
 
+import importlib.util
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+
+from xformer_kit.registry import ConfigError
 
 
 class Likelihood(Metric):
@@ -60,3 +64,29 @@ def written(name: str, value: float) -> str:
 
 
 SHARES = ("exact_match", "accuracy", "sequence_accuracy")
+
+
+def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, float]:
+    """exact_match, the share of answers that are right to the character; BLEU and chrF in percent, where sacrebleu is
+    installed and a right answer has four words or more."""
+    found = {"exact_match": sum(a == b for a, b in zip(answers, right, strict=True)) / len(right)}
+    if importlib.util.find_spec("sacrebleu") and any(text.count(" ") >= 3 for text in right):
+        import sacrebleu
+
+        found["bleu"] = sacrebleu.corpus_bleu(list(answers), [list(right)]).score
+        found["chrf"] = sacrebleu.corpus_chrf(list(answers), [list(right)]).score
+    return found
+
+
+def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | str]:
+    """exact_match; and BLEU (with sacrebleu's signature), chrF and TER in percent. Raises ConfigError without sacrebleu."""
+    try:
+        from sacrebleu.metrics import BLEU, CHRF, TER
+    except ImportError:
+        raise ConfigError("sacrebleu: is not installed; pip install sacrebleu, for BLEU, chrF and TER.") from None
+    found: dict[str, float | str] = {"exact_match": text_figures(answers, right)["exact_match"]}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
+        found[name] = metric.corpus_score(list(answers), [list(right)]).score
+        if name == "bleu":
+            found["signature"] = str(metric.get_signature())
+    return found

@@ -100,6 +100,11 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     return path, config
 
 
+def best_of(path: Path) -> str:
+    """The checkpoint to speak with: the best where there is one."""
+    return "best" if (path / "checkpoints" / "best.ckpt").is_file() else "last"
+
+
 def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
     """(model with its `tokenizer`, config, directory) of a run.
 
@@ -122,6 +127,12 @@ def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
         raise ConfigError(
             f"{file}: cannot be read as a checkpoint: {str(error).splitlines()[0].rstrip('.')}."
         ) from None
+
+
+def on_device(model: Any) -> Any:
+    import torch
+
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def short(number: float) -> str:

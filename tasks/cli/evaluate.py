@@ -8,7 +8,8 @@ from tasks.cli.command import console, load_run, print_json
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
   xformer evaluate outputs/decoder/2026-11-20_12-00-00
-  xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json"""
+  xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json
+  xformer evaluate outputs/translation/2026-11-20_12-00-00 --input test.en --reference test.de --beam 5"""
 
 
 def options(parser: Any) -> None:
@@ -20,6 +21,10 @@ def options(parser: Any) -> None:
         help="which weights: the last, or those of the lowest loss (last)",
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)")
+    parser.add_argument("--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)")
+    parser.add_argument("--reference", metavar="FILE", help="the right answers, one a line")
+    parser.add_argument("--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)")
+    parser.add_argument("--length-penalty", type=float, metavar="A", help="a beam's score is divided by length^A (1.0)")
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -28,12 +33,45 @@ def run(args: Any) -> int:
 
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: must be at least 1 sequence; got {args.batch_size}.")
+    if args.input or args.reference:
+        return _answered(args)
     model, config, path = load_run(args.run, args.parts, args.checkpoint)
     figures = {"run": str(path), "checkpoint": args.checkpoint} | evaluate(model, config, path, args.batch_size)
     if args.json:
         print_json(figures)
     else:
         _show(figures, config)
+    return 0
+
+
+def _answered(args: Any) -> int:
+    """Answers to a file of sources against a file of references."""
+    from tasks.cli.command import on_device
+    from tasks.metrics import compared
+    from tasks.translate import read_lines, translate
+    from xformer_kit.registry import ConfigError
+
+    if not (args.input and args.reference):
+        raise ConfigError("--input, --reference: both are needed, sources and right answers; got one of them.")
+    sources, references = read_lines(args.input, "--input"), read_lines(args.reference, "--reference")
+    if len(sources) != len(references):
+        raise ConfigError(
+            f"--reference: must have a line for every source; got {len(references):,} and {len(sources):,}. "
+            f"Line {min(len(sources), len(references)) + 1} has no partner."
+        )
+    model, config, path = load_run(args.run, args.parts, args.checkpoint)
+    if config["task"]["name"] != "seq2seq":
+        raise ConfigError(f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}.")
+    wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
+    figures = compared(translate(on_device(model), config, sources, **wanted), references)
+    if args.json:
+        print_json({"run": str(path), "checkpoint": args.checkpoint, "examples": len(sources)} | figures)
+        return 0
+    screen = console()
+    screen.print(f"[bold]{path}[/] [dim]{args.checkpoint}, {len(sources):,} sources[/]", soft_wrap=True)
+    for name, value in figures.items():
+        shown = value if isinstance(value, str) else f"[bold]{100 * value if name == 'exact_match' else value:.2f}[/]"
+        screen.print(f"{name.replace('_', ' '):16} {shown}", soft_wrap=True)
     return 0
 
 

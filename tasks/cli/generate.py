@@ -1,20 +1,31 @@
-"""Let a run's model go on with a text. It is written to stdout as it comes, the prompt first."""
+"""Let a run's model go on with a text, written to stdout as it comes, the prompt first; or answer the lines of a file."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import load_run
 
-SUMMARY = "let a run's model go on with a text"
+SUMMARY = "let a run's model go on with a text, or answer sources"
 EXAMPLES = """examples:
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt "The "
-  xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt"""
+  xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt
+  xformer generate outputs/scan/2026-11-20_12-00-00 --prompt "jump twice"
+  xformer generate outputs/translation/2026-11-20_12-00-00 --input test.en --output test.hyp --beam 5"""
 
 
 def options(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's directory")
-    parser.add_argument("--prompt", metavar="TEXT", required=True, help="the text to go on with; - reads it from stdin")
-    parser.add_argument("--max-new-tokens", type=int, default=200, metavar="N", help="tokens to write (200)")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", metavar="TEXT", help="the text to go on with, or the source; - reads it from stdin")
+    given.add_argument("--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq); - is stdin")
+    parser.add_argument("--output", metavar="FILE", help="where the answers go, one a line (stdout)")
+    parser.add_argument("--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)")
+    parser.add_argument("--length-penalty", type=float, metavar="A", help="a beam's score is divided by length^A (1.0)")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="sources at a time (64)")
+    parser.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="tokens to write (200; of an answer: data.seq_len)"
+    )
     parser.add_argument(
         "--temperature",
         type=float,
@@ -38,6 +49,8 @@ def run(args: Any) -> int:
         raise ConfigError(f"--num-samples: must be at least 1; got {args.num_samples}.")
     if args.seed is not None and not 0 <= args.seed < 2**63:
         raise ConfigError(f"--seed: must be at least 0 and below 2^63; got {args.seed}.")
+    if _answers(args):
+        return 0
     prompt = _prompt(args.prompt)
     model, ids = _ready(args, prompt)
     from xformer_kit.generate import stream
@@ -45,7 +58,7 @@ def run(args: Any) -> int:
     drawn = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
     for i in range(args.num_samples):
         seed = None if args.seed is None else args.seed + i
-        tokens = stream(model, ids, args.max_new_tokens, seed=seed, **drawn)
+        tokens = stream(model, ids, 200 if args.max_new_tokens is None else args.max_new_tokens, seed=seed, **drawn)
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
@@ -54,6 +67,36 @@ def run(args: Any) -> int:
             _write(decode(token.tolist()))
         _write(decode.end() + "\n")
     return 0
+
+
+def _answers(args: Any) -> bool:
+    """Answers of a run of source and target, written out; False where the run goes on with texts."""
+    from tasks.cli.command import best_of, load_run, on_device, open_run
+    from tasks.translate import read_lines, translate
+    from xformer_kit.registry import ConfigError
+
+    path, config = open_run(args.run, args.parts)
+    if config["task"]["name"] != "seq2seq":
+        for name in ("input", "output", "beam", "length_penalty", "batch_size"):
+            if getattr(args, name) is not None:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')}: is for runs of task=seq2seq; this one has task={config['task']['name']}. "
+                    "Use --prompt."
+                )
+        return False
+    for name, least in (("beam", 1), ("batch_size", 1), ("max_new_tokens", 1)):
+        if (value := getattr(args, name)) is not None and value < least:
+            raise ConfigError(f"--{name.replace('_', '-')}: must be at least {least}; got {value}.")
+    lines = [_prompt(args.prompt)] if args.input is None else read_lines(args.input, "--input")
+    model, config, _ = load_run(args.run, args.parts, args.checkpoint or best_of(path))
+    where = "--prompt" if args.input is None else "--input"
+    wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "max_new_tokens", "batch_size")}
+    text = "\n".join(translate(on_device(model), config, lines, where, **wanted)) + "\n"
+    if args.output is None:
+        _write(text)
+    else:
+        Path(args.output).expanduser().write_text(text, encoding="utf-8")
+    return True
 
 
 def _prompt(given: str) -> str:
@@ -70,12 +113,11 @@ def _ready(args: Any, prompt: str) -> tuple[Any, Any]:
     """The model and the prompt's ids (1, t), on the device. Raises ConfigError for characters that are not known."""
     import torch
 
-    from tasks.cli.command import open_run
+    from tasks.cli.command import best_of, open_run
     from xformer_kit.registry import ConfigError
 
     path, _ = open_run(args.run, args.parts)
-    checkpoint = args.checkpoint or ("best" if (path / "checkpoints" / "best.ckpt").is_file() else "last")
-    model, _, _ = load_run(args.run, args.parts, checkpoint)
+    model, _, _ = load_run(args.run, args.parts, args.checkpoint or best_of(path))
     try:
         encoded = model.tokenizer.encode(prompt)
     except ConfigError as error:

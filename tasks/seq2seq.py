@@ -1,0 +1,54 @@
+"""The task of source and target: answers are decoded and compared, on a part of the validation split and all of the test."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.distributed import all_gather_object
+
+from tasks.decoding import answers
+from tasks.judged import JudgedTask, Sample
+from tasks.metrics import text_figures
+
+
+class Seq2SeqTask(JudgedTask):
+    """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or beam answers."""
+
+    def measure(self) -> dict[str, float]:
+        count = self.config["task"].get("decoded", 0)
+        split = self.data.prepared.valid
+        return self._compared(split, range(min(count, len(split))))
+
+    def final(self) -> dict[str, float]:
+        split = self.data.prepared.test
+        if split is None or not self.config["task"].get("test", True):
+            return {}
+        return self._figures(self._pairs(split, range(len(split))))
+
+    def sample(self) -> Sample | None:
+        split = self.data.prepared.valid
+        ((written, wanted),) = self._pairs(split, [0])
+        return Sample(self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted)
+
+    def _compared(self, split: Any, indices: Sequence[int]) -> dict[str, float]:
+        """Figures of some examples; each rank answers its share of them."""
+        trainer = self.trainer
+        mine = self._pairs(split, indices[trainer.global_rank :: trainer.world_size])
+        if trainer.world_size > 1:
+            every: list[Any] = [None] * trainer.world_size
+            all_gather_object(every, mine)
+            mine = [pair for some in every for pair in some]
+        return self._figures(mine)
+
+    def _figures(self, pairs: list[tuple[str, str]]) -> dict[str, float]:
+        return text_figures([a for a, _ in pairs], [b for _, b in pairs]) if pairs else {}
+
+    def _pairs(self, split: Any, indices: Sequence[int]) -> list[tuple[str, str]]:
+        """(answer, right answer) of examples, as text."""
+        examples = [split[i] for i in indices]
+        decode, beam = self.data.prepared.tokenizer.decode, self.config["task"].get("beam", 1)
+        most = self.config["data"]["seq_len"]
+        with self.drawn(), torch.inference_mode():
+            options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
+            found = answers(self.model, self.objective, examples, most=most, **options)
+        return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]
