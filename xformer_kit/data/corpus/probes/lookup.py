@@ -1,0 +1,120 @@
+"""Probes that ask what stood behind a token when it was seen before."""
+
+from typing import Literal
+
+import numpy as np
+
+from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.probes.base import Draw, Probe, Sized, faults, numbered
+
+
+@CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
+class Recall(Probe):
+    """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and appendix): pairs of a key and
+    its value, then every key once more, each behind it its value, which is asked. Between them stand filler words.
+
+        k3 v1 k0 v7   v2 v2 k0 [v7] v5 v0 k3 [v1]
+
+    Half of the words are keys, half values; the keys of an example differ, and so do its values. With n slots of two words
+    behind the pairs, a key falls on slot i with probability ~ i^(power - 1): the smaller `power`, the sooner it is asked.
+    Random filler is drawn from the values here, not from all words, so that no key is bound twice.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int = 8192,  # words: half are keys, half are values
+        length: int = 64,  # tokens of an example
+        pairs: int = 4,  # keys with their values; each is asked once
+        power: float = 0.01,  # of the distribution of the gaps; 1 is uniform
+        filler: Literal["random", "blank"] = "random",  # between the questions: values, or one word of its own
+        examples: int = 1000,  # of each of valid and test
+        seed: int = 0,  # of all examples, also of valid and test
+    ):
+        self.vocabulary, self.length, self.pairs, self.power = vocabulary, length, pairs, power
+        self.filler, self.examples, self.seed = filler, examples, seed
+        self.slots = (length - 2 * pairs) // 2
+        weights = np.arange(1, self.slots + 1, dtype=np.float64) ** (power - 1)
+        self.weights = weights / weights.sum()
+
+    @classmethod
+    def check(cls, options, context):
+        found = list(faults(options, vocabulary=2, length=4, pairs=1))
+        yield from found
+        if not options.power > 0:
+            yield f"power: must be above 0; got {options.power}. Try 0.01."
+        if found:
+            return
+        if options.length < 4 * options.pairs:
+            yield (
+                f"length: must be at least 4 * pairs, a key and its value twice; got {options.length} and "
+                f"pairs={options.pairs}. Try {4 * options.pairs}."
+            )
+        if options.vocabulary % 2 or options.vocabulary < 2 * options.pairs:
+            yield (
+                "vocabulary: must be even and at least 2 * pairs, as keys and values of an example differ; got "
+                f"{options.vocabulary} and pairs={options.pairs}. Try {max(2 * options.pairs, options.vocabulary + 1)}."
+            )
+
+    def words(self) -> list[str]:
+        half = self.vocabulary // 2
+        return numbered("k", half) + numbered("v", half) + ["."] * (self.filler == "blank")
+
+    @property
+    def longest(self) -> int:
+        return self.length
+
+    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+        half, n = self.vocabulary // 2, self.pairs
+        keys, values = draw.some(half, n), half + draw.some(half, n)
+        tokens = np.empty(self.length, dtype=np.int64)
+        tokens[2 * n :] = self.vocabulary if self.filler == "blank" else half + draw.below(half, self.length - 2 * n)
+        tokens[0 : 2 * n : 2], tokens[1 : 2 * n : 2] = keys, values
+        # Without replacement by weight: the smallest of exponential times (Efraimidis & Spirakis, 2006, algorithm A).
+        times = -np.log(draw.fractions(self.slots)) / self.weights
+        at = 2 * n + 2 * np.argsort(times, kind="stable")[:n]
+        tokens[at], tokens[at + 1] = keys, values
+        asked = np.zeros(self.length, dtype=bool)
+        asked[at + 1] = True
+        return tokens, asked
+
+
+@CORPORA.register("induction", also_called=("induction_heads",))
+class Induction(Sized):
+    """Random words with one mark among them; at the end the mark comes again, and the word behind its first is asked
+    (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023, arXiv:2312.00752, section 4.1.2).
+
+        w3 w0 * w7 w1 w2 * [w7]
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int = 16,  # words beside the mark
+        length: int = 256,  # tokens of an example, its last two with it
+        shortest: int | None = None,  # train and valid draw their lengths from here on; null is always `length`
+        test_length: int | None = None,  # of the test set; null is as in training
+        examples: int = 1000,  # of each of valid and test
+        seed: int = 0,  # of all examples, also of valid and test
+    ):
+        self.vocabulary, self.length, self.shortest = vocabulary, length, shortest
+        self.test_length, self.examples, self.seed = test_length, examples, seed
+
+    @classmethod
+    def check(cls, options, context):
+        yield from faults(options, vocabulary=1, length=4, shortest=4, test_length=4)
+
+    def words(self) -> list[str]:
+        return [*numbered("w", self.vocabulary), "*"]
+
+    @property
+    def longest(self) -> int:
+        return self.most
+
+    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+        length = self.drawn(draw, split)
+        tokens = draw.below(self.vocabulary, length)
+        at = draw.one(0, length - 4)
+        tokens[[at, -2]] = self.vocabulary
+        tokens[-1] = tokens[at + 1]
+        return tokens, np.arange(length) == length - 1
