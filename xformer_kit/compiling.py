@@ -17,8 +17,9 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     Torch counts recompilations per function, and all blocks are one function: its limit, meant for one kind of block,
     is raised to what the kinds of this model need. Beyond it torch goes on uncompiled, or fails with `fullgraph`.
     """
-    for tower in (module for module in model.modules() if isinstance(module, Tower)):
-        limits = torch._dynamo.config
-        limits.recompile_limit = max(limits.recompile_limit, GRAPHS * tower.kinds)
+    towers = [module for module in model.modules() if isinstance(module, Tower)]
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(tower.kinds for tower in towers))
+    for tower in towers:
         for block in tower.blocks:
             block.compile(**options)

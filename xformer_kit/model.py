@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from xformer_kit.head import Head, TiedHead, Transform
 from xformer_kit.init import INITS, initialise
 from xformer_kit.norm import NORMS
-from xformer_kit.plan import base_nodes, towers
+from xformer_kit.plan import towers
 from xformer_kit.registry import ConfigError
 from xformer_kit.tokens import Tokens
 from xformer_kit.tower import Past, Report, Tower
@@ -48,6 +48,11 @@ class Model(nn.Module):
         plans = towers(config)
         self.source_vocab_size = source_vocab_size or vocab_size
         self.source_embed: nn.Embedding | None = None  # None where the source is embedded by `embed`
+        if len(plans) > 1 and model["share_embeddings"] and self.source_vocab_size != vocab_size:
+            raise ConfigError(
+                f"model.share_embeddings: needs one vocabulary; got {vocab_size} tokens of the target and "
+                f"{self.source_vocab_size} of the source. Set model.share_embeddings=false, or tokenizer.shared=true."
+            )
         if len(plans) > 1 and not model["share_embeddings"]:
             count = rows(self.source_vocab_size)
             self.source_embed = nn.Embedding(count, dim, _weight=torch.empty(count, dim))
@@ -56,16 +61,15 @@ class Model(nn.Module):
         for plan in plans:
             self.add_module(plan.name, Tower(config, plan))
         self.names = tuple(plan.name for plan in plans)
-        self.head = self._head(config, rows(vocab_size))
+        self.head = self._head(config, rows(vocab_size), plans[-1].variants["base"].nodes["norm"])
         if not self.embed.weight.is_meta:
             seed = config["seed"] if model.get("seed") is None else model["seed"]
             initialise(self, seed, INITS.create(config["init"]), self._gains())
 
-    def _head(self, config: Mapping[str, Any], rows: int) -> Head:
-        model, norm = config["model"], base_nodes(config)["norm"]
-        transform = None
+    def _head(self, config: Mapping[str, Any], rows: int, norm: Mapping[str, Any]) -> Head:
+        model, transform = config["model"], None
         if model["head_transform"]:
-            transform = Transform(model["dim"], lambda: NORMS.create(norm, dim=model["dim"]))
+            transform = Transform(model["dim"], partial(NORMS.create, norm, dim=model["dim"]))
         if model["tie_embeddings"]:
             return TiedHead(self.embed, self.vocab_size, model["head_bias"], transform)
         weight = nn.Parameter(torch.empty(rows, model["dim"]))
@@ -108,6 +112,8 @@ class Model(nn.Module):
         In a model of two towers `tokens` are the decoder's and `source` the encoder's, or what `encode` made of them.
         """
         reports: Report = {}
+        if self.two_towers and source is None:
+            raise ConfigError("source: must be given to a model of two towers; call model(source=..., target=...).")
         if isinstance(source, Tokens):
             source, reports = self.encode(source)
         tower = self.tower
@@ -134,7 +140,7 @@ class Model(nn.Module):
         if self.token_type is not None:
             segment = torch.zeros_like(tokens.ids) if tokens.segment is None else tokens.segment
             x = x + F.embedding(segment, self.token_type.weight)
-        x = tower.base_position.embed(x, tokens)
+        x = tower.embedded(x, tokens)
         return tokens, F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def forward(
@@ -174,8 +180,6 @@ class Model(nn.Module):
             raise ConfigError(
                 "source, target: need an encoder and a decoder; give ids, or build model=encoder_decoder."
             )
-        if self.two_towers and source is None:
-            raise ConfigError("source: must be given to a model of two towers; call model(source=..., target=...).")
         if (ids is None) == (target is None):
             raise ConfigError("ids: give either ids or target, the tokens of the tower that predicts.")
         return (ids, real) if target is None else (target, target_real)
@@ -190,11 +194,18 @@ class Model(nn.Module):
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
         """Tokens (b, t) to go on from in generation: a prefix, where a mask of the tower sees one whole."""
-        return Tokens(ids=ids, real=real, prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None)
+        return Tokens(
+            ids=ids, real=real, prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None
+        )
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
         """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a source of
         `source_length`."""
+        if self.two_towers and source_length < 1:
+            raise ConfigError(
+                f"source_length: must be the number of the source's tokens; got {source_length}. "
+                "Call model.cache(rows, length, source_length)."
+            )
         return self.tower.cache(rows, length, source_length)
 
     def after_step(self, report: Report) -> None:

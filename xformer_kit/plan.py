@@ -5,7 +5,7 @@ tower. A difference that names another part replaces the shared one, and only `h
 over, where the new part has them; one that names none changes options of the shared part.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ KINDS: dict[str, Registry] = {
 TOWERS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
+SEEN = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}  # what a cross attention looks through
 Node = Mapping[str, Any]
 
 
@@ -110,24 +111,32 @@ def layout_of(tower: Node, variant: Node, has_source: bool) -> list[Any]:
     return variant.get("layout") or tower.get("layout") or default
 
 
-def sublayers(layout: list[Any], nodes: Mapping[str, Node], cross: Any) -> tuple[tuple[SublayerPlan, ...], ...]:
-    """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn]."""
+def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Node]:
+    """A sublayer's nodes, `part`, `mask` and `position`, with a difference that may hold all three of an attention."""
+    difference = dict(named(difference))
+    looks = ("mask", "position") if kind == "attn" else ()
+    found = {other: merge(other, nodes[other], difference.pop(other)) for other in looks if other in difference}
+    return found | {"part": merge(kind, nodes["part"], difference)}
+
+
+def sublayers(
+    layout: list[Any], nodes: Mapping[str, Node], cross: Sequence[Any] = ()
+) -> tuple[tuple[SublayerPlan, ...], ...]:
+    """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn]. `cross`: the differences of
+    what looks at another tower, one laid over the other."""
     counts: dict[str, int] = {}
 
     def plan(entry: Any) -> SublayerPlan:
         word, difference = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
         counts[word] = counts.get(word, 0) + 1
         name = word if counts[word] == 1 else f"{word}_{counts[word]}"
-        seen = {kind: nodes[kind] for kind in ("mask", "position", "kernel")}
         kind = "ffn" if word == "ffn" else "attn"
+        found = {"part": nodes[kind]} | {other: nodes[other] for other in ("mask", "position", "kernel")}
         if word == "cross":
-            seen |= {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}
-            difference = {**named(cross), **named(difference)}
-        difference = dict(named(difference))
-        for other in ("mask", "position"):
-            if kind == "attn" and other in difference:
-                seen[other] = merge(other, seen[other], difference.pop(other))
-        return SublayerPlan(name, kind, merge(kind, nodes[kind], difference), cross=word == "cross", **seen)
+            found |= SEEN
+        for some in (*cross, difference) if word == "cross" else (difference,):
+            found |= laid(kind, found, some)
+        return SublayerPlan(name, kind, cross=word == "cross", **found)
 
     groups = [entry if isinstance(entry, list) else [entry] for entry in layout]
     return tuple(tuple(plan(entry) for entry in group) for group in groups)
@@ -144,7 +153,7 @@ def tower_plan(config: Node, name: str) -> TowerPlan:
         differences = {} if variant == "base" else (tower.get("variants") or {})[variant] or {}
         where = path if variant == "base" else f"{path}.variants.{variant}"
         nodes, from_ = lay_over(shared, differences, where, origins)
-        cross = {**named(tower.get("cross")), **named(differences.get("cross"))}
+        cross = [node["cross"] for node in (tower, differences) if node.get("cross")]
         groups = sublayers(layout_of(tower, differences, has_source), nodes, cross)
         return BlockPlan(variant, where, nodes, groups, from_)
 
@@ -231,10 +240,10 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
             )
 
 
-def broken_laws(plan: TowerPlan) -> dict[str, str]:
-    """Law -> which part of the tower breaks it, and why."""
-    nodes = {(kind, block.nodes[kind]["name"]) for block in plan.blocks for kind in KINDS}
-    subs = [sub for block in plan.blocks for group in block.groups for sub in group]
+def broken_laws(plan: TowerPlan, cross: bool = False) -> dict[str, str]:
+    """Law -> which part of the tower breaks it, and why; of the parts that look at another tower alone with `cross`."""
+    subs = [sub for block in plan.blocks for group in block.groups for sub in group if sub.cross or not cross]
+    nodes = set() if cross else {(kind, block.nodes[kind]["name"]) for block in plan.blocks for kind in KINDS}
     nodes |= {(kind, node["name"]) for sub in subs for kind, node in ((sub.kind, sub.part), ("mask", sub.mask))}
     return {
         law: f"{kind} '{name}' breaks the law of {law} ({reason.rstrip('.')})"

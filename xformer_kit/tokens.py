@@ -119,3 +119,4 @@ class View(NamedTuple):
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
     late: bool = False  # keys are rotated behind the cache: rotation depends on the total length
     scored: bool = False  # the position computes the scores
+    cross: bool = False  # keys are another tower's: their slots say nothing about the queries'

@@ -84,20 +84,23 @@ class Tower(nn.Module):
         self.kernels: dict[str, Kernel] = {}  # by name and options
         self.position = nn.ModuleDict()
         self.looks: list[Look] = []
-        self._places: list[tuple[Any, int, int]] = []
+        self._places: dict[str, tuple[Any, int, int]] = {}
         base = plan.variants["base"]
+        place = base.nodes["position"]
+        if "embed" in POSITIONS[place["name"]].hooks():  # also where no attention looks through it
+            self._position(config, plan, base, place, facts(base.nodes, self.dim)["attn"])
         for depth, block in enumerate(plan.blocks):
             self.add_module(str(depth), self._block(config, plan, block, depth))
-        if "base" not in self.position:  # a tower without attention may still embed its positions
-            self._position(config, plan, base.nodes["position"], facts(base.nodes, self.dim)["attn"])
         del self._places
         self.hooks = {name: type(position).hooks() for name, position in self.position.items()}  # type: ignore[attr-defined]
         self.placement = PLACEMENTS[base.nodes["placement"]["name"]]
         wanted = model.get("final_norm")
         normed = self.placement.final_norm if wanted is None else wanted
-        self.norm = NORMS.create(base.nodes["norm"], dim=self.dim) if normed else nn.Identity()
+        norm = partial(NORMS.create, base.nodes["norm"], dim=self.dim)
+        self.norm = norm() if normed else nn.Identity()
+        self.embed_norm = norm() if model["embed_norm"] else nn.Identity()
         self.depth, self.kinds = len(plan.blocks), len({block.variant for block in plan.blocks})
-        self.breaks = broken_laws(plan)
+        self.breaks, self.cross_breaks = broken_laws(plan), broken_laws(plan, cross=True)
 
     @property
     def longest(self) -> int | None:
@@ -105,10 +108,11 @@ class Tower(nn.Module):
         limits: list[Any] = [p.max_len for p in self.position.values() if p.max_len is not None]
         return min(limits, default=None)
 
-    @property
-    def base_position(self) -> Position:
-        """The position that may embed: that of the tower's base."""
-        return self.position["base"]  # type: ignore[return-value]
+    def embedded(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """Embeddings (b, t, dim) with the position of the tower's base, where that embeds, and a norm behind it."""
+        if "base" in self.position:
+            x = self.position["base"].embed(x, tokens)  # type: ignore[operator]
+        return self.embed_norm(x)
 
     @property
     def sees_prefix(self) -> bool:
@@ -141,7 +145,7 @@ class Tower(nn.Module):
 
     def _look(self, config, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> Look:
         said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.dim)
-        position = self._position(config, plan, sub.position, said)
+        position = self._position(config, plan, plan.variants["base"], sub.position, said)
         kernel = {**sub.kernel, "name": kernel_of(config, plan, block, sub)}
         key = kernel["name"] + "".join(f" {k}={v}" for k, v in kernel.items() if k != "name")
         if key not in self.kernels:
@@ -151,23 +155,26 @@ class Tower(nn.Module):
             self.looks.append(look)
         return look
 
-    def _position(self, config, plan: TowerPlan, node, said) -> str:
-        """The name of the tower's position with these options, which is built where there is none."""
+    def _position(self, config, plan: TowerPlan, base: BlockPlan, node, said) -> str:
+        """The name of the tower's position with these options, which is built where there is none. `base` is that of the
+        tower's base; where it embeds, every attention that names it shares it."""
         key = (dict(node), said["heads"], said["head_dim"])
-        if key not in self._places:
-            name = "base" if not self._places else f"other_{len(self._places)}"
-            self._places.append(key)
-            given = {"heads": said["heads"], "head_dim": said["head_dim"], "layers": len(plan.blocks)}
-            self.position[name] = POSITIONS.create(node, dim=self.dim, max_len=max_len(config), **given)
-        at = self._places.index(key)
-        return "base" if at == 0 else f"other_{at}"
+        for name, there in self._places.items():
+            if there == key or (there[0] == key[0] and POSITIONS[node["name"]].hooks() == ("embed",)):
+                return name
+        own = dict(node) == dict(base.nodes["position"]) and "base" not in self._places
+        name = "base" if own else f"other_{len(self._places) + ('base' not in self._places)}"
+        self._places[name] = key
+        given = {"heads": said["heads"], "head_dim": said["head_dim"], "layers": len(plan.blocks)}
+        self.position[name] = POSITIONS.create(node, dim=self.dim, max_len=max_len(config), **given)
+        return name
 
-    def refuse(self, tokens: Tokens) -> None:
+    def refuse(self, tokens: Tokens, breaks: Mapping[str, str]) -> None:
         """Raises ConfigError for tokens that need a law which a part breaks: better refused than silently wrong."""
         needs = ("documents", "document", "one document per row"), ("padding", "real", "rows of one length")
         for law, field, way in needs:
-            if law in self.breaks and getattr(tokens, field) is not None:
-                raise ConfigError(f"{field}: {self.breaks[law]}. Give {way}, or choose another part.")
+            if law in breaks and getattr(tokens, field) is not None:
+                raise ConfigError(f"{field}: {breaks[law]}. Give {way}, or choose another part.")
 
     def views(self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype) -> list[View]:
         """One view for each distinct look, with the tables of position and kernel."""
@@ -178,7 +185,8 @@ class Tower(nn.Module):
             seen = source if look.cross else key
             keys = seen if look.cross or position.needs_length else query
             hooks, late = self.hooks[look.position], position.needs_length
-            view = View(query, seen, look.mask, position.begin(query, keys), late=late, scored="scores" in hooks)
+            view = View(query, seen, look.mask, position.begin(query, keys), late=late, cross=look.cross)
+            view = view._replace(scored="scores" in hooks)
             made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
         return made
 
@@ -192,7 +200,9 @@ class Tower(nn.Module):
     ) -> tuple[Tensor, Report]:
         """x (b, t, dim) -> (b, t, dim) and the reports of all blocks; appends `tokens` to `past`."""
         if self.breaks:
-            self.refuse(tokens)
+            self.refuse(tokens, self.breaks)
+            if source_tokens is not None:
+                self.refuse(source_tokens, self.cross_breaks)
         key = tokens
         if past is not None:
             key = tokens if past.tokens is None else past.tokens.then(tokens)

@@ -66,8 +66,10 @@ class _Tree:
 
     def whole(self, plans: list[TowerPlan]) -> Node:
         model = self.model
-        children = [self.leaf("embed", model.embed), *map(self.tower, plans), self.leaf("head", model.head)]
-        tied = children[-1].parameters == 0
+        names = [name for name in ("embed", "source_embed", "token_type") if getattr(model, name) is not None]
+        leaves = [self.leaf(name, getattr(model, name)) for name in names]
+        children = [*leaves, *map(self.tower, plans), self.leaf("head", model.head)]
+        tied = model.head.weight is model.embed.weight
         children[-1] = children[-1]._replace(what=f"{model.vocab_size} logits" + (", embed transposed" if tied else ""))
         known = None if self.flops is None else sum(child.flops or 0 for child in children)
         return Node("model", "", parameters.count(model), known, tuple(children))
@@ -76,13 +78,17 @@ class _Tree:
         tower: Any = self.model.get_submodule(plan.name)
         base = plan.variants["base"]
         self.position = base.nodes["position"]  # that most blocks share; others are shown where they are used
-        children = [self.leaf(f"{plan.name}.position.{name}", position) for name, position in tower.position.items()]
         names = {part: name for name, part in POSITIONS.items()}
         children = [
-            child._replace(name=f"position.{child.name}", what=names.get(type(position), child.what))
-            for child, position in zip(children, tower.position.values(), strict=True)
+            self.leaf(f"{plan.name}.position.{name}", position)._replace(
+                name="position" if name == "base" else f"position.{name}",
+                what=part(self.position, "position") if name == "base" else names.get(type(position), ""),
+            )
+            for name, position in tower.position.items()
         ]
-        children[0] = children[0]._replace(name="position", what=part(base.nodes["position"], "position"))
+        if parameters.count(tower.embed_norm):
+            norm = self.leaf(f"{plan.name}.embed_norm", tower.embed_norm)
+            children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
         layers = [(depth, self.block(f"{plan.name}.{depth}", block)) for depth, block in enumerate(plan.blocks)]
         children += fold(layers)
         if parameters.count(tower.norm):

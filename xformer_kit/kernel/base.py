@@ -4,6 +4,7 @@ A kernel computes softmax(mask(scores)) v. It may be refused by a composition; t
 can compute every one.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -85,11 +86,13 @@ def visible(view: View, heads: int) -> Tensor | None:
 
 
 def covers(view: View, band: tuple[float, float] | None) -> bool:
-    """Whether a band lets every query of the view see every key: slots run from 0 to the number of keys."""
+    """Whether a band lets every query of the view see every key: slots of keys run from 0 to their number."""
     if band is None:
         return False
     queries, keys = view.query.length, view.key.length
-    first = keys - queries  # slot of the first query: queries are the last of the keys, or stand in another tower
+    if view.cross:  # a query may stand anywhere from slot 0 on
+        return math.isinf(band[0]) and band[1] >= keys - 1
+    first = keys - queries  # slot of the first query: queries are the last of the keys
     return band[0] >= keys - 1 and band[1] >= keys - 1 - first
 
 

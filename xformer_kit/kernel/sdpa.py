@@ -30,7 +30,7 @@ class SDPA(Kernel):
 
     def prepare(self, view, heads, biased, dtype):
         plain = view.key.real is None and view.key.document is None and not biased
-        if plain and view.mask.band() is not None and view.query.length == view.key.length:
+        if plain and not view.cross and view.mask.band() is not None and view.query.length == view.key.length:
             left, right = view.mask.band()
             if right == 0 and left >= view.key.length - 1:
                 return Request(view.query.length > 1, None)
