@@ -62,7 +62,7 @@ class Data:
     seq_len: int = 256  # tokens of an example; of pairs, of the longer side, special tokens included
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
     batch_tokens: int | None = None  # of pairs: rows x longest side per optimizer step; batch_size is then not used
-    too_long: Literal["drop", "truncate", "error"] | None = None  # of pairs beyond seq_len; null is drop
+    too_long: Literal["error", "drop", "truncate"] | None = None  # what happens to pairs beyond seq_len; null is error
     num_workers: int = 0  # loader processes per device
     seed: int | None = None  # of the order of examples; null is seed
     cache: str | None = None  # directory of prepared tokens; null is the user's cache directory

@@ -1,14 +1,19 @@
 """What is one example of a corpus of pairs? The ids of a source and of its target, read from memory maps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from xformer_kit.data.cache import writing
+from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.registry import ConfigError
 
 SIDES = ("source", "target")
+AT_ONCE = 1024  # pairs that are tokenized at once
 SPECIAL = 1  # token that a model reads on each side beside the text's: `text </s>`, and `<s> text` of a target
 
 
@@ -45,7 +50,62 @@ class Ragged:
 def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
     if not size:  # there is no map of nothing
         return np.empty(0, dtype=dtype)
-    return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))  # slicing a memmap costs three times as much
+    return np.asarray(
+        np.memmap(file, dtype=dtype, mode="r", shape=(size,))
+    )  # slicing a memmap costs three times as much
+
+
+def write_pairs(
+    folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
+) -> dict[str, Any]:
+    """Write the ids of a split's pairs and where each begins; pairs with an empty side are left out and counted.
+
+    Returns {"source": what Ragged needs, "target": the same, "empty": count}.
+    """
+    empty, writers = 0, [_Writer(folder, f"{split}.{side}", t) for side, t in zip(SIDES, (source, target), strict=True)]
+    with ExitStack() as stack:
+        for writer in writers:
+            stack.enter_context(writer)
+        for some in _batches(pairs):
+            full = [pair for pair in some if pair[0].strip() and pair[1].strip()]
+            sides = [list(writer.tokenizer.encode_each([p[k] for p in full])) for k, writer in enumerate(writers)]
+            kept = [bool(len(s) and len(t)) for s, t in zip(*sides, strict=True)]  # a tokenizer may know nothing of it
+            empty += len(some) - sum(kept)
+            for writer, ids in zip(writers, sides, strict=True):
+                writer.add([one for one, keep in zip(ids, kept, strict=True) if keep])
+    return {side: writer.said for side, writer in zip(SIDES, writers, strict=True)} | {"empty": empty}
+
+
+class _Writer:
+    """Appends sequences of ids to a Ragged's two files."""
+
+    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer):
+        self.folder, self.path, self.tokenizer = folder, folder / name, tokenizer
+        self.said: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
+
+    def __enter__(self) -> None:
+        with writing(self.folder.parent):
+            self.files = [open(f"{self.path}{end}", "wb", buffering=0) for end in (".bin", ".offsets")]  # noqa: SIM115
+            np.zeros(1, dtype="<i8").tofile(self.files[1])
+
+    def __exit__(self, *error: object) -> None:
+        for file in self.files:
+            file.close()
+
+    def add(self, ids: list[np.ndarray]) -> None:
+        if not ids:
+            return
+        ends = self.said["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
+        with writing(self.folder.parent):
+            np.concatenate(ids).astype(self.said["dtype"], copy=False).tofile(self.files[0])
+            ends.tofile(self.files[1])
+        self.said |= {"count": self.said["count"] + len(ids), "tokens": int(ends[-1])}
+
+
+def _batches(items: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    items = iter(items)
+    while some := list(islice(items, AT_ONCE)):
+        yield some
 
 
 class Pairs:
@@ -90,7 +150,9 @@ class Pairs:
 
     def _none(self, pairs: int, long: int) -> str:
         if not pairs:
-            return f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a larger share of them."
+            return (
+                f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a larger share of them."
+            )
         return (
             f"data.seq_len: must hold a pair, special tokens included; got {self.seq_len}, and {long:,} of the {pairs:,} "
             f"pairs of {self.split} are longer. Raise it."

@@ -4,75 +4,121 @@ result is kept under the fingerprint of what went into it."""
 import hashlib
 import inspect
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import cache
-from xformer_kit.data.corpus import CORPORA, Corpus
+from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.meter import Meter
+from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Registry
 
 FORMAT = 1  # of the files in the cache and of the text that our corpora give; a change makes new fingerprints
-PATIENCE = 1.0  # seconds before a progress bar appears
+SOURCE_TOKENIZER = "source_tokenizer.json"  # beside tokenizer.json, where sources have one of their own
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A corpus as a run reads it."""
 
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # of a text, or of the targets of pairs
     fingerprint: str  # sha256 of text, split, tokenizer and format; the same wherever the files lie
-    train: Windows
-    valid: Windows
-    folder: Path  # in the cache
+    train: Any  # Windows, Pairs
+    valid: Any
+    folder: Path | None  # in the cache
+    test: Any = None  # where the corpus has such a split
+    source_tokenizer: Tokenizer | None = None  # of the sources of pairs: the same object where it is shared
+    dropped: Mapping[str, int] = field(default_factory=dict)  # "train/too_long", "valid/empty", ... -> pairs
 
 
 def prepare(config: Mapping[str, Any]) -> Prepared:
     """The tokens that a config asks for: from the cache, else prepared now, in bounded memory.
 
-    Reads config["data"] (the corpus with its options; seq_len, cache) and config["tokenizer"]. Safe when several
-    processes call it at once. Raises ConfigError for text that cannot be read, encoded, or is shorter than a window.
+    Reads config["data"] (the corpus with its options; seq_len, too_long, cache), config["tokenizer"], and of
+    config["model"], where it is given, whether there is an encoder. Safe when several processes call it at once. Raises
+    ConfigError for text that cannot be read, encoded, or is shorter than a window, and for pairs that are too long.
     """
     data = config["data"]
     options = CORPORA.options(data["name"])
     corpus = CORPORA.create({"name": data["name"]} | {key: data[key] for key in data if key in options})
     node = TOKENIZERS.defaults(config["tokenizer"]["name"]) | dict(config["tokenizer"])
+    one = node.pop("shared", True) or corpus.form != "pairs"
     base = cache.home(data.get("cache"))
     stamp = [FORMAT, data["name"], _code(CORPORA, data["name"]), corpus.stamp()]
     content = cache.remembered(base, stamp, corpus.fingerprint)
-    fingerprint = cache.digest([FORMAT, content, node, _code(TOKENIZERS, node["name"])])
+    fingerprint = cache.digest([FORMAT, content, node, _code(TOKENIZERS, node["name"]), *([] if one else ["each"])])
 
     def make(folder: Path) -> dict[str, Any]:
-        meta = _make(folder, corpus, TOKENIZERS.create(node))
+        meta = _make(folder, corpus, [TOKENIZERS.create(node) for _ in range(1 if one else 2)])
         if corpus.stamp() != stamp[-1]:
             raise ConfigError("data: the text must stay as it is while it is read; it was changed. Start again.")
         return meta | {"format": FORMAT, "fingerprint": fingerprint, "corpus": data["name"], "tokenizer": node}
 
     folder = base / fingerprint[:32]
     meta = cache.obtain(folder, make)
-    train, valid = (
-        Windows(folder / f"{split}.bin", meta["dtype"], **meta["splits"][split], seq_len=data["seq_len"], whole=whole)
-        for split, whole in (("train", False), ("valid", True))
-    )
-    return Prepared(load_tokenizer(folder), fingerprint, train, valid, folder)
+    tokenizer = load_tokenizer(folder)
+    source = tokenizer if one else load_tokenizer(folder / SOURCE_TOKENIZER)
+    splits = _pairs(config, folder, meta, tokenizer) if corpus.form == "pairs" else _windows(config, folder, meta)
+    dropped = {
+        f"{split}/{reason}": count
+        for split, said in meta["splits"].items()
+        for reason, count in ({"empty": said.get("empty", 0)} | getattr(splits[split], "dropped", {})).items()
+        if count
+    }
+    return Prepared(tokenizer, fingerprint, folder=folder, source_tokenizer=source, dropped=dropped, **splits)
 
 
-def _make(folder: Path, corpus: Corpus, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write tokenizer.json, train.bin and valid.bin; returns what there is to know of them."""
-    if tokenizer.learns_from:
-        with _Meter(f"Learning the tokens of '{_name(tokenizer)}'", corpus.size()) as meter:
-            tokenizer.fit(meter(text for split in tokenizer.learns_from for text in corpus.texts(split)))
+def _windows(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]) -> dict[str, Windows]:
+    return {
+        split: Windows(
+            folder / f"{split}.bin", meta["dtype"], **said, seq_len=config["data"]["seq_len"], whole=split != "train"
+        )
+        for split, said in meta["splits"].items()
+    }
+
+
+def _pairs(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Pairs]:
+    data = config["data"]
+    together = "encoder" not in config.get("model", {"encoder": {}})  # a decoder alone reads both sides as one stream
+
+    def opened(split: str, said: Mapping[str, Any]) -> Pairs:
+        source, target = (Ragged(folder / f"{split}.{side}", **said[side]) for side in SIDES)
+        return Pairs(source, target, split, data["seq_len"], data.get("too_long") or "error", tokenizer, together)
+
+    return {split: opened(split, said) for split, said in meta["splits"].items()}
+
+
+def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> dict[str, Any]:
+    """Write the tokenizers and the ids of every split; returns what there is to know of them.
+
+    `tokenizers` is one, or one for the targets and one for the sources.
+    """
+    sides = (None,) if len(tokenizers) == 1 else ("target", "source")
+    for tokenizer, side in zip(tokenizers, sides, strict=True):
+        if tokenizer.learns_from:
+            what = f"Learning the tokens of '{_name(tokenizer)}'{f' on the {side}s' if side else ''}"
+            with Meter(what, corpus.size() // len(sides)) as meter:
+                there = corpus.splits if "valid" in tokenizer.learns_from else tokenizer.learns_from  # all, or training
+                said = (corpus.texts(split) if side is None else corpus.texts(split, side) for split in there)  # type: ignore[call-arg]
+                tokenizer.fit(meter(text for texts in said for text in texts))
     with cache.writing(folder.parent):
-        tokenizer.save(folder / "tokenizer.json")
-    with _Meter("Tokenizing", corpus.size()) as meter:
-        splits = {
-            split: _encode(folder / f"{split}.bin", tokenizer, meter(corpus.texts(split)))
-            for split in ("train", "valid")
-        }
+        tokenizers[0].save(folder / "tokenizer.json")
+        if len(tokenizers) > 1:
+            tokenizers[1].save(folder / SOURCE_TOKENIZER)
+    with Meter("Tokenizing", corpus.size()) as meter:
+        if isinstance(corpus, PairCorpus) and corpus.form == "pairs":
+            source, target = tokenizers[-1], tokenizers[0]
+            splits = {s: write_pairs(folder, s, source, target, meter(corpus.pairs(s))) for s in corpus.splits}
+        else:
+            splits = {
+                split: _encode(folder / f"{split}.bin", tokenizers[0], meter(corpus.texts(split)))
+                for split in corpus.splits
+            }
+    tokenizer = tokenizers[0]
     return {"dtype": tokenizer.dtype.str, "vocab_size": tokenizer.vocab_size, "splits": splits}
 
 
@@ -103,37 +149,3 @@ def _code(registry: Registry, name: str) -> str | None:
         return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
     except (OSError, TypeError, KeyError):
         return module
-
-
-class _Meter:
-    """Text passes through; a bar on stderr shows how much, once it takes longer than a moment and a person may look."""
-
-    def __init__(self, title: str, size: int):
-        self.title, self.size, self.done = title, size, 0
-        self.shown: Any = None
-        self.start = time.monotonic()
-
-    def __enter__(self) -> "_Meter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.shown is not None:
-            self.shown.stop()
-
-    def __call__(self, texts: Iterable[str]) -> Iterator[str]:
-        for text in texts:
-            yield text
-            self.done += len(text)
-            self._show()
-
-    def _show(self) -> None:
-        if self.shown is None and (time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty()):
-            return
-        if self.shown is None:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.shown = Progress(console=Console(stderr=True), transient=True)
-            self.shown.start()
-            self.bar = self.shown.add_task(self.title, total=self.size or None)
-        self.shown.update(self.bar, completed=self.done)

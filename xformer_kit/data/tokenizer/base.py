@@ -80,6 +80,10 @@ class Tokenizer:
         """Ids of pieces of one text; concatenated they are the ids of the whole."""
         return map(self.encode, texts)
 
+    def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """Ids of each text by itself."""
+        return map(self.encode, texts)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, complete or not at all."""
         name = next(name for name, part in TOKENIZERS.items() if part is type(self))

@@ -56,6 +56,11 @@ class BPE(Tokenizer):
             for encoding in self.library.encode_batch_fast(some):  # on all cores; without offsets
                 yield np.array(encoding.ids, dtype=self.dtype)
 
+    def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        for some in _batches(texts, 256):
+            for encoding in self.library.encode_batch_fast(some):
+                yield np.array(encoding.ids, dtype=self.dtype)
+
     def pieces(self) -> list[bytes]:
         byte_of = {char: byte for byte, char in enumerate(_byte_characters())}
         names = (self.library.id_to_token(i) for i in range(self.vocab_size))

@@ -1,0 +1,44 @@
+"""How far is a preparation? Text passes through; a bar on stderr shows how much."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+PATIENCE = 1.0  # seconds before a progress bar appears
+Text = TypeVar("Text", str, tuple[str, str])
+
+
+class Meter:
+    """Text, or pairs of texts, pass through; the bar appears once it takes longer than a moment and a person may look."""
+
+    def __init__(self, title: str, size: int):
+        self.title, self.size, self.done = title, size, 0
+        self.shown: Any = None
+        self.start = time.monotonic()
+
+    def __enter__(self) -> "Meter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.shown is not None:
+            self.shown.stop()
+
+    def __call__(self, texts: Iterable[Text]) -> Iterator[Text]:
+        for count, text in enumerate(texts):
+            yield text
+            self.done += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+            if count % 256 == 0 or len(text) > 256:  # of short texts, not each
+                self._show()
+
+    def _show(self) -> None:
+        if self.shown is None and (time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty()):
+            return
+        if self.shown is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.shown = Progress(console=Console(stderr=True), transient=True)
+            self.shown.start()
+            self.bar = self.shown.add_task(self.title, total=self.size or None)
+        self.shown.update(self.bar, completed=self.done)
