@@ -32,12 +32,12 @@ def _length(prompt: Any) -> int:
 
 
 def _batch(model: Any, objective: Any, prompts: Sequence[Any], most: int, options: dict) -> Iterator[np.ndarray]:
-    from xformer_kit.data import collate
+    from xformer_kit.data.batch import collate, mapped
 
     start, end = (objective.tokenizer.special(name) for name in objective.specials[:2])
     device = next(model.parameters()).device
     if "source" in prompts[0]:
-        source = collate([{"source": p["source"]} for p in prompts])["source"].map(lambda x: x.to(device))
+        source: Any = mapped(collate([{"source": p["source"]} for p in prompts]), lambda x: x.to(device))["source"]
         ids = model.generate(
             source=source.ids, source_real=source.real, start=start, end=end, max_new_tokens=most, **options
         )
