@@ -1,7 +1,4 @@
-"""What is an example of a probe? Tokens, and which of them are asked for: a pure function of (seed, split, index).
-
-Integers alone decide, so that every machine and every version of numpy gives the same examples.
-"""
+"""What is an example of a probe? Tokens, and which of them are asked for: a pure function of (seed, split, index)."""
 
 import hashlib
 import json
@@ -11,47 +8,11 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.data.order import mix
+from xformer_kit.data.draw import Draw
 from xformer_kit.registry import Options, at_least
 
 FRESH = 2**31  # training examples: more than any run sees
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: the step of splitmix64
 MANY = 2**20  # words and tokens that an option may ask for
-HELD = ("valid", "test")
-
-
-class Draw:
-    """A stream of random integers: the outputs of splitmix64 (Steele, Lea & Flood, 2014, section 3) from a key on."""
-
-    def __init__(self, *key: object):
-        self.at = int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
-
-    def bits(self, count: int) -> np.ndarray:
-        """(count,) uint64."""
-        steps = np.arange(1, count + 1, dtype=np.uint64) * GOLDEN + np.uint64(self.at)
-        self.at = int(steps[-1]) if count else self.at
-        return mix(steps)
-
-    def below(self, bound: int, count: int) -> np.ndarray:
-        """(count,) int64, each of range(bound) alike, up to bound / 2^64."""
-        return (self.bits(count) % np.uint64(bound)).astype(np.int64)
-
-    def one(self, low: int, high: int) -> int:
-        """One of low .. high, both included."""
-        return low + int(self.below(high - low + 1, 1)[0])
-
-    def fractions(self, count: int) -> np.ndarray:
-        """(count,) float64 in (0, 1]."""
-        return ((self.bits(count) >> np.uint64(11)).astype(np.float64) + 1) / 2**53
-
-    def some(self, n: int, count: int) -> np.ndarray:
-        """`count` different ones of range(n), in random order."""
-        if 4 * count >= n:
-            return np.argsort(self.bits(n), kind="stable")[:count]
-        while True:  # of a few more than needed the first of each value; rarely again
-            values = list(dict.fromkeys(self.below(n, count + count // 2 + 8).tolist()))
-            if len(values) >= count:
-                return np.array(values[:count])
 
 
 class Probe(Corpus):
@@ -137,9 +98,9 @@ class Sized(Probe):
         return max(self.length, self.test_length or 0)
 
 
-def faults(options: Options, **bounds: int) -> Iterator[str]:
+def faults(options: Options, **bounds: float) -> Iterator[str]:
     """Sentences for sizes below their bounds or too large, and for what all probes share."""
-    yield from at_least(options, **bounds, examples=1)
+    yield from at_least(options, examples=1, **bounds)  # type: ignore[arg-type]
     for name in bounds:
         value = getattr(options, name)
         if value is not None and value > MANY:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Draw, Probe, Sized, ask_from, faults, numbered
+from xformer_kit.data.corpus.probes.base import Probe, Sized, ask_from, faults, numbered
+from xformer_kit.data.draw import Draw
 
 
 class _Again(Sized):

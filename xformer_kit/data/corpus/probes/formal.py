@@ -5,7 +5,8 @@ from typing import Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Draw, Sized, ask_from, faults
+from xformer_kit.data.corpus.probes.base import Sized, ask_from, faults
+from xformer_kit.data.draw import Draw
 
 PLUS, EQUALS = 10, 11
 BRACKETS = "()", "[]", "{}", "<>"
@@ -145,7 +146,8 @@ class Dyck(Sized):
     def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
         length = self.drawn(draw, split)
         kinds = draw.below(2 * self.types, length).tolist()  # of which opens, and whether one does
-        tokens, open_ones = [], []
+        tokens: list[int] = []
+        open_ones: list[int] = []  # their types
         for left, kind in zip(range(length, 0, -1), kinds, strict=True):
             depth = len(open_ones)
             if depth == 0 or (depth < min(self.depth, left) and kind < self.types):

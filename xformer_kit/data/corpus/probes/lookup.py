@@ -5,7 +5,8 @@ from typing import Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Draw, Probe, Sized, faults, numbered
+from xformer_kit.data.corpus.probes.base import Probe, Sized, faults, numbered
+from xformer_kit.data.draw import Draw
 
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
