@@ -9,7 +9,7 @@ from torch import Tensor
 
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, at_least
 from xformer_kit.tokens import Tokens
 
 START, END = "<s>", "</s>"
@@ -34,8 +34,17 @@ class Seq2Seq(CrossEntropy):
         *,
         label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+        decoded: int = 256,  # validation examples that are answered and compared at each validation
+        test: bool = True,  # whether all of the test split is answered and compared at the end
+        beam: int = 1,  # beams of a search for answers; 1: greedy
     ):
         super().__init__(label_smoothing, z_loss)
+        self.decoded, self.test, self.beam = decoded, test, beam
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from at_least(options, decoded=0, beam=1)
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
