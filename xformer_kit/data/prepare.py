@@ -11,6 +11,7 @@ from typing import Any
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.labelled import labelled
 from xformer_kit.data.meter import Meter
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
@@ -27,10 +28,11 @@ class Prepared:
 
     tokenizer: Tokenizer  # of a text, or of the targets of pairs
     fingerprint: str  # sha256 of text, split, tokenizer and format; the same wherever the files lie
-    train: Any  # Windows, Pairs
+    train: Any  # Windows, Pairs, Labelled
     valid: Any
     folder: Path | None  # in the cache
     test: Any = None  # where the corpus has such a split
+    others: Mapping[str, Any] = field(default_factory=dict)  # splits beside these, such as COGS' gen
     source_tokenizer: Tokenizer | None = None  # of the sources of pairs: the same object where it is shared
     dropped: Mapping[str, int] = field(default_factory=dict)  # "train/too_long", "valid/empty", ... -> pairs
 
@@ -45,6 +47,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     data = config["data"]
     options = CORPORA.options(data["name"])
     corpus = CORPORA.create({"name": data["name"]} | {key: data[key] for key in data if key in options})
+    if corpus.form == "labelled":
+        content = cache.digest([FORMAT, corpus.fingerprint(), _code(CORPORA, data["name"])])
+        return Prepared(fingerprint=content, **labelled(corpus, data["seq_len"]))
     node = TOKENIZERS.defaults(config["tokenizer"]["name"]) | dict(config["tokenizer"])
     one = node.pop("shared", True) or corpus.form != "pairs"
     base = cache.home(data.get("cache"))
@@ -69,7 +74,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         for reason, count in ({"empty": said.get("empty", 0)} | getattr(splits[split], "dropped", {})).items()
         if count
     }
-    return Prepared(tokenizer, fingerprint, folder=folder, source_tokenizer=source, dropped=dropped, **splits)
+    others = {split: splits.pop(split) for split in set(splits) - {"train", "valid", "test"}}
+    said: dict[str, Any] = {"source_tokenizer": source, "dropped": dropped, "others": others}
+    return Prepared(tokenizer, fingerprint, folder=folder, **said, **splits)
 
 
 def _windows(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]) -> dict[str, Windows]:
