@@ -7,8 +7,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from xformer_kit.data import Examples, Prepared, collate
-from xformer_kit.data.order import GlobalBatches, micro_size
+from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
+from xformer_kit.data.order import GlobalBatches
 from xformer_kit.registry import ConfigError
+
+Batches = GlobalBatches | LengthBatches
 
 
 class Steps:
@@ -21,9 +24,9 @@ class Steps:
     """
 
     def __init__(
-        self, batches: GlobalBatches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0
+        self, batches: Batches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0
     ):
-        micro_size(batches.batch_size, accumulate, world)
+        batches.fits(accumulate, world)
         self.batches, self.stop, self.only = batches, stop, only
         self.accumulate, self.rank, self.world = accumulate, rank, world
         self.start = 0  # where a run goes on: the steps that it has consumed
@@ -48,12 +51,30 @@ class Data:
         self.config, self.prepared, self.objective = config, prepared, objective
         data, trainer = config["data"], config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
-        self.batches = GlobalBatches(len(prepared.train), data["batch_size"], seed)
+        self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
+        self.batches: Batches = (
+            GlobalBatches(len(prepared.train), data["batch_size"], seed)
+            if data.get("batch_tokens") is None
+            else self._by_length(prepared.train, data["batch_tokens"])
+        )
         limit = trainer.get("limit_train_batches")
         if limit is not None:
             steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
             self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
         self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
+
+    def _by_length(self, train: Any, tokens: int) -> LengthBatches:
+        if not hasattr(train, "lengths"):
+            name = self.config["data"]["name"]
+            raise ConfigError(
+                f"data.batch_tokens: is about examples of several lengths; data={name} has one. Leave it null."
+            )
+        return LengthBatches(train.lengths, tokens, self.seed, self.together)
+
+    @property
+    def rows(self) -> int:
+        """Rows of data.seq_len tokens in a step, all devices and accumulation together."""
+        return step_rows(self.config["data"])
 
     @property
     def total_steps(self) -> int:
@@ -72,10 +93,16 @@ class Data:
         return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
 
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
-        """Every example of the validation split once over all ranks, `rows` at a time."""
-        windows = self._seen() if self.only else range(len(self.prepared.valid))
-        mine = windows[rank::world]
-        batches = [list(mine[i : i + rows]) for i in range(0, len(mine), rows)]
+        """Every example of the validation split once over all ranks, `rows` at a time.
+
+        With data.batch_tokens, as many as fit into `rows` rows of data.seq_len tokens.
+        """
+        data, valid = self.config["data"], self.prepared.valid
+        if data.get("batch_tokens") is not None and not self.only:
+            batches = in_order(valid.lengths, rows * data["seq_len"], self.together)[rank::world]
+        else:
+            mine = (self._seen() if self.only else range(len(valid)))[rank::world]
+            batches = [list(mine[i : i + rows]) for i in range(0, len(mine), rows)]
         split: Any = self.examples("train" if self.only else "valid")
         return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.data.buckets import ROWS, step_rows
 from xformer_kit.registry import ConfigError
 
 
@@ -28,7 +29,11 @@ def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: An
         model.zero_grad()
         torch.cuda.empty_cache()
 
-    found = search(config["data"]["batch_size"], world, attempt, clean)
+    rows = step_rows(config["data"])
+    unit = (
+        max(world, min(rows, ROWS)) if config["data"].get("batch_tokens") else rows
+    )  # divides the rows of all batches
+    found = search(unit, world, lambda some: attempt(max(1, some * rows // unit)), clean)
     if world > 1:
         most = torch.tensor(found, device=device)
         torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)

@@ -167,7 +167,7 @@ class Session:
         rank, world = trainer.global_rank, trainer.world_size
         self.steps = self.data.steps(accumulate, rank, world)
         self.steps.start = self.task.step
-        rows = max(1, self.config["data"]["batch_size"] // (accumulate * world))
+        rows = max(1, self.data.rows // (accumulate * world))
         self.box.patient = True
         return self.data.train(self.steps, device), self.data.valid(rows, device, rank, world)
 

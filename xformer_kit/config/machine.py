@@ -19,7 +19,7 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
         if here:
             yield from _machine(trainer)
         if isinstance(data, Mapping):
-            yield from _split(trainer, data.get("batch_size"))
+            yield from _split(trainer, data.get("batch_size") if data.get("batch_tokens") is None else None)
     if isinstance(data, Mapping):
         if here and isinstance(data.get("cache"), str) and not makeable(data["cache"]):
             yield f"data.cache: must be a directory that can be made; got {data['cache']!r}. null is the user's cache."

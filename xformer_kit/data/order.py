@@ -103,6 +103,10 @@ class GlobalBatches:
         offset = (at - start) * self.batch_size
         return self._block[1][offset : offset + self.batch_size]
 
+    def fits(self, accumulate: int, world: int) -> None:
+        """Raises ConfigError where the global batch does not split evenly over micro-batches and devices."""
+        micro_size(self.batch_size, accumulate, world)
+
     def micro(self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> list[int]:
         """The examples that one rank takes in one micro-batch of a step: over both, they are the step's, each once."""
         size = micro_size(self.batch_size, accumulate, world)
@@ -132,7 +136,7 @@ class MicroBatches:
     def __init__(
         self, batches: GlobalBatches, start: int, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1
     ):
-        micro_size(batches.batch_size, accumulate, world)
+        batches.fits(accumulate, world)
         self.batches, self.start, self.stop = batches, start, stop
         self.accumulate, self.rank, self.world = accumulate, rank, world
 

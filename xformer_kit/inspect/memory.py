@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from xformer_kit.data.buckets import step_rows
 from xformer_kit.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -118,7 +119,7 @@ def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
     accumulate, devices, nodes = (n if isinstance(n, int) and n > 0 else 1 for n in numbers)
     if isinstance(trainer.get("devices"), list):
         devices = len(trainer["devices"])
-    return max(1, config["data"]["batch_size"] // (accumulate * devices * nodes)), accumulate
+    return max(1, step_rows(config["data"]) // (accumulate * devices * nodes)), accumulate
 
 
 def cache_memory(model: nn.Module, length: int) -> CacheMemory:

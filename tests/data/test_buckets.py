@@ -1,0 +1,154 @@
+"""Batches of about one length: a pure function of (seed, epoch, step), the same for every layout, within the budget."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xformer_kit.data.buckets import LengthBatches, cuts, in_order, rows_within, step_rows
+from xformer_kit.data.order import MicroBatches
+from xformer_kit.registry import ConfigError
+
+SIDES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=60, max_size=300)
+
+
+def some_lengths(n=1000, seed=0):
+    return np.random.default_rng(seed).integers(2, 40, (n, 2))
+
+
+def epoch_of(batches, epoch):
+    first = epoch * batches.steps_per_epoch
+    return [batches[step].tolist() for step in range(first, first + batches.steps_per_epoch)]
+
+
+def test_rows_by_eye():
+    assert [rows_within(64, length) for length in (1, 3, 4, 8, 9, 16, 17, 33, 64, 65)] == [
+        64,
+        16,
+        16,
+        8,
+        4,
+        4,
+        2,
+        1,
+        1,
+        0,
+    ]
+    assert cuts(np.array([9, 9, 8, 8, 8, 8, 3] + 16 * [2]), 32).tolist() == [
+        0,
+        2,
+        4,
+        8,
+        16,
+    ]  # 2 x 9, 2 x 8, 4 x 8, 8 x 2...
+    assert step_rows({"batch_size": 5, "seq_len": 16}) == 5
+    assert step_rows({"batch_size": 5, "batch_tokens": 400, "seq_len": 16}) == 24
+
+
+@given(sides=SIDES, seed=st.integers(0, 2**63 - 1), tokens=st.integers(40, 400), together=st.booleans())
+@settings(deadline=None)
+def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed, tokens, together):
+    lengths = np.array(sides)
+    sizes = lengths.sum(1) if together else lengths.max(1)
+    tokens = max(tokens, int(sizes.max()))
+    try:
+        batches = LengthBatches(lengths, tokens, seed, together)
+    except ConfigError:
+        assert len(cuts(np.sort(sizes)[::-1], tokens)) == 1  # less than one batch
+        return
+    for epoch in (0, 3):
+        found = epoch_of(batches, epoch)
+        seen = [i for batch in found for i in batch]
+        assert len(set(seen)) == len(seen) == len(sides) - batches.dropped
+        for batch in found:
+            rows = len(batch)
+            assert rows * sizes[batch].max() <= tokens
+            assert rows % 8 == 0 or rows in (1, 2, 4)
+            assert (np.diff(sizes[batch]) <= 0).all()
+
+
+@given(
+    world=st.sampled_from([1, 2, 4]),
+    accumulate=st.sampled_from([1, 2]),
+    step=st.integers(0, 60),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None)
+def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
+    batches = LengthBatches(some_lengths(), 512, seed)
+    batches.fits(accumulate, world)
+    parts = [batches.micro(step, m, accumulate, r, world) for m in range(accumulate) for r in range(world)]
+    assert [i for part in parts for i in part] == LengthBatches(some_lengths(), 512, seed)[step].tolist()
+    assert len({len(part) for part in parts}) == 1
+
+
+def test_steps_may_be_asked_in_any_order_and_a_run_goes_on():
+    make = lambda: LengthBatches(some_lengths(), 512, seed=3)
+    batches = make()
+    steps = batches.steps_per_epoch
+    for step in (2 * steps + 1, 0, steps, steps - 1, 5, 0):
+        assert batches[step].tolist() == make()[step].tolist() and batches.epoch(step) == step // steps
+    every = list(MicroBatches(batches, 0, 2 * steps, accumulate=2, rank=1, world=2))
+    assert list(MicroBatches(make(), steps + 3, 2 * steps, accumulate=2, rank=1, world=2)) == every[2 * (steps + 3) :]
+
+
+def test_epochs_and_seeds_differ_in_the_order_in_company_and_in_what_is_left_out():
+    lengths = np.repeat(np.arange(5, 15), 103)  # of one side
+    batches = LengthBatches(lengths, 160, seed=0)
+    first, second = epoch_of(batches, 0), epoch_of(batches, 1)
+    assert sorted(map(len, first)) == sorted(map(len, second)) and list(map(len, first)) != list(map(len, second))
+    other = epoch_of(LengthBatches(lengths, 160, seed=1), 0)
+    for one, two in ((first, second), (first, other)):
+        company = {frozenset(batch) for batch in one} & {frozenset(batch) for batch in two}
+        assert len(company) < len(one) / 10
+    left_out = [set(range(len(lengths))) - {i for batch in epoch for i in batch} for epoch in (first, second, other)]
+    assert batches.dropped > 0 and {len(some) for some in left_out} == {batches.dropped}
+    assert left_out[0] != left_out[1] != left_out[2]
+
+
+def test_over_epochs_every_example_comes():
+    batches = LengthBatches(some_lengths(100), 300, seed=0)
+    seen = {i for epoch in range(20) for batch in epoch_of(batches, epoch) for i in batch}
+    assert batches.dropped > 0 and seen == set(range(100))
+
+
+def test_little_is_padding():
+    lengths = some_lengths(20_000)
+    batches = LengthBatches(lengths, 4096, seed=0)
+    real = read = 0
+    for batch in epoch_of(batches, 0):
+        real, read = real + lengths[batch].sum(), read + len(batch) * lengths[batch].max(0).sum()
+    assert real / read > 0.9  # in batches of a random order it is 0.55
+
+
+@given(sides=SIDES, tokens=st.integers(1, 300), together=st.booleans())
+@settings(deadline=None)
+def test_validation_reads_every_example_once(sides, tokens, together):
+    lengths = np.array(sides)
+    sizes = lengths.sum(1) if together else lengths.max(1)
+    found = in_order(lengths, tokens, together)
+    assert sorted(i for batch in found for i in batch) == list(range(len(sides)))
+    assert all(len(batch) == 1 or len(batch) * sizes[batch].max() <= tokens for batch in found)
+
+
+def test_what_cannot_be_batched():
+    def sentence(call):
+        with pytest.raises(ConfigError) as error:
+            call()
+        return str(error.value)
+
+    assert sentence(lambda: LengthBatches(np.array([[3, 70]]), 64, 0)) == (
+        "data.batch_tokens: must hold the longest example, 70 tokens; got 64. "
+        "Try 560, or a smaller data.seq_len with data.too_long=drop."
+    )
+    assert sentence(lambda: LengthBatches(np.full((20, 2), 5), 4096, 0)) == (
+        "data.batch_tokens: must be at most what the training data hold; got 4,096, and its 20 examples have up to 5 tokens. "
+        "Use 80 or less, or data.batch_size."
+    )
+    LengthBatches(np.full((20, 2), 5), 80, 0)
+    batches = LengthBatches(np.full((20, 2), 20), 100, 0)
+    assert sentence(lambda: batches.fits(4, 2)) == (
+        "data.batch_tokens: must give every batch rows in a multiple of accumulation times devices, 4 x 2 = 8; got 100, "
+        "and a batch of 4 rows. Try 160 or more, or fewer parts, or data.batch_size."
+    )
+    assert sentence(lambda: batches.fits(1, 3)).endswith("4 rows. Use 2, 4 or 8 parts, or data.batch_size.")
