@@ -36,9 +36,9 @@ def towers_of(model, **changes):
     return config
 
 
-def made(task, model, *, mask="causal", **options):
+def made(task, model, *, through="causal", **options):
     """(objective with its tokenizer, model of float64 that is moved away from its start)."""
-    config = towers_of(model, mask=mask) | {"task": {"name": task, **options}}
+    config = towers_of(model, mask=through) | {"task": {"name": task, **options}}
     objective = objective_of(config)
     objective.tokenizer = objective.source_tokenizer = Tokenizer(objective.specials)
     built = Model(config, objective.tokenizer.size).double().eval()
@@ -55,3 +55,11 @@ def ids(*numbers):
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def alike(seen, expected=None):
+    """The probability of counts as far from `expected` as these, or further (Pearson's chi-squared). None: all alike."""
+    seen = torch.as_tensor(np.array(seen), dtype=torch.float64)
+    expected = seen.mean().expand_as(seen) if expected is None else torch.as_tensor(expected, dtype=torch.float64)
+    statistic = ((seen - expected).square() / expected).sum()
+    return torch.special.gammaincc(torch.tensor((len(seen) - 1) / 2, dtype=torch.float64), statistic / 2).item()

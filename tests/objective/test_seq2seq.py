@@ -42,7 +42,7 @@ def test_a_decoder_alone_reads_one_stream_without_holes_by_eye():
 @BOTH
 @torch.no_grad()
 def test_the_loss_is_the_surprise_of_every_target_token_from_the_logits(model, mask):
-    objective, built = made("seq2seq", model, mask=mask)
+    objective, built = made("seq2seq", model, through=mask)
     expected = 0.0
     for source, target in PAIRS:  # by hand, one pair at a time
         source = [*source.tolist(), END]
@@ -60,7 +60,7 @@ def test_the_loss_is_the_surprise_of_every_target_token_from_the_logits(model, m
 
 @BOTH
 def test_micro_batches_of_any_padding_add_up_with_their_gradients(model, mask):
-    objective, built = made("seq2seq", model, mask=mask, label_smoothing=0.1, z_loss=0.01)
+    objective, built = made("seq2seq", model, through=mask, label_smoothing=0.1, z_loss=0.01)
     built.train()
     whole, count, _ = objective.loss(built, batch_of(objective))
     gradients = torch.autograd.grad(whole, list(built.parameters()))
@@ -73,8 +73,8 @@ def test_micro_batches_of_any_padding_add_up_with_their_gradients(model, mask):
 
 
 def test_the_mask_prefix_changes_what_the_source_sees_and_a_causal_one_does_not():
-    objective, causal = made("seq2seq", "decoder", mask="causal")
-    _, prefix = made("seq2seq", "decoder", mask="prefix")
+    objective, causal = made("seq2seq", "decoder", through="causal")
+    _, prefix = made("seq2seq", "decoder", through="prefix")
     prefix.load_state_dict(causal.state_dict())
     batch = batch_of(objective)
     assert not torch.isclose(objective.loss(causal, batch)[0], objective.loss(prefix, batch)[0])
@@ -84,8 +84,8 @@ def test_the_mask_prefix_changes_what_the_source_sees_and_a_causal_one_does_not(
 
 @BOTH
 def test_smoothing_and_z_loss_are_of_training_and_evaluation_is_plain(model, mask):
-    plain, built = made("seq2seq", model, mask=mask)
-    both, _ = made("seq2seq", model, mask=mask, label_smoothing=0.1, z_loss=0.01)
+    plain, built = made("seq2seq", model, through=mask)
+    both, _ = made("seq2seq", model, through=mask, label_smoothing=0.1, z_loss=0.01)
     batch = batch_of(plain)
     assert_close(both.loss(built, batch)[0], plain.loss(built, batch)[0])
     built.train()
@@ -94,7 +94,7 @@ def test_smoothing_and_z_loss_are_of_training_and_evaluation_is_plain(model, mas
 
 @BOTH
 def test_size_counts_what_is_read_and_blank_is_a_full_batch(model, mask):
-    objective, built = made("seq2seq", model, mask=mask)
+    objective, built = made("seq2seq", model, through=mask)
     pairs = PAIRS[:1]
     assert objective.size(batch_of(objective, pairs)) == (3 + 1) + (1 + 2)
     assert objective.size(batch_of(objective)) == sum(len(s) + 1 + len(t) + 1 for s, t in PAIRS)

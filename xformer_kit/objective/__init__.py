@@ -72,4 +72,10 @@ def objective_of(config: Mapping[str, Any]) -> Any:
     return made
 
 
-from xformer_kit.objective import language_modeling, seq2seq  # noqa: E402, F401  (its entries; the registry comes first)
+from xformer_kit.objective import (  # noqa: E402, F401  (its entries; the registry comes first)
+    denoising,
+    language_modeling,
+    masked_language_modeling,
+    prefix_language_modeling,
+    seq2seq,
+)

@@ -1,7 +1,7 @@
 """Predict the next token of a text."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ class LanguageModeling(CrossEntropy):
     padding or starts another document. batch["labels"], where there are any: the same ids, -1 where nothing is asked.
     """
 
-    reads = ("text", "labelled")
+    reads: ClassVar[tuple[str, ...]] = ("text", "labelled")
     laws = ("causality", "cache")
 
     def __init__(

@@ -1,7 +1,7 @@
 """Predict a target from its source."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,10 +24,10 @@ class Seq2Seq(CrossEntropy):
     with `<s>`, mask=prefix lets it see whole (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
     """
 
-    needs = (("encoder", "decoder"), ("decoder",))
-    reads = ("pairs",)
+    needs: ClassVar[tuple[tuple[str, ...], ...]] = (("encoder", "decoder"), ("decoder",))
+    reads: ClassVar[tuple[str, ...]] = ("pairs",)
     laws = ("causality", "cache", "padding")
-    specials = (START, END)
+    specials: tuple[str, ...] = (START, END)
 
     def __init__(
         self,

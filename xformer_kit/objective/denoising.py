@@ -1,0 +1,217 @@
+"""Restore a text that was corrupted: spans behind sentinels (T5), text infilling (BART), a mixture of denoisers (UL2)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective.seq2seq import END, START, Seq2Seq
+from xformer_kit.registry import ConfigError, at_least
+
+MASK = "<mask>"
+MODES = ("[R]", "[S]", "[X]")
+Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and what is to be said of it
+
+
+class Denoiser(Seq2Seq):
+    """Base: a pair of a corrupted text and its repair, for an encoder and a decoder.
+
+    taken: places of a window of seq_len that special tokens need; the text has the others.
+    """
+
+    needs = (("encoder", "decoder"),)
+    reads = ("text",)
+    taken = 1
+
+    def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
+        """Ids (n,), n at least 1 -> the corrupted text, and what is to be said of it: neither has a start or an end."""
+        raise NotImplementedError
+
+    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+        """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most seq_len each."""
+        window = example["tokens"]
+        room = len(window) - 1 - self.taken
+        if room < 1:
+            least = self.taken + 1
+            raise ConfigError(
+                f"data.seq_len: must be at least {least} tokens, {self.taken} of them special; got {len(window) - 1}."
+            )
+        text = window[example["tokens.real"]] if "tokens.real" in example else window
+        return self.pair(*self.corrupt(text[:room], draw))
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        if options.rate is not None and not 0 < options.rate < 1:
+            yield f"rate: must be above 0 and below 1; got {options.rate}. Try 0.15."
+        yield from at_least(options, "token", span=1)
+        yield from at_least(options, sentinels=1)
+
+
+def spans(n: int, rate: float, mean: float, most: int, draw: torch.Generator) -> list[tuple[int, int]]:
+    """Random spans [start, end) of a text of n tokens: n * rate tokens in spans of `mean` tokens on average, at most
+    `most` of them, with at least one token between two; the text ends with one. Both are rounded, to 1 at least
+    (`random_spans_noise_mask` of the released T5)."""
+    noise = min(max(round(n * rate), 1), max(n - 1, 1))
+    count = min(max(round(noise / mean), 1), most, noise, max(n - noise, 1))
+    ends = np.cumsum(_parts(noise, count, draw) + (kept := _parts(n - noise, count, draw)))
+    starts = np.concatenate([[0], ends[:-1]]) + kept
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
+    """A random way to write `total` as a sum of `count` numbers, at least 1 each; each way as likely. 0 is (0,)."""
+    cuts = torch.randperm(max(total - 1, 0), generator=draw)[: count - 1].sort().values.numpy() + 1
+    return np.diff(np.concatenate([[0], cuts, [total]]))
+
+
+def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
+    """Each span is one sentinel in the source; the target has each sentinel and the tokens that it stands for."""
+    source: list[Any] = []
+    target: list[Any] = []
+    at = 0
+    for (start, end), sentinel in zip(where, sentinels, strict=False):
+        source += [text[at:start], [sentinel]]
+        target += [[sentinel], text[start:end]]
+        at = end
+    return np.concatenate([*source, text[at:]]), np.concatenate(target)
+
+
+def _sentinels(count: int) -> tuple[str, ...]:
+    return tuple(f"<extra_id_{i}>" for i in range(count))
+
+
+@OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
+class Denoising(Denoiser):
+    """-sum log p of the spans that sentinels stand for (Raffel et al., 2020, JMLR 21(140), section 3.1.4, figure 2).
+
+    `Thank you <X> me to your party <Y> week` asks for `<X> for inviting <Y> last </s>`. `rate` of the tokens, rounded, lie
+    in spans of `span` tokens on average; there are at most `sentinels` spans, longer ones where more would be needed.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: float = 0.15,  # share of the tokens that are to be restored
+        span: float = 3.0,  # tokens of a span, on average
+        sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
+        self.rate, self.span, self.sentinels = rate, span, sentinels
+        self.specials = (START, END, *_sentinels(sentinels))
+
+    def corrupt(self, text, draw):
+        names = map(self.tokenizer.special, _sentinels(self.sentinels))
+        return behind_sentinels(text, spans(len(text), self.rate, self.span, self.sentinels, draw), list(names))
+
+
+@OBJECTIVES.register("text_infilling", also_called=("bart", "infilling"))
+class TextInfilling(Denoiser):
+    """-sum log p of a whole text of which spans are one `<mask>` each (Lewis et al., 2020, arXiv:1910.13461, section 2.2).
+
+    `rate` of the tokens, rounded up, lie in spans whose lengths are drawn from a Poisson distribution; one of length 0
+    puts a `<mask>` between two tokens, as long as the corrupted text gets no longer than the text.
+    """
+
+    specials = (START, END, MASK)
+
+    def __init__(
+        self,
+        *,
+        rate: float = 0.3,  # share of the tokens that are hidden
+        span: float = 3.0,  # mean of the Poisson distribution of the tokens of a span
+        permute_sentences: bool = False,  # whether sentences, which end with . ! ? or a line, come in a random order
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
+        self.rate, self.span, self.permute_sentences = rate, span, permute_sentences
+        self._ends: np.ndarray | None = None  # of each id, whether it ends a sentence
+
+    def corrupt(self, text, draw):
+        source = self._permuted(text, draw) if self.permute_sentences else text
+        lengths = self._lengths(len(text), draw)
+        kept = len(text) - int(lengths.sum())
+        order = torch.randperm(kept + len(lengths), generator=draw).numpy()  # below `kept`: a token that stays
+        consumed = np.ones(len(order), dtype=np.int64)
+        consumed[order >= kept] = lengths
+        starts = np.cumsum(consumed) - consumed
+        padded = np.append(source, 0)  # a mask of length 0 may stand at the end
+        return np.where(order >= kept, self.tokenizer.special(MASK), padded[starts]), text
+
+    def _lengths(self, n: int, draw: torch.Generator) -> np.ndarray:
+        """Tokens of each span: n * rate in all, the last one cut; no more spans than tokens."""
+        hidden = int(np.ceil(n * self.rate))
+        drawn = torch.poisson(torch.full((2 * hidden + 8,), float(self.span)), generator=draw).long()
+        lengths = torch.cat([drawn, torch.ones(hidden, dtype=torch.int64)]).numpy()  # enough in any case
+        last = int(np.searchsorted(np.cumsum(lengths), hidden))
+        lengths = lengths[: last + 1].copy()
+        lengths[last] -= lengths.sum() - hidden
+        empty = np.flatnonzero(lengths == 0)
+        return np.delete(lengths, empty[max(0, hidden - (len(lengths) - len(empty))) :])
+
+    def _permuted(self, text: np.ndarray, draw: torch.Generator) -> np.ndarray:
+        if self._ends is None:
+            pieces = [piece.rstrip(b" ") for piece in self.tokenizer.pieces()]
+            self._ends = np.array([piece.endswith((b".", b"!", b"?", b"\n")) for piece in pieces])
+        sentences = np.split(text, np.flatnonzero(self._ends[text[:-1]]) + 1)
+        return np.concatenate([sentences[i] for i in torch.randperm(len(sentences), generator=draw).tolist()])
+
+
+class Mode(NamedTuple):
+    """One denoiser of the mixture."""
+
+    token: str  # first of the source
+    span: float  # tokens, on average
+    rate: float  # share of the tokens
+
+
+REGULAR = (Mode("[R]", 3, 0.15), Mode("[R]", 8, 0.15))
+SEQUENTIAL = (Mode("[S]", float("inf"), 0.25),)  # one span, which is the end of the text
+EXTREME = (Mode("[X]", 3, 0.5), Mode("[X]", 8, 0.5), Mode("[X]", 64, 0.15), Mode("[X]", 64, 0.5))
+
+
+@OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
+class MixtureOfDenoisers(Denoiser):
+    """-sum log p of spans, by a denoiser that is drawn for each example (Tay et al., 2022, arXiv:2205.05131, table 1).
+
+    R: 15 % in spans of 3 or 8 tokens. S: the last quarter. X: 50 % in spans of 3 or 8, or 15 % or 50 % in spans of 64. The
+    source begins with [R], [S] or [X]. The denoisers of a kind are as likely; the paper's 7 all are, by these weights.
+    """
+
+    taken = 2
+
+    def __init__(
+        self,
+        *,
+        regular: float = 2.0,  # weight of the R-denoisers
+        sequential: float = 1.0,  # weight of the S-denoiser
+        extreme: float = 4.0,  # weight of the X-denoisers
+        sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
+        kinds = ((regular, REGULAR), (sequential, SEQUENTIAL), (extreme, EXTREME))
+        self.modes = [(weight / len(modes), mode) for weight, modes in kinds for mode in modes]
+        self.sentinels = sentinels
+        self.specials = (START, END, *MODES, *_sentinels(sentinels))
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from at_least(options, regular=0, sequential=0, extreme=0)
+        if not options.regular + options.sequential + options.extreme > 0:
+            yield "regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and extreme=4."
+
+    def corrupt(self, text, draw):
+        weights = torch.tensor([weight for weight, _ in self.modes], dtype=torch.float64)
+        mode = self.modes[int(torch.multinomial(weights, 1, generator=draw))][1]
+        names = map(self.tokenizer.special, _sentinels(self.sentinels))
+        where = spans(len(text), mode.rate, mode.span, self.sentinels, draw)
+        source, target = behind_sentinels(text, where, list(names))
+        return np.concatenate([[self.tokenizer.special(mode.token)], source]), target

@@ -1,0 +1,87 @@
+"""Predict tokens that are hidden, from both sides."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective.cross_entropy import CrossEntropy
+from xformer_kit.registry import Context, at_least
+from xformer_kit.tokens import Tokens
+
+MASK = "<mask>"
+
+
+@OBJECTIVES.register("masked_language_modeling", also_called=("mlm", "masked_lm", "bert", "cloze"))
+class MaskedLanguageModeling(CrossEntropy):
+    """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019, arXiv:1810.04805, section 3.1).
+
+    Each token is chosen with probability `rate`, at least one of an example. A chosen one is read as `<mask>`, as a random
+    token, or as it is, and predicted. The choice is another one in every epoch (Liu et al., 2019, arXiv:1907.11692,
+    section 4.1). With whole_word the tokens of a word are chosen together.
+    """
+
+    needs = (("encoder",),)
+    specials = (MASK,)
+
+    def __init__(
+        self,
+        *,
+        rate: float = 0.15,  # probability that a token, or with whole_word a word, is to be predicted
+        mask: float = 0.8,  # share of the chosen tokens that are read as <mask>
+        random: float = 0.1,  # share that are read as a random token of the text's; the rest is read as it is
+        whole_word: bool = False,  # whether all tokens of a word are chosen together
+        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
+    ):
+        super().__init__(label_smoothing, z_loss)
+        self.rate, self.mask, self.random, self.whole_word = rate, mask, random, whole_word
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        if not 0 < options.rate <= 1:
+            yield f"rate: must be above 0 and at most 1; got {options.rate}. Try 0.15."
+        yield from at_least(options, mask=0, random=0)
+        if options.mask + options.random > 1:
+            yield (
+                f"mask: must be at most 1 together with random; got {options.mask} and {options.random}. Try 0.8 and 0.1."
+            )
+
+    @classmethod
+    def cannot(cls, context: Context) -> str | None:
+        if not context.facts.get("mask", {}).get("sees_prefix"):
+            return None
+        return f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does not have. Use mask=full."
+
+    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+        """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of the next."""
+        example = {name: values[:-1] for name, values in example.items()}
+        tokens = example["tokens"]
+        n, real = len(tokens), example.get("tokens.real", np.ones(len(tokens), dtype=bool))
+        word = np.cumsum(self.tokenizer.word_starts(tokens)) if self.whole_word else np.arange(n)
+        chosen = (torch.rand(n + 1, generator=draw).numpy() < self.rate)[word] & real
+        if not chosen.any():
+            one = np.flatnonzero(real)[int(torch.randint(int(real.sum()), (), generator=draw))]
+            chosen = (word == word[one]) & real
+        how = torch.rand(n, generator=draw).numpy()
+        others = torch.randint(self.tokenizer.vocab_size, (n,), generator=draw).numpy()
+        read = np.where(
+            how < self.mask, self.tokenizer.special(MASK), np.where(how < self.mask + self.random, others, tokens)
+        )
+        return {**example, "tokens": np.where(chosen, read, tokens), "labels": np.where(chosen, tokens, -1)}
+
+    def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
+        ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
+        asked = min(length, math.ceil(2 * self.rate * length))  # more than any batch of a size has
+        labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
+        return {"tokens": Tokens(ids=ids), "labels": labels}
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        hidden, report = model.hidden(batch["tokens"])
+        asked = batch["labels"] >= 0  # the head, a large part of a small model, is for few of the tokens
+        return self.nats(model, hidden[asked], batch["labels"][asked]), asked.sum(), report
