@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.config.data import beside, unread, unused
+from xformer_kit.config.data import beside, labelling, unread, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
@@ -24,7 +24,7 @@ GROUPS: dict[str, Registry] = KINDS | {
     "schedule": SCHEDULES,
     "logger": LOGGERS,
 }
-TOP = ("name", *SETTINGS.options("run"), *GROUPS, "model", "trainer")
+TOP = ("name", *SETTINGS.options("run"), *GROUPS, "model", "trainer", "ema", "checkpoints")
 
 
 def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[str]:
@@ -47,7 +47,7 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
     for key in config:
         if key not in TOP:
             yield f"{key}: the config has no such key.{nearest(key, TOP)} It has: {', '.join(sorted(TOP))}."
-    for key in ("model", "trainer", *GROUPS):
+    for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield f"{key}: is missing; a config needs it. It has: {', '.join(config)}."
     yield from _top(config)
@@ -62,6 +62,8 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
     if data:
         yield from beside("data", CORPORA, config.get("data"), context)
     yield from _settings("model", model, "model", context, also=TOWERS)
+    for key in ("ema", "checkpoints"):
+        yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {}, "trainer")
     if isinstance(model, Mapping):
         if not any(tower in model for tower in TOWERS):
@@ -238,6 +240,9 @@ def _difference(kind: str, base: Mapping | None, difference: Any, path: str, con
 
 def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     """Parts that cannot meet, and what would not be used."""
+    decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
+    if decay is not None and count > 1:
+        yield f"ema.decay: cannot be set beside checkpoints.average; got {decay} and {count}. Set it to null, or average=1."
     longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if longest is not None and seq_len is not None and longest < seq_len:
         yield f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is data.seq_len."
@@ -309,8 +314,13 @@ def _task(objective: Any, task: str, context: Context, block) -> Iterator[str]:
 
 
 def _vocabulary(config: Mapping[str, Any]) -> int | None:
-    """The number of tokens, where the tokenizer knows it without a text."""
-    size = getattr(TOKENIZERS.get(named(config.get("tokenizer")).get("name")), "vocab_size", None)
+    """The number of tokens, where the tokenizer knows it without a text, or the corpus is its own vocabulary."""
+    probe = labelling(config["data"])
+    size = (
+        len(probe.words())
+        if probe is not None
+        else getattr(TOKENIZERS.get(named(config.get("tokenizer")).get("name")), "vocab_size", None)
+    )
     return size + len(OBJECTIVES.create(named(config["task"])).specials) if isinstance(size, int) else None
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.data.corpus import CORPORA
+from xformer_kit.data.labelled import too_short
 from xformer_kit.registry import Context, Registry
 
 
@@ -23,6 +24,14 @@ def form_of(data: Mapping[str, Any]) -> str:
     """What the corpus of a config's `data` gives: text, pairs, labelled."""
     corpus = CORPORA[data["name"]]
     return corpus.form_of(CORPORA.defaults(data["name"]) | dict(data))
+
+
+def labelling(data: Mapping[str, Any]) -> Any:
+    """The corpus of a config's `data`, where it labels its examples itself; None where it does not."""
+    if data.get("name") not in CORPORA or form_of(data) != "labelled":
+        return None
+    options = CORPORA.options(data["name"])
+    return CORPORA.create({key: data[key] for key in data if key == "name" or key in options})
 
 
 def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[str]:
@@ -53,6 +62,8 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
                 yield f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it null."
         if not shared:
             yield f"tokenizer.shared: false is for source and target, and data={data['name']} gives {form}; leave it true."
+        if form == "labelled" and (fault := too_short(labelling(data), data["seq_len"])):
+            yield fault
         return
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
         yield (

@@ -88,8 +88,8 @@ class Dates(_Babel):
         kept = mix(days.astype(np.uint64)) % np.uint64(10) == 0
         days = days[kept != (split == "train")]
         locales, count = self.locales(split), self.count if split == "train" else self.examples
-        draw = Draw("dates", self.seed, split)
-        draws = [draw.below(n, count).tolist() for n in (len(days), len(locales), len(self.formats))]
+        of = {"day": len(days), "locale": len(locales), "format": len(self.formats)}  # more pairs begin with the fewer
+        draws = [Draw("dates", self.seed, split, what).below(n, count).tolist() for what, n in of.items()]
         for day, locale, form in zip(*draws, strict=True):
             when = date.fromordinal(int(days[day]))
             yield format_date(when, self.formats[form], locale=_locale(locales[locale])), when.isoformat()

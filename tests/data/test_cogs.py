@@ -1,0 +1,96 @@
+"""COGS: its files are read as they were published; what is wrong with one is said with its line."""
+
+import gzip
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.data.corpus.cogs import Cogs
+from xformer_kit.registry import ConfigError, Context
+
+SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "cogs")
+LINE = "A cat ran .\tcat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )\tin_distribution\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.tsv").write_text(LINE * 2)
+    (tmp_path / "gen.tsv.gz").write_bytes(gzip.compress(LINE.replace("in_distribution", "cp_recursion").encode()))
+    return tmp_path
+
+
+def faults(path):
+    return list(CORPORA.faults({"name": "cogs", "path": str(path)}, "data", Context()))
+
+
+def test_the_published_files():
+    if not SHARED.exists():
+        pytest.skip("the files of COGS are not here")
+    assert faults(SHARED) == []
+    corpus = Cogs(path=str(SHARED))
+    sizes = {split: sum(1 for _ in corpus.pairs(split)) for split in corpus.splits}
+    assert sizes == {"train": 24_155, "valid": 3_000, "test": 3_000, "gen": 21_000}
+    assert next(corpus.pairs("train")) == (
+        "A rose was helped by a dog .",
+        "rose ( x _ 1 ) AND help . theme ( x _ 3 , x _ 1 ) AND help . agent ( x _ 3 , x _ 6 ) AND dog ( x _ 6 )",
+    )
+    kinds = Counter(corpus.kinds("gen"))
+    assert len(kinds) == 21 and set(kinds.values()) == {1000}
+    assert Counter(corpus.kinds("train"))["primitive"] == 143
+
+
+def test_pairs_and_kinds_by_eye(folder):
+    corpus = Cogs(path=str(folder))
+    assert list(corpus.pairs("train")) == [("A cat ran .", "cat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )")] * 2
+    assert corpus.kinds("gen") == ["cp_recursion"] and corpus.kinds("valid") == ["in_distribution"] * 2
+    assert faults(folder) == []
+
+
+def test_a_last_line_without_an_end_and_windows_line_ends(folder):
+    (folder / "dev.tsv").write_bytes(LINE.replace("\n", "\r\n").encode() + LINE.rstrip().encode())
+    assert Cogs(path=str(folder)).kinds("valid") == ["in_distribution"] * 2
+
+
+def test_a_fingerprint_is_of_the_content(folder, tmp_path_factory):
+    before = Cogs(path=str(folder))
+    stamp, print_ = before.stamp(), before.fingerprint()
+    moved = tmp_path_factory.mktemp("moved")
+    for file in folder.iterdir():
+        (moved / file.name).write_bytes(file.read_bytes())
+    assert Cogs(path=str(moved)).fingerprint() == print_
+    (folder / "dev.tsv").write_text(LINE)
+    assert Cogs(path=str(folder)).fingerprint() != print_ and Cogs(path=str(folder)).stamp() != stamp
+
+
+def test_faults_by_eye(folder):
+    (folder / "dev.tsv").write_text(LINE + "only two\tfields\n")
+    assert faults(folder) == []  # the first line of each file is looked at; the rest is read by the run
+    with pytest.raises(ConfigError) as error:
+        list(Cogs(path=str(folder)).pairs("valid"))
+    assert str(error.value) == (
+        "data.path: each line must hold a sentence, its logical form and its kind, with tabs between them; "
+        f"got 2 in '{folder}/dev.tsv', line 2."
+    )
+    (folder / "train.tsv").write_text("")
+    (folder / "test.tsv").unlink()
+    assert faults(folder) == [
+        f"data.path: must hold pairs; got '{folder}/train.tsv', which is empty. Get the file again.",
+        f"data.path: must hold test.tsv or test.tsv.gz; got '{folder}' with dev.tsv, gen.tsv.gz, train.tsv. "
+        "Get it from https://github.com/najoungkim/COGS, directory data.",
+    ]
+    (missing,) = faults(folder / "none")
+    assert missing.startswith(
+        "data.path: must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv; got"
+    )
+
+
+def test_bytes_that_are_no_text_are_found(folder):
+    (folder / "train.tsv").write_bytes(b"na\xefve\tx\ty\n")
+    assert faults(folder) == [
+        f"data.path: must be utf-8 text; got '{folder}/train.tsv' with byte 0xEF at position 2. "
+        "Convert the file, for instance with iconv, or leave it out."
+    ]
