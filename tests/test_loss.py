@@ -12,6 +12,8 @@ from torch.utils._pytree import tree_leaves
 from xformer_kit import loss as module
 from xformer_kit.loss import cross_entropy
 
+TERMS = [{}, {"label_smoothing": 0.1}, {"z_loss": 0.03}, {"label_smoothing": 0.7, "z_loss": 1e-4}]
+
 
 @pytest.fixture(params=["chunks", "at once"])
 def path(request, monkeypatch):
@@ -31,11 +33,12 @@ def example(tokens=13, dim=5, rows=23, vocab=23, bias=True, dtype=torch.float64,
     return hidden, weight, target, shift
 
 
-def plain(hidden, weight, target, bias=None, vocab_size=None):
-    """The definition: all logits, then torch's loss over the targets that count."""
-    logits = F.linear(hidden, weight, bias)[:, :vocab_size]
+def plain(hidden, weight, target, bias=None, vocab_size=None, label_smoothing=0.0, z_loss=0.0):
+    """The definition: all logits, then torch's loss over the targets that count, and the squares of log Z."""
     keep = target >= 0
-    return F.cross_entropy(logits[keep], target[keep], reduction="sum")
+    logits = F.linear(hidden, weight, bias)[keep, :vocab_size]
+    loss = F.cross_entropy(logits, target[keep], reduction="sum", label_smoothing=label_smoothing)
+    return loss + z_loss * logits.exp().sum(-1).log().square().sum() if z_loss else loss
 
 
 def gradients(loss, *leaves):
@@ -59,12 +62,13 @@ def assert_same(inputs, **options):
     chunk=st.integers(1, 900),
     bias=st.booleans(),
     seed=st.integers(0, 99),
+    terms=st.sampled_from(TERMS),
 )
-def test_chunks_equal_the_definition_for_any_shape_and_chunk(tokens, dim, vocab, padding, chunk, bias, seed):
+def test_chunks_equal_the_definition_for_any_shape_and_chunk(tokens, dim, vocab, padding, chunk, bias, seed, terms):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SMALL", 0)
         patch.setattr(module, "CHUNK", chunk)
-        assert_same(example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab)
+        assert_same(example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab, **terms)
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7])  # chunks of 3 tokens: short, exact, one over, two, two and a rest
@@ -74,9 +78,11 @@ def test_chunk_boundaries(tokens, monkeypatch):
     assert_same(example(tokens))
 
 
-def test_equal_on_both_paths(path):
-    assert_same(example())
-    assert_same(example(bias=False))
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_equal_on_both_paths(path, terms):
+    assert_same(example(), **terms)
+    assert_same(example(bias=False), **terms)
+    assert_same(example(rows=29, vocab=23), vocab_size=23, **terms)
 
 
 def test_leading_dimensions_do_not_matter(path):
@@ -91,15 +97,27 @@ def test_by_eye(path):
     assert_close(loss, 2 * torch.tensor(4.0).log())
 
 
-def test_every_negative_target_is_ignored(path):
+def test_smoothing_and_z_loss_by_eye(path):
+    # One token, 4 words with logits 3, 0, 0, 0 and Z = e^3 + 3: a quarter of the smoothing goes to each word.
+    inputs = torch.ones(1, 1), torch.tensor([[3.0], [0], [0], [0]]), torch.tensor([0])
+    log_z = (torch.tensor(3.0).exp() + 3).log()
+    assert_close(cross_entropy(*inputs, label_smoothing=0.4), log_z - (0.6 * 3 + 0.4 * 3 / 4))
+    assert_close(cross_entropy(*inputs, z_loss=0.5), log_z - 3 + 0.5 * log_z**2)
+
+
+@pytest.mark.parametrize("terms", TERMS[1:], ids=str)
+def test_every_negative_target_is_ignored(path, terms):
     hidden, weight, target, bias = example()
     other = torch.where(target < 0, -100, target)
     assert_close(cross_entropy(hidden, weight, other, bias), cross_entropy(hidden, weight, target, bias))
+    one, same = (cross_entropy(hidden, weight, t, bias, **terms) for t in (other, target))
+    assert_close(one, same)
 
 
-def test_without_a_target_the_loss_and_every_gradient_are_zero(path):
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_without_a_target_the_loss_and_every_gradient_are_zero(path, terms):
     hidden, weight, target, bias = example()
-    loss = cross_entropy(hidden, weight, torch.full_like(target, -1), bias)
+    loss = cross_entropy(hidden, weight, torch.full_like(target, -1), bias, **terms)
     assert loss == 0
     assert all((g == 0).all() for g in gradients(loss, hidden, weight, bias))
 
@@ -138,9 +156,10 @@ def test_what_is_frozen_gets_no_gradient_and_changes_no_other(path, frozen):
     assert_same(inputs)
 
 
-def test_gradcheck(path):
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_gradcheck(path, terms):
     hidden, weight, target, bias = example(tokens=7, dim=3, rows=11, vocab=11)
-    assert torch.autograd.gradcheck(lambda h, w, b: cross_entropy(h, w, target, b), (hidden, weight, bias))
+    assert torch.autograd.gradcheck(lambda h, w, b: cross_entropy(h, w, target, b, **terms), (hidden, weight, bias))
 
 
 def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
@@ -179,15 +198,16 @@ def test_a_second_derivative_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_half_precision_sums_in_fp32(path, dtype, autocast):
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_half_precision_sums_in_fp32(path, dtype, autocast, terms):
     exact = example(tokens=61, vocab=23)
-    want = gradients(plain(*exact), *exact[:2], exact[3])
+    want = gradients(plain(*exact, **terms), *exact[:2], exact[3])
     stored = torch.float32 if autocast else dtype
     hidden, weight, bias = (exact[i].detach().to(stored).requires_grad_() for i in (0, 1, 3))
     with torch.autocast("cpu", dtype, enabled=autocast):
-        loss = cross_entropy(hidden, weight, exact[2], bias)
+        loss = cross_entropy(hidden, weight, exact[2], bias, **terms)
     assert loss.dtype == torch.float32
-    assert_close(loss.double(), plain(*exact), rtol=1e-2, atol=0)
+    assert_close(loss.double(), plain(*exact, **terms), rtol=1e-2, atol=0)
     for g, right in zip(gradients(loss, hidden, weight, bias), want, strict=True):
         assert g.dtype == stored
         assert (g.double() - right).norm() < 2e-2 * right.norm()
@@ -215,11 +235,12 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad):
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
     tokens, vocab, dim = 1031, 32_003, 3  # 33 million logits
     hidden, weight = torch.randn(tokens, dim).requires_grad_(), torch.randn(vocab, dim).requires_grad_()
     with Largest() as made, torch.set_grad_enabled(grad):
-        loss = cross_entropy(hidden, weight, torch.randint(vocab, (tokens,)))
+        loss = cross_entropy(hidden, weight, torch.randint(vocab, (tokens,)), **terms)
         if grad:
             loss.backward()
     assert made.elements <= module.CHUNK
@@ -228,13 +249,14 @@ def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad):
     assert all_at_once.elements == tokens * vocab > module.CHUNK
 
 
-def test_compiles_into_one_graph(monkeypatch):
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_compiles_into_one_graph(monkeypatch, terms):
     monkeypatch.setattr(module, "SMALL", 0)
     monkeypatch.setattr(module, "CHUNK", 5 * 23)
     torch._dynamo.reset()
     hidden, weight, target, bias = example(dtype=torch.float32)
     compiled = torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)
-    ours, theirs = compiled(hidden, weight, target, bias), plain(hidden, weight, target, bias)
+    ours, theirs = compiled(hidden, weight, target, bias, **terms), plain(hidden, weight, target, bias, **terms)
     assert_close(ours, theirs)
     for a, b in zip(gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True):
         assert_close(a, b)
