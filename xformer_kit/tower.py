@@ -39,9 +39,10 @@ class Past:
         self.crosses = crosses or [()] * len(caches)  # names of those that hold the source's, call depth by call depth
         self.tokens: Tokens | None = None
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch (beam search)."""
-        for cache in self._each():
+    def select(self, rows: Tensor, sources: bool = True) -> None:
+        """Go on with these rows of the batch (beam search). Without `sources` each takes the place of one with the same
+        source, whose keys and values stay where they are."""
+        for cache in self._each() if sources else self._own():
             cache.select(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.select(rows)
@@ -52,10 +53,7 @@ class Past:
         if n > held:
             raise ConfigError(f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}.")
         if n and self.tokens is not None:
-            own = [
-                c[name] for c, cross in zip(self.caches, self.crosses, strict=True) for name in c if name not in cross
-            ]
-            for cache in sorted(own, key=lambda cache: cache.rewinds):  # those that refuse come first
+            for cache in sorted(self._own(), key=lambda cache: cache.rewinds):  # those that refuse come first
                 cache.rewind(n)
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
 
@@ -70,6 +68,11 @@ class Past:
 
     def _each(self):
         return (cache for caches in self.caches for cache in caches.values())
+
+    def _own(self):
+        """The caches of the tower's own tokens: not those of a source."""
+        pairs = zip(self.caches, self.crosses, strict=True)
+        return (cache for caches, cross in pairs for name, cache in caches.items() if name not in cross)
 
 
 class Tower(nn.Module):

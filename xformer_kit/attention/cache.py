@@ -30,7 +30,11 @@ class KeyValueCache(Cache):
         return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:
-        self.held = [held[rows] for held in self.held]
+        for at, (held, kept) in enumerate(zip(self.held, self.kept(), strict=True)):
+            chosen = kept[rows]  # what is held, without the room behind it
+            if held.shape[0] != len(rows):
+                self.held[at] = held = held.new_empty((len(rows), *held.shape[1:]))
+            held.narrow(-2, 0, self.length).copy_(chosen)
 
     def rewind(self, n: int) -> None:
         self.length -= n
