@@ -33,6 +33,15 @@ def write(state: dict[str, Any], folder: Path) -> None:
         raise NotSaved(_why_not(error, folder)) from error
 
 
+def write_file(state: Any, target: Path) -> None:
+    """Save anything that torch can, whole or not at all. Raises NotSaved where it cannot."""
+    try:
+        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
+        os.replace(beside, target)
+    except (OSError, RuntimeError) as error:
+        raise NotSaved(_why_not(error, target.parent)) from error
+
+
 def keep_as_best(folder: Path) -> None:
     """Copy last.ckpt to best.ckpt: a copy, not a link, so that damage to one spares the other."""
     try:

@@ -38,6 +38,7 @@ class JudgedTask(Task):
         super().__init__(config, model, objective, total_steps=total_steps)
         self.data = data
         self.validation: dict[str, float] = {}
+        self.judged: dict[str, torch.Tensor] | None = None  # averaged weights, where there are any
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device

@@ -15,6 +15,7 @@ from tasks import checkpoint, loggers, nonfinite, summary, workers
 from tasks import trainer as trainers
 from tasks.bar import Bar
 from tasks.callbacks import (
+    Averages,
     Checkpoints,
     Deadline,
     Guard,
@@ -127,6 +128,10 @@ class Session:
             ]
             if line:
                 self._say(line)
+        decay, count = self.config["ema"]["decay"], self.config["checkpoints"]["average"]
+        if decay is not None or count > 1:
+            saved = self.state.get("average")
+            observers.append(Averages(plan, self.run_dir / "checkpoints", decay, count, saved))
         observers.append(self.checkpoints)
         if node.get("profile") and self.first:
             observers.append(Profile(self.run_dir, node["profile"]))

@@ -38,7 +38,9 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     model = build(config, config["model"].get("vocab_size") or tokenizer.size)
-    model.load_state_dict(torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)["state_dict"])
+    state = torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)
+    model.load_state_dict(state["state_dict"])
+    model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
     model.tokenizer = tokenizer  # type: ignore[assignment]
     return model.eval()
 

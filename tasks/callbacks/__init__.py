@@ -1,7 +1,7 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Checkpoints, Profile, Stopper. All count
-optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task).
+In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile, Stopper.
+All count optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task).
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
+from tasks.callbacks.averages import Averages
 from tasks.callbacks.checkpoints import Checkpoints
 from tasks.callbacks.guard import Deadline, Guard, Stopper
 from tasks.callbacks.plan import Clock, Plan
@@ -18,6 +19,7 @@ from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.samples import Samples
 
 __all__ = [
+    "Averages",
     "Checkpoints",
     "Clock",
     "Deadline",

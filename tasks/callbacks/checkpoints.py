@@ -46,6 +46,7 @@ class Checkpoints:
             "window": task.window.cpu(),
             "best": self.best,
             "validation": task.validation,
+            **({} if task.judged is None else {"average": task.judged}),
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
             "world_size": trainer.world_size,

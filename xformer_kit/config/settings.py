@@ -84,6 +84,30 @@ class Sharing:
     shared: bool = True  # of pairs: one tokenizer for source and target; false: one for each
 
 
+@SETTINGS.register("ema")
+@dataclass(frozen=True)
+class EMA:
+    """An exponential moving average of the weights, which is validated and loaded in their place."""
+
+    decay: float | None = None  # of the average, per optimizer step, e.g. 0.999; null: none
+
+    @classmethod
+    def check(cls, options, context):
+        yield from within(options, decay=(0, 1))
+
+
+@SETTINGS.register("checkpoints")
+@dataclass(frozen=True)
+class Checkpoints:
+    """What becomes of the checkpoints at the end."""
+
+    average: int = 1  # the mean of the last so many is validated and loaded; 1: the last alone
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, average=1)
+
+
 @SETTINGS.register("tower")
 @dataclass(frozen=True)
 class Tower:

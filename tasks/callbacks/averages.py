@@ -1,0 +1,87 @@
+"""Which weights are judged and kept? Those that were trained, or an average of them, which is often better."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks import checkpoint
+from tasks.callbacks.plan import Plan
+from tasks.judged import JudgedTask as Task
+
+
+class Averages:
+    """Puts averaged weights in place of the trained ones for each validation, and for good at the end of the run.
+
+    decay: an exponential moving average of the weights of all steps, e <- decay e + (1 - decay) w (Polyak and Juditsky,
+    1992; with decay 0.999 the average of about 1,000 steps). count: at the end the mean of the weights of the last so many
+    checkpoints (Vaswani et al., 2017, arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
+    """
+
+    def __init__(self, plan: Plan, folder: Path, decay: float | None, count: int, saved: dict[str, Any] | None):
+        self.plan, self.folder, self.decay, self.count, self.saved = plan, folder, decay, count, saved
+        self.shadow: list[Tensor] = []
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.weights = [p.detach() for p in task.model.parameters()]
+        self.names = [name for name, _ in task.model.named_parameters()]
+        if self.decay is not None:
+            self.shadow = [w.clone() for w in self.weights]
+            for name, kept in zip(self.names, self.shadow, strict=True):
+                if self.saved:
+                    kept.copy_(self.saved[name])
+            task.judged = dict(zip(self.names, self.shadow, strict=True))  # always as of the last step
+        for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
+            if _step(file) > task.step and trainer.is_global_zero:
+                file.unlink()
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if self.shadow:
+            torch._foreach_lerp_(self.shadow, self.weights, 1 - self.decay)
+        step, due = task.step, self.plan.checkpoints(task.step) or self.plan.ends(task.step)
+        if self.count > 1 and due and trainer.is_global_zero:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            checkpoint.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
+            for file in self._files()[: -self.count]:
+                file.unlink()
+
+    def on_validation_start(self, trainer: Any, task: Task) -> None:
+        self.trained: list[Tensor] = []
+        if self.shadow:
+            self._exchange(self.shadow)
+        elif self.count > 1 and self.plan.ends(task.step):
+            trainer.strategy.barrier()
+            self._exchange(self._mean())
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        """Behind all that looks at the judged weights; what is saved are the trained ones and, beside them, these."""
+        if not self.trained:
+            return
+        if not self.shadow:
+            task.judged = {name: w.clone() for name, w in zip(self.names, self.weights, strict=True)}
+        torch._foreach_copy_(self.weights, self.trained)
+
+    def on_train_end(self, trainer: Any, task: Task) -> None:
+        if task.judged is not None and self.plan.ends(task.step):  # for the test, the sample, and whoever goes on with it
+            torch._foreach_copy_(self.weights, [task.judged[name] for name in self.names])
+
+    def _exchange(self, others: list[Tensor]) -> None:
+        self.trained = [w.clone() for w in self.weights]
+        torch._foreach_copy_(self.weights, others)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("weights_*.pt"), key=_step)
+
+    def _mean(self) -> list[Tensor]:
+        """The mean of the kept weights, in fp64."""
+        files = self._files()
+        total: dict[str, Tensor] = {}
+        for file in files:
+            for name, value in checkpoint.read(file).items():
+                total[name] = total.get(name, 0) + value.double() / len(files)
+        return [total[name].to(w.device, w.dtype) for name, w in zip(self.names, self.weights, strict=True)]
+
+
+def _step(file: Path) -> int:
+    return int(file.stem.rpartition("_")[2])
