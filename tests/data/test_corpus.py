@@ -1,5 +1,6 @@
 """Splits are fixed and disjoint; what is wrong with a path is said in one sentence."""
 
+import ast
 import gzip
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from xformer_kit.data import files
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus import python as python_module
-from xformer_kit.data.corpus.python import PyDoc
+from xformer_kit.data.corpus.python import PyDoc, StdlibCode
 from xformer_kit.data.corpus.text import Text
 from xformer_kit.registry import ConfigError, Context
 
@@ -67,6 +68,39 @@ def test_pydoc_of_a_library_that_lacks_parts(monkeypatch, tmp_path):
     (tmp_path / "test" / "t.py").write_text('"""A test."""')
     text = whole(PyDoc(), "train") + whole(PyDoc(), "valid")
     assert text.count("The same.") == 1 and text.count("Module ") == 40 and "A test" not in text
+
+
+def test_stdlib_code_is_python_and_a_tenth_is_for_validation():
+    code = StdlibCode()
+    train, valid = whole(code, "train"), whole(code, "valid")
+    assert len(train) > 5_000_000 and 0.03 < len(valid) / len(train + valid) < 0.2
+    assert train.count("\ndef ") > 3000 and "class TestCase" in train + valid
+    documents = [text.rstrip("\n") for split in ("train", "valid") for text in code.texts(split)]
+    assert len(documents) == len(set(documents)), "a module stands twice"
+    for text in documents[::40]:
+        ast.parse(text)
+    assert StdlibCode().fingerprint() == code.fingerprint() and code.size() == sum(map(len, documents))
+
+
+def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypatch, tmp_path):
+    monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
+    for i in range(40):
+        (tmp_path / f"m{i}.py").write_text(f"number = {i}\n")
+    (tmp_path / "copied.py").write_text("number = 7\n")
+    (tmp_path / "latin.py").write_bytes("# coding: latin-1\nname = 'naïve'\n".encode("latin-1"))
+    (tmp_path / "no_text.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "t.py").write_text("a_test = 1\n")
+    text = whole(StdlibCode(), "train") + whole(StdlibCode(), "valid")
+    assert "name = 'naïve'" in text and text.count("number = 7\n") == 1 and "a_test" not in text
+
+
+def test_stdlib_code_without_a_library(monkeypatch, tmp_path):
+    monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert list(CORPORA.faults("stdlib_code", "data", Context())) == [
+        f"data.name: corpus 'stdlib_code' needs the sources of the standard library; got none in '{tmp_path}'. "
+        "Use data=text data.path=FILE, or a Python that has them."
+    ]
 
 
 @given(text=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\ufeff"), min_size=1))
@@ -143,7 +177,7 @@ def test_faults_of_a_path_by_eye(tmp_path):
     )
     (tmp_path / "none").mkdir()
     assert sentence("none") == (
-        "data.path: must lead to text; got 'DIR/none', but the directory holds no .txt or .txt.gz file. "
+        "data.path: must lead to text; got 'DIR/none', but the directory holds no .txt, .txt.gz or .txt.zst file. "
         "Give a file with utf-8 text."
     )
     (tmp_path / "none" / "empty.txt").touch()
@@ -173,7 +207,7 @@ def test_faults_of_a_path_by_eye(tmp_path):
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("text")
 
-    def refuse(file):
+    def refuse(file, option):
         raise PermissionError(13, "Permission denied", str(file))
 
     monkeypatch.setattr(files, "_open", refuse)

@@ -14,7 +14,11 @@ from xformer_kit.registry import ConfigError
 # Left out of the hash: where things are and how often they are looked at, not what is computed.
 INCIDENTAL = {
     "": ("name", "logger", "resume", "parts"),
-    "data": ("path", "cache", "num_workers"),
+    "data": (
+        *("path", "source", "target", "valid_path", "test_path"),
+        *("valid_source", "valid_target", "test_source", "test_target"),  # the content has a fingerprint of its own
+        *("cache", "num_workers"),
+    ),
     "trainer": (
         "val_every",
         "checkpoint_every",

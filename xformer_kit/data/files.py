@@ -1,7 +1,8 @@
 """Which text files does a path mean, and what is wrong with them? Reading is utf-8, in pieces of bounded size.
 
-A path is a file of any name, a directory (all its *.txt and *.txt.gz, at any depth), or a glob, where ** means any
-depth. A name that ends in .gz is unpacked.
+A path is a file of any name, a directory (all its files with one of the suffixes, such as *.txt and *.txt.gz, at any
+depth), or a glob, where ** means any depth. A name that ends in .gz or .zst is unpacked. `option` is the option of a
+corpus that holds the path: sentences begin with "data.<option>".
 """
 
 import codecs
@@ -9,21 +10,23 @@ import glob
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from xformer_kit.registry import ConfigError, nearest
 
 PIECE = 1 << 20  # bytes read at a time
 HEAD = 1 << 16  # bytes of a file that are looked at before a run
+LONGEST = 1 << 26  # characters of a line
 LOOKED_AT = 64  # files of a large corpus that are looked at before a run
 ALLOW = "Change its permissions, or give another path."
-SUFFIXES = (".txt", ".txt.gz")
+SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+PACKED = (".gz", ".zst")
 
 
-def find(path: str) -> list[Path]:
-    """The files that a path means, sorted, without empty ones. Raises ConfigError "data.path: ..." for none."""
+def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]:
+    """The files that a path means, sorted, without empty ones. Raises ConfigError for none."""
     where = os.path.expanduser(path)
     try:
         exists = bool(path) and os.path.exists(where)
@@ -32,35 +35,44 @@ def find(path: str) -> list[Path]:
     if not exists:
         if glob.has_magic(where):
             found = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
-            return _not_empty(path, found, "no file matches it")
+            return _not_empty(path, found, "no file matches it", option)
         hint = _neighbour(where)
-        raise ConfigError(f"data.path: no file or directory has this name; got '{path}'.{hint} Give a text file.")
+        raise ConfigError(f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text file.")
     if os.path.isdir(where):
-        return _not_empty(path, _inside(where), f"the directory holds no {' or '.join(SUFFIXES)} file")
+        names = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        return _not_empty(path, _inside(where, option, suffixes), f"the directory holds no {names} file", option)
     if not os.path.isfile(where):
-        raise ConfigError(f"data.path: must be a file, a directory or a glob; got '{path}'. Give a text file.")
-    return _not_empty(path, [where], "the file is empty")
+        raise ConfigError(f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file.")
+    return _not_empty(path, [where], "the file is empty", option)
 
 
-def _not_empty(path: str, files: list[str], otherwise: str) -> list[Path]:
+def one(path: str, option: str) -> Path:
+    """The one file that a path means. Raises ConfigError for none and for several."""
+    found = find(path, option)
+    if len(found) > 1:
+        raise ConfigError(f"data.{option}: must be one file; got '{path}', which means {len(found)}. Name one of them.")
+    return found[0]
+
+
+def _not_empty(path: str, files: list[str], otherwise: str, option: str) -> list[Path]:
     """The files that hold something; a path that finds nothing, or only empty files, is a fault."""
     full = sorted(Path(f) for f in files if os.path.getsize(f))
     if not full:
         reason = otherwise if not files or files == [os.path.expanduser(path)] else "all its files are empty"
-        raise ConfigError(f"data.path: must lead to text; got '{path}', but {reason}. Give a file with utf-8 text.")
+        raise ConfigError(f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8 text.")
     return full
 
 
-def _inside(folder: str) -> list[str]:
-    """The text files in a directory, at any depth; hidden folders are left out, as by a glob."""
+def _inside(folder: str, option: str, suffixes: tuple[str, ...]) -> list[str]:
+    """The files with one of the suffixes in a directory, at any depth; hidden folders are left out, as by a glob."""
 
     def refuse(error: OSError) -> None:
-        raise ConfigError(f"data.path: must be readable; got '{error.filename}' ({_reason(error)}). {ALLOW}")
+        raise ConfigError(f"data.{option}: must be readable; got '{error.filename}' ({_reason(error)}). {ALLOW}")
 
     found = []
     for at, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(at, name) for name in names if name.endswith(SUFFIXES)]
+        found += [os.path.join(at, name) for name in names if name.endswith(suffixes)]
     return [file for file in found if os.path.isfile(file)]
 
 
@@ -77,34 +89,59 @@ def _neighbour(where: str) -> str:
         return ""
 
 
-def faults(path: str) -> Iterator[str]:
-    """Sentences "data.path: ..." on what can be seen at once: the names, and the heads of the first files."""
+def faults(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[str]:
+    """Sentences "path: ..." on what can be seen at once: the names, and the heads of the first files."""
     try:
-        for file in find(path)[:LOOKED_AT]:
-            for _ in read(file, at_most=HEAD):
+        for file in find(path, option, suffixes)[:LOOKED_AT]:
+            for _ in read(file, HEAD, option):
                 pass
     except ConfigError as error:
         yield from (fault.removeprefix("data.") for fault in error.faults)  # a check's caller puts the group before it
 
 
-def read(file: Path, at_most: int | None = None) -> Iterator[str]:
+def stamp(files: Iterable[Path]) -> list[Any]:
+    """Plain values that differ whenever the content of files may differ: names, sizes, times."""
+    stats = [(file, file.stat()) for file in files]
+    return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
+
+
+def size(files: Iterable[Path]) -> int:
+    """Bytes of text in files, about."""
+    return sum(file.stat().st_size * (4 if file.suffix in PACKED else 1) for file in files)
+
+
+def lines(file: Path, option: str = "path") -> Iterator[str]:
+    """The lines of a file without their ends, which are \\n or \\r\\n: no other character ends a line."""
+    held = ""
+    for piece in read(file, option=option):
+        *whole, held = (held + piece).split("\n") if "\n" in piece else [held + piece]
+        yield from (line.removesuffix("\r") for line in whole)
+        if len(held) > LONGEST:
+            raise ConfigError(
+                f"data.{option}: must have lines; got '{file}' with one of more than {LONGEST:,} characters. Break it up."
+            )
+    if held:
+        yield held.removesuffix("\r")
+
+
+def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterator[str]:
     """The text of a file in pieces of about 1 MiB; of its first `at_most` bytes only, where that is given.
 
-    A byte-order mark at the start is left out. Raises ConfigError "data.path: ..." with the position of the first byte
-    that is NUL or no utf-8.
+    A byte-order mark at the start is left out. Raises ConfigError with the position of the first byte that is NUL or
+    no utf-8.
     """
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     try:
-        with _open(file) as source:
+        with _open(file, option) as source:
             while want := PIECE if at_most is None else min(PIECE, at_most - position):
                 data = source.read(want)
                 if b"\0" in data:
-                    raise _binary(file, 0, position + data.index(b"\0"))
+                    raise _binary(file, option, 0, position + data.index(b"\0"))
                 held = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
                 try:
                     text = decoder.decode(data, final=len(data) < want)
                 except UnicodeDecodeError as error:
-                    raise _binary(file, error.object[error.start], position - held + error.start) from None
+                    raise _binary(file, option, error.object[error.start], position - held + error.start) from None
                 if position == 0:
                     text = text.removeprefix("\ufeff")
                 if text:
@@ -113,18 +150,66 @@ def read(file: Path, at_most: int | None = None) -> Iterator[str]:
                     return
                 position += len(data)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ConfigError(f"data.path: must be a whole gzip file; got '{file}' ({error}). Pack it again.") from None
+        raise ConfigError(f"data.{option}: must be a whole gzip file; got '{file}' ({error}). Pack it again.") from None
     except OSError as error:
-        raise ConfigError(f"data.path: must be readable; got '{file}' ({_reason(error)}). {ALLOW}") from None
+        raise ConfigError(f"data.{option}: must be readable; got '{file}' ({_reason(error)}). {ALLOW}") from None
 
 
-def _open(file: Path) -> BinaryIO:
+def _open(file: Path, option: str) -> BinaryIO:
+    if file.suffix == ".zst":
+        return _Zstandard(file, option)  # type: ignore[return-value]
     return gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb")  # type: ignore[return-value]
 
 
-def _binary(file: Path, byte: int, position: int) -> ConfigError:
+class _Zstandard:
+    """A file of zstandard frames, unpacked as it is read. Raises ConfigError where it is none, or not whole."""
+
+    def __init__(self, file: Path, option: str):
+        try:
+            import zstandard
+        except ImportError:
+            raise ConfigError(
+                f"data.{option}: needs the package zstandard to read '{file}'; got none. Use pip install zstandard, or unpack it."
+            ) from None
+        self.file, self.option, self.error = file, option, zstandard.ZstdError
+        self.packed = open(file, "rb")  # noqa: SIM115, closed on exit
+        self.decoder, self.whole, self.ready = zstandard.ZstdDecompressor(), True, b""
+        self.frame = self.decoder.decompressobj()
+
+    def __enter__(self) -> "_Zstandard":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.packed.close()
+
+    def read(self, size: int) -> bytes:
+        """`size` bytes, fewer only at the end."""
+        while len(self.ready) < size and (data := self.packed.read(min(size, PIECE) // 4 + 1)):
+            try:
+                self._unpack(data)
+            except self.error as error:
+                raise self._broken(str(error)) from None
+        if len(self.ready) < size and not self.whole:
+            raise self._broken("it ends within a frame")
+        found, self.ready = self.ready[:size], self.ready[size:]
+        return found
+
+    def _unpack(self, data: bytes) -> None:
+        while data:
+            self.ready += self.frame.decompress(data)
+            self.whole, data = self.frame.eof, self.frame.unused_data
+            if self.whole:
+                self.frame = self.decoder.decompressobj()
+
+    def _broken(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"data.{self.option}: must be a whole zstandard file; got '{self.file}' ({reason}). Pack it again."
+        )
+
+
+def _binary(file: Path, option: str, byte: int, position: int) -> ConfigError:
     what = "a NUL byte" if byte == 0 else f"byte 0x{byte:02X}"
     return ConfigError(
-        f"data.path: must be utf-8 text; got '{file}' with {what} at position {position:,}. "
+        f"data.{option}: must be utf-8 text; got '{file}' with {what} at position {position:,}. "
         "Convert the file, for instance with iconv, or leave it out."
     )

@@ -19,7 +19,7 @@ class Text(Corpus):
     def __init__(
         self,
         *,
-        path: str,  # a file, a directory (its *.txt and *.txt.gz), or a glob such as 'corpus/**/*.txt'
+        path: str,  # a file, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'
         valid: float = 0.1,  # fraction of the characters, from the end
     ):
         self.path, self.valid = path, valid
@@ -33,8 +33,7 @@ class Text(Corpus):
         yield from files.faults(options.path)
 
     def stamp(self) -> list[Any]:
-        stats = [(file, file.stat()) for file in self.files]
-        return [self.valid, *([str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats)]
+        return [self.valid, *files.stamp(self.files)]
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"valid {self.valid!r}\n".encode())
@@ -43,7 +42,7 @@ class Text(Corpus):
         return digest.hexdigest()
 
     def size(self) -> int:
-        return sum(file.stat().st_size * (4 if file.suffix == ".gz" else 1) for file in self.files)
+        return files.size(self.files)
 
     def texts(self, split: str) -> Iterator[str]:
         if self._characters is None:

@@ -1,0 +1,73 @@
+"""Corpora of pairs that are read from somewhere, whose splits are given, or cut by a hash of the source."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data import files
+from xformer_kit.data.corpus.base import PairCorpus, share
+from xformer_kit.registry import Options
+
+VALID = 0.05  # share of the sources for validation, where nothing else is said
+
+
+class Divided(PairCorpus):
+    """Pairs whose splits are given, or cut from those of training: by a hash of the source, so that all targets of a
+    source are in one split, the same whatever else there is. A part defines `rows`, and calls `divide` or `find`."""
+
+    files: dict[Any, list[Path]]  # what is given for a split -> its files
+    chosen: Any = None  # plain values: what is read of the files
+
+    def find(
+        self, suffixes: tuple[str, ...], valid: float | None, test: float, path: str, **others: str | None
+    ) -> None:
+        """Splits in files: `rows` is given "path", "valid_path" or "test_path", the option that names them."""
+        named = {"path": path, **others}
+        options = {"train": "path", "valid": "valid_path", "test": "test_path"}
+        self.divide({split: o if named[o] is not None else None for split, o in options.items()}, valid, test)
+        self.files = {option: files.find(str(named[option]), option, suffixes) for option in self.given.values()}
+
+    def divide(self, given: Mapping[str, Any], valid: float | None, test: float) -> None:
+        """`given`: split -> what `rows` reads; "train" always, and the others where it is not None."""
+        self.given = {split: what for split, what in given.items() if what is not None}
+        self.shares = {"test": test, "valid": (0.0 if "valid" in self.given else VALID) if valid is None else valid}
+        self.splits = ("train", "valid", *(["test"] if test or "test" in self.given else []))
+
+    def stamp(self) -> list[Any]:
+        return [self.chosen, self.shares, *(files.stamp(some) for some in self.files.values())]
+
+    def size(self) -> int:
+        return sum(map(files.size, self.files.values()))
+
+    def rows(self, what: Any) -> Iterator[tuple[str, str]]:
+        """(source, target) of what is given for a split. Raises ConfigError where it cannot be read."""
+        raise NotImplementedError
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        if split != "train" and split in self.given:
+            yield from self.rows(self.given[split])
+            return
+        for row in self.rows(self.given["train"]):
+            if self._split(row[0]) == split:
+                yield row
+
+    def _split(self, source: str) -> str:
+        """The test set is cut first, so that another share for validation leaves it as it is."""
+        at = share(source)
+        for split, size in self.shares.items():
+            if at < size:
+                return split
+            at -= size
+        return "train"
+
+
+def share_faults(options: Options, valid: str, test: str) -> Iterator[str]:
+    """Sentences on the shares `valid` and `test`, beside the options of these names that give whole splits."""
+    for name, other, least in (("valid", valid, "above 0"), ("test", test, "at least 0")):
+        size, given = getattr(options, name), getattr(options, other)
+        if size and given is not None:
+            yield f"{name}: is a share of the training data, and data.{other} gives a split; leave one of them out."
+        elif size is not None and not ((0 < size < 1) or (size == 0 and (least != "above 0" or given is not None))):
+            yield f"{name}: must be {least} and below 1; got {size}. Try {VALID}."
+    if 0 < (options.valid or 0) < 1 and 0 < (options.test or 0) < 1 and options.valid + options.test >= 1:
+        yield f"valid: must leave something for training, with data.test; got {options.valid} and {options.test}."

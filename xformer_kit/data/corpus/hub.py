@@ -1,0 +1,98 @@
+"""Data sets of the library `datasets`, of the hub or of this machine, as corpora."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.divided import share_faults
+from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records, absent, field_faults
+from xformer_kit.registry import ConfigError, nearest
+
+
+@CORPORA.register("hub", also_called=("datasets", "huggingface", "hf"))
+class Hub(Records):
+    """A data set of the library `datasets` (the extra `hub`): by its name on the hub, in a directory that
+    `save_to_disk` wrote, or a directory of data files. It is loaded whole; no code of a data set is run.
+
+    The splits are the data set's own, or shares of its training split.
+    """
+
+    def __init__(
+        self,
+        *,
+        dataset: str,  # its name on the hub, or a directory
+        subset: str | None = None,  # configuration of the data set, such as de-en
+        source: str = "source",  # field of the source of a pair
+        target: str = "target",  # field of its target
+        text: str | None = None,  # field of a text, in place of a pair
+        train_split: str = "train",  # its split for training
+        valid_split: str | None = None,  # its split for validation
+        test_split: str | None = None,  # its split for the test
+        valid: float | None = None,  # share for validation; null is 0.05, or valid_split
+        test: float = 0.0,  # share for the test
+    ):
+        self.dataset, self.subset = dataset, subset
+        self.choose(source, target, text)
+        names = {"train": train_split, "valid": valid_split, "test": test_split}
+        options = {name: f"{split}_split" for split, name in names.items()}
+        self.divide({split: name and (name, options[name]) for split, name in names.items()}, valid, test)
+        self._loaded: Mapping[str, Any] | None = None
+
+    @classmethod
+    def check(cls, options, context):
+        yield from absent("hub", "datasets", "hub")
+        yield from field_faults(options)
+        yield from share_faults(options, "valid_split", "test_split")
+        names = [n for n in (options.train_split, options.valid_split, options.test_split) if n is not None]
+        if len(set(names)) < len(names):
+            yield f"valid_split: must be other examples than the other splits; got {', '.join(names)}. Use data.valid=0.05."
+        if not options.dataset:
+            yield "dataset: must name a data set or a directory; got ''."
+
+    def stamp(self) -> list[Any]:
+        prints = {name: self._split_of(name, option)._fingerprint for name, option in self.given.values()}
+        return [self.dataset, self.subset, self.fields, self.shares, prints]
+
+    def size(self) -> int:
+        return sum(self._split_of(*what).data.nbytes for what in self.given.values())
+
+    def entries(self, what: tuple[str, str]) -> Iterator[Entry]:
+        split = self._split_of(*what)
+        there = split.column_names
+        wanted = [name if name in there else name.partition(".")[0] for _, name in self.fields]
+        if set(wanted) <= set(there):
+            split = split.select_columns(list(dict.fromkeys(wanted)))
+        number = 0
+        for batch in split.iter(AT_ONCE):
+            for values in zip(*batch.values(), strict=True):
+                number += 1
+                yield dict(zip(batch, values, strict=True)), f"example {number:,} of '{self.dataset}'"
+
+    def _split_of(self, name: str, option: str) -> Any:
+        if self._loaded is None:
+            self._loaded = _load(self.dataset, self.subset)
+        if name not in self._loaded:
+            raise ConfigError(
+                f"data.{option}: the data set '{self.dataset}' has no split '{name}'.{nearest(name, self._loaded)} "
+                f"It has: {', '.join(self._loaded)}."
+            )
+        return self._loaded[name]
+
+
+def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
+    """Split -> the library's Dataset. Raises ConfigError with what the library says."""
+    import datasets
+
+    where = Path(dataset).expanduser()
+    try:
+        if any((where / name).is_file() for name in ("dataset_dict.json", "state.json")):
+            found = datasets.load_from_disk(str(where))
+        else:
+            found = datasets.load_dataset(str(where) if where.is_dir() else dataset, subset)
+    except Exception as error:  # of the library, the network, the file system: whatever it is, the data are not there
+        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        raise ConfigError(
+            f"data.dataset: cannot be loaded; got '{dataset}' ({said}). Name another, or a directory."
+        ) from None
+    return found if isinstance(found, Mapping) else {"train": found}

@@ -1,0 +1,226 @@
+"""Corpora whose entries have named fields: lines of JSON, parquet tables.
+
+Two fields are a pair; one field is a text. A dot leads into a field that has fields itself: `translation.en`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data import files
+from xformer_kit.data.corpus.base import CORPORA, Corpus
+from xformer_kit.data.corpus.divided import Divided, share_faults
+from xformer_kit.registry import ConfigError, Options, nearest
+
+AT_ONCE = 1024  # entries that are read at once
+Entry = tuple[Any, str]  # a mapping of fields, and where it stands, for a sentence
+
+
+class Records(Divided):
+    """What they share. A part defines `entries`.
+
+    With the option `text` it gives texts, a blank line behind each, else pairs of the fields `source` and `target`.
+    Splits are cut by a hash of the text or of the source.
+    """
+
+    fields: tuple[tuple[str, str], ...]  # (option, field) each
+
+    def choose(self, source: str, target: str, text: str | None) -> None:
+        self.form = "pairs" if text is None else "text"
+        self.fields = self.chosen = (("source", source), ("target", target)) if text is None else (("text", text),)
+
+    @classmethod
+    def forms(cls) -> dict[str, str]:
+        return {"pairs": "", "text": " data.text=FIELD"}
+
+    @classmethod
+    def form_of(cls, options: Mapping[str, Any]) -> str:
+        return "pairs" if options.get("text") is None else "text"
+
+    def entries(self, what: Any) -> Iterator[Entry]:
+        """The entries of what is given for a split, with at least the fields that are asked for, where they exist."""
+        raise NotImplementedError
+
+    def rows(self, what: Any) -> Iterator[tuple[str, str]]:
+        for entry, where in self.entries(what):
+            found = tuple(_field(entry, option, name, where) for option, name in self.fields)
+            yield found  # type: ignore[misc]  # of one text, where that is what is asked for
+
+    def texts(self, split: str, side: str | None = None) -> Iterator[str]:
+        if self.form == "pairs":
+            yield from super().texts(split, side)
+            return
+        for (text,) in self.pairs(split):  # type: ignore[misc]
+            if text.strip():
+                yield text + "\n\n"
+
+    def fingerprint(self) -> str:
+        return super().fingerprint() if self.form == "pairs" else Corpus.fingerprint(self)
+
+
+def field_faults(options: Options) -> Iterator[str]:
+    """Sentences on `source`, `target` and `text`."""
+    if options.text is not None and (options.source, options.target) != ("source", "target"):
+        yield "text: is the field of a text, and data.source and data.target are those of a pair; leave one of them out."
+    elif options.source == options.target:
+        yield f"target: must be another field than data.source; got '{options.target}' for both."
+
+
+def _field(entry: Any, option: str, name: str, where: str) -> str:
+    value = entry
+    for part in [name] if name in entry else name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            has = list(value) if isinstance(value, Mapping) else []
+            raise ConfigError(
+                f"data.{option}: no field is called '{name}' in {where}.{nearest(part, has)} "
+                f"It has: {', '.join(has) or 'no fields'}. Name one with data.{option}=FIELD."
+            )
+        value = value[part]
+    if value is None:
+        return ""  # counted as empty
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"data.{option}: must be a text; got {str(value)[:40]} as '{name}' in {where}. Name another field."
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"data.{option}: must be Unicode; got half a surrogate pair at character {error.start} of '{name}' in {where}. "
+            "Leave it out."
+        ) from None
+    return value
+
+
+def absent(name: str, package: str, extra: str) -> Iterator[str]:
+    if find_spec(package) is None:
+        yield f"name: corpus '{name}' needs the package {package}; got none. Use pip install 'xformer_kit[{extra}]'."
+
+
+@CORPORA.register("jsonl", also_called=("json", "json_lines", "ndjson"))
+class JSONLines(Records):
+    """Text files in utf-8 with one JSON object in each line. Empty lines, and fields that are null, count as empty."""
+
+    suffixes = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+    def __init__(
+        self,
+        *,
+        path: str,  # a file, a directory (its *.jsonl, *.jsonl.gz, *.jsonl.zst), or a glob
+        source: str = "source",  # field of the source of a pair
+        target: str = "target",  # field of its target
+        text: str | None = None,  # field of a text, in place of a pair
+        valid: float | None = None,  # share for validation; null is 0.05, or valid_path
+        test: float = 0.0,  # share for the test
+        valid_path: str | None = None,  # files for validation
+        test_path: str | None = None,  # files for the test
+    ):
+        self.choose(source, target, text)
+        self.find(self.suffixes, valid, test, path, valid_path=valid_path, test_path=test_path)
+
+    @classmethod
+    def check(cls, options, context):
+        yield from field_faults(options)
+        yield from share_faults(options, "valid_path", "test_path")
+        for name in ("path", "valid_path", "test_path"):
+            if getattr(options, name) is not None:
+                yield from files.faults(getattr(options, name), name, cls.suffixes)
+
+    def entries(self, what: str) -> Iterator[Entry]:
+        for file in self.files[what]:
+            for number, line in enumerate(files.lines(file, what), 1):
+                where = f"line {number:,} of '{file}'"
+                yield _object(line, what, where) if line.strip() else self._empty(), where
+
+    def _empty(self) -> dict[str, None]:
+        return dict.fromkeys(name for _, name in self.fields)
+
+
+def _object(line: str, option: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"data.{option}: must hold one JSON object in each line; {where} cannot be read ({reason}). "
+            "A file that was cut off ends so; write it again."
+        ) from None
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"data.{option}: must hold one JSON object in each line; got {line[:40]} in {where}. Use {{...}}."
+        )
+    return found
+
+
+@CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
+class Parquet(Records):
+    """Parquet files, read a piece at a time (needs pyarrow, the extra `data`). Fields that are null count as empty."""
+
+    suffixes = (".parquet",)
+
+    def __init__(
+        self,
+        *,
+        path: str,  # a file, a directory (its *.parquet), or a glob
+        source: str = "source",  # column of the source of a pair
+        target: str = "target",  # column of its target
+        text: str | None = None,  # column of a text, in place of a pair
+        valid: float | None = None,  # share for validation; null is 0.05, or valid_path
+        test: float = 0.0,  # share for the test
+        valid_path: str | None = None,  # files for validation
+        test_path: str | None = None,  # files for the test
+    ):
+        self.choose(source, target, text)
+        self.find(self.suffixes, valid, test, path, valid_path=valid_path, test_path=test_path)
+
+    @classmethod
+    def check(cls, options, context):
+        yield from field_faults(options)
+        yield from share_faults(options, "valid_path", "test_path")
+        if missing := list(absent("parquet", "pyarrow", "data")):
+            yield from missing
+            return
+        for name in ("path", "valid_path", "test_path"):
+            if getattr(options, name) is not None:
+                yield from cls._faults(getattr(options, name), name)
+
+    @classmethod
+    def _faults(cls, path: str, option: str) -> Iterator[str]:
+        try:
+            for file in files.find(path, option, cls.suffixes)[: files.LOOKED_AT]:
+                _table(file, option).close()
+        except ConfigError as error:
+            yield from (fault.removeprefix("data.") for fault in error.faults)
+
+    def entries(self, what: str) -> Iterator[Entry]:
+        import pyarrow
+
+        for file in self.files[what]:
+            with _table(file, what) as table:
+                there, number = table.schema_arrow.names, 0
+                wanted = {name if name in there else name.partition(".")[0] for _, name in self.fields}
+                columns = sorted(wanted) if wanted <= set(there) else there  # all, so that a sentence can name them
+                try:
+                    for batch in table.iter_batches(AT_ONCE, columns=columns):
+                        for entry in batch.to_pylist():
+                            number += 1
+                            yield entry, f"row {number:,} of '{file}'"
+                except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+                    raise _unreadable(file, what, error, f" behind row {number:,}") from None
+
+
+def _table(file: Path, option: str) -> Any:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        return ParquetFile(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise _unreadable(file, option, error) from None
+
+
+def _unreadable(file: Path, option: str, error: Exception, where: str = "") -> ConfigError:
+    reason = " ".join(str(error).split())[:120].rstrip(".")
+    return ConfigError(f"data.{option}: must be a whole parquet file; got '{file}'{where} ({reason}). Write it again.")
