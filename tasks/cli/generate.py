@@ -62,7 +62,7 @@ def run(args: Any) -> int:
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
-        decode = model.tokenizer.stream()
+        decode = model.tokenizer.stream(goes_on=True)
         for token in tokens:
             _write(decode(token.tolist()))
         _write(decode.end() + "\n")

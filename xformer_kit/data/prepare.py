@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
 from xformer_kit.data.labelled import labelled
@@ -35,6 +37,7 @@ class Prepared:
     others: Mapping[str, Any] = field(default_factory=dict)  # splits beside these, such as COGS' gen
     source_tokenizer: Tokenizer | None = None  # of the sources of pairs: the same object where it is shared
     dropped: Mapping[str, int] = field(default_factory=dict)  # "train/too_long", "valid/empty", ... -> pairs
+    unknown: Mapping[str, int] = field(default_factory=dict)  # "valid", "train/source", ... -> tokens that stand for it
 
 
 def prepare(config: Mapping[str, Any]) -> Prepared:
@@ -55,7 +58,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     base = cache.home(data.get("cache"))
     stamp = [FORMAT, data["name"], _code(CORPORA, data["name"]), corpus.stamp()]
     content = cache.remembered(base, stamp, corpus.fingerprint)
-    fingerprint = cache.digest([FORMAT, content, node, _code(TOKENIZERS, node["name"]), *([] if one else ["each"])])
+    named = TOKENIZERS.create(node).content()  # of a file that the options name
+    known = [FORMAT, content, node, _code(TOKENIZERS, node["name"]), *([] if one else ["each"])]
+    fingerprint = cache.digest(known if named is None else [*known, named])
 
     def make(folder: Path) -> dict[str, Any]:
         meta = _make(folder, corpus, [TOKENIZERS.create(node) for _ in range(1 if one else 2)])
@@ -126,7 +131,24 @@ def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> dict[str
                 for split in corpus.splits
             }
     tokenizer = tokenizers[0]
-    return {"dtype": tokenizer.dtype.str, "vocab_size": tokenizer.vocab_size, "splits": splits}
+    return {
+        "dtype": tokenizer.dtype.str,
+        "vocab_size": tokenizer.vocab_size,
+        "splits": splits,
+        "unknown": _unknown(folder, tokenizers),
+    }
+
+
+def _unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
+    """How many tokens of each file of ids stand for what its tokenizer does not know; files with none are left out."""
+    counts: dict[str, int] = {}
+    for file in sorted(folder.glob("*.bin")):
+        tokenizer = tokenizers[-1] if file.stem.endswith(".source") else tokenizers[0]
+        if tokenizer.unknown_id is not None and file.stat().st_size:
+            ids = np.memmap(file, dtype=tokenizer.dtype, mode="r")
+            count = sum(tokenizer.count_unknown(ids[i : i + 2**20]) for i in range(0, len(ids), 2**20))
+            counts |= {file.stem.replace(".", "/"): count} if count else {}
+    return counts
 
 
 def _encode(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
@@ -136,7 +158,7 @@ def _encode(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str,
         file = open(path, "wb", buffering=0)  # noqa: SIM115, closed below
     with file:
         for ids in tokenizer.encode_all(texts):
-            size += tokenizer.count_bytes(ids if tokens else ids[1:])
+            size += tokenizer.count_bytes(ids if tokens else ids[1:], goes_on=True)
             tokens += len(ids)
             with cache.writing(path.parent.parent):
                 ids.astype(tokenizer.dtype, copy=False).tofile(file)

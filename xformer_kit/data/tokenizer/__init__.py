@@ -1,8 +1,22 @@
 """How does text become numbers? Tokenizers, each with its file."""
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Stream, Tokenizer, load_tokenizer
-from xformer_kit.data.tokenizer.library import BPE, whole_words
-from xformer_kit.data.tokenizer.simple import Byte, Char
-from xformer_kit.data.tokenizer.words import Words
+from xformer_kit.data.tokenizer.learned import BPE, Unigram, WordPiece
+from xformer_kit.data.tokenizer.pretrained import Pretrained
+from xformer_kit.data.tokenizer.simple import Byte, Char, Word
+from xformer_kit.data.tokenizer.texts import whole_words
 
-__all__ = ["BPE", "TOKENIZERS", "Byte", "Char", "Stream", "Tokenizer", "Words", "load_tokenizer", "whole_words"]
+__all__ = [
+    "BPE",
+    "TOKENIZERS",
+    "Byte",
+    "Char",
+    "Pretrained",
+    "Stream",
+    "Tokenizer",
+    "Unigram",
+    "Word",
+    "WordPiece",
+    "load_tokenizer",
+    "whole_words",
+]

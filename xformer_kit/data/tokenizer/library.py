@@ -1,87 +1,193 @@
-"""Tokens that are parts of words, learned by the library `tokenizers`."""
+"""How does a tokenizer of the library `tokenizers` serve here? Its tokens get bytes, its file is its own tokenizer.json."""
 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer, as_text, utf8
+from xformer_kit.data.tokenizer.base import Stream, Tokenizer
+from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
+from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 from xformer_kit.registry import ConfigError
 
 
-@TOKENIZERS.register("bpe", also_called=("byte_bpe", "gpt2", "byte_pair"))
-class BPE(Tokenizer):
-    """Byte pairs merged by frequency, within words, over all 256 bytes (Sennrich et al., 2016, arXiv:1508.07909;
-    over bytes: Radford et al., 2019, section 2.2). Any text can be encoded and comes back unchanged.
+class Library(Tokenizer):
+    """A tokenizer that the library fits, reads and runs. A part defines `fit` and what it `recognises`.
 
-    Learned from the training split by the library `tokenizers`; the file is that library's own `tokenizer.json`. A
-    small text yields fewer tokens than asked for: `vocab_size` of the fitted tokenizer is what was learned.
+    Where there is a token for each of the 256 bytes, any bytes can be encoded: those that are no utf-8 one by one.
     """
 
-    learns_from = ("train",)
+    library: Any = None  # a tokenizers.Tokenizer, once fitted
+    apart: re.Pattern[str] = re.compile("[\udc80-\udcff]")  # characters that are spelled in bytes, by our own hand
+    cut: re.Pattern[str] | None = None  # where a long text may be cut; None: before a space or a line end
 
-    def __init__(self, *, vocab_size: int = 2048):  # tokens: the 256 bytes and the merges
-        self.vocab_size = vocab_size
-        self.library: Any = None  # a tokenizers.Tokenizer, once fitted
+    def adopt(self, library: Any) -> None:
+        """Take over a fitted tokenizer: never cut, never padded, and no text is one of its special tokens."""
+        library.no_truncation()
+        library.no_padding()
+        library.encode_special_tokens = True
+        data = json.loads(library.to_str())
+        self.library, self.model = library, data["model"]
+        self.added = {token["id"]: token for token in data["added_tokens"]}
+        self.rule: Rule | None = rule_of(data, library.decoder)
+        self.spaced = self.rule is not None and self.rule.spaced
+        vocabulary = library.get_vocab()
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        unknown = self.model.get("unk_token")
+        self.unknown_id = self.model.get("unk_id") if unknown is None else vocabulary.get(unknown)
+        self.bytes = self._byte_ids(vocabulary)
+        inside, hidden = without_prefix(data, self.bytes is not None)
+        self.hides = hidden and self.spaced  # " a" would be the same tokens as "a"
+        self._going_on = library if inside == data else _made(inside)  # for pieces of a text behind the first
 
-    @classmethod
-    def check(cls, options, context):
-        if not 257 <= options.vocab_size <= 2**31 - 1:
-            yield (
-                "vocab_size: must be at least 257, the 256 bytes and one merge; "
-                f"got {options.vocab_size}. Try 4096, or tokenizer=byte."
-            )
-
-    def fit(self, texts: Iterable[str]) -> None:
-        tokenizers = _library()
-        level = tokenizers.pre_tokenizers.ByteLevel
-        self.library = tokenizers.Tokenizer(tokenizers.models.BPE())
-        self.library.pre_tokenizer = level(add_prefix_space=False)
-        self.library.decoder = tokenizers.decoders.ByteLevel()
-        trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=self.vocab_size, initial_alphabet=sorted(level.alphabet()), show_progress=False
-        )
-        self.library.train_from_iterator(whole_words(texts), trainer)
-        self.vocab_size = self.library.get_vocab_size()
+    def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
+        """The token of each byte, where all are there."""
+        if self.rule is None or self.rule.byte is None:
+            return None
+        names = [self.rule.byte(byte) for byte in range(256)]
+        return [vocabulary[name] for name in names] if all(name in vocabulary for name in names) else None
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        text = as_text(text if isinstance(text, bytes) else utf8(text))
-        return np.array(self.library.encode(text).ids, dtype=self.dtype)
+        return np.array(self._ids(self._readable(text), self.library), dtype=self.dtype)
+
+    def _readable(self, text: str | bytes) -> str:
+        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError where none can."""
+        data = text if isinstance(text, bytes) else utf8(text)
+        return as_text(data) if self.bytes is None else data.decode("utf-8", "surrogateescape")
+
+    def _ids(self, text: str, using: Any) -> list[int]:
+        """The ids of readable text, `using` the library for the first piece of a text or for one that goes on."""
+        ids: list[int] = []
+        at = 0
+        if self.hides and using is self.library and text[:1] == " ":
+            text = " " + text
+        if self.bytes is not None:
+            for match in self.apart.finditer(text):
+                ids += self._run(text[at : match.start()], using)
+                ids += [self.bytes[byte] for byte in match[0].encode("utf-8", "surrogateescape")]
+                at, using = match.end(), self._going_on
+        return ids + self._run(text[at:], using)
+
+    def _run(self, text: str, using: Any) -> list[int]:
+        if not text:
+            return []
+        try:
+            return using.encode(text, add_special_tokens=False).ids
+        except Exception as error:
+            raise self._cannot([text], error) from None
+
+    def _cannot(self, texts: list[str], error: Exception) -> Exception:
+        """What the library says of a text that it cannot encode."""
+        return ConfigError(f"tokenizer: the text must be one that it can encode; got {texts[0][:40]!r} ({error}).")
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        for some in _batches(whole_words(texts), 16):
-            for encoding in self.library.encode_batch_fast(some):  # on all cores; without offsets
-                yield np.array(encoding.ids, dtype=self.dtype)
+        pieces = whole_words(texts, end=self.cut)
+        yield from map(self.encode, islice(pieces, 1))
+        for some in batches(pieces, 16):
+            yield from self._many(some, self._going_on)
 
     def encode_each(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        for some in _batches(texts, 256):
-            for encoding in self.library.encode_batch_fast(some):
-                yield np.array(encoding.ids, dtype=self.dtype)
+        for some in batches(texts, 256):
+            yield from self._many(some, self.library)
+
+    def _many(self, texts: list[str], using: Any) -> Iterator[np.ndarray]:
+        """The ids of each text; on all cores where no text needs our own hand."""
+        if self.hides or (self.bytes is not None and any(map(self.apart.search, texts))):
+            lists = (self._ids(self._readable(text), using) for text in texts)
+        else:
+            try:
+                encodings = using.encode_batch_fast(texts, add_special_tokens=False)  # without offsets
+            except Exception as error:
+                raise self._cannot(texts, error) from None
+            lists = (encoding.ids if text else [] for text, encoding in zip(texts, encodings, strict=True))
+        return (np.array(ids, dtype=self.dtype) for ids in lists)
 
     def pieces(self) -> list[bytes]:
-        byte_of = {char: byte for byte, char in enumerate(_byte_characters())}
-        names = (self.library.id_to_token(i) for i in range(self.vocab_size))
-        return [bytes(byte_of[char] for char in name) for name in names]
+        return [self._piece(i) for i in range(self.vocab_size)]
+
+    def _piece(self, i: int) -> bytes:
+        name, added = self.library.id_to_token(i), self.added.get(i)
+        if name is None or (added is not None and added["special"] and i != self.unknown_id):
+            return b""
+        if added is not None and i != self.unknown_id:
+            return name.encode()
+        if self.rule is None:
+            suffix = self.model.get("end_of_word_suffix")
+            return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
+        return self.rule.spell(name)
+
+    def word_starts(self, ids: Iterable[int]) -> np.ndarray:
+        if self.rule is None or not self.rule.continues:
+            return super().word_starts(ids)
+        if not hasattr(self, "_begins"):  # by names: also a punctuation mark without a space is a word of its own
+            names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
+            self._begins = np.array([not name.startswith(self.rule.continues) for name in names] + [True])
+        return self._begins[np.minimum(np.asarray(ids, dtype=np.int64).reshape(-1), self.vocab_size)]
+
+    def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
+        if self.rule is not None:
+            return super().to_bytes(ids, goes_on)
+        known = [i for i in np.asarray(ids, dtype=np.int64).reshape(-1).tolist() if i < self.vocab_size]
+        return self.library.decode(known, skip_special_tokens=True).encode()
+
+    def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
+        return len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, goes_on)
+
+    def stream(self, goes_on: bool = False) -> Stream:
+        return Stream(self, goes_on) if self.rule is not None else Whole(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: the file, and what was set."""
+        kept = {key: value for key, value in vars(self).items() if key not in _ADOPTED and not key.startswith("_")}
+        return kept | {"library": self.library and self.library.to_str()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.library is not None:
+            self.adopt(parsed(self.library))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         self._write(path, self.library.to_str(pretty=True))
 
     @classmethod
-    def read(cls, text: str) -> "BPE":
-        """From the text of the library's JSON file. Raises ConfigError where it is no byte-level BPE."""
-        data = json.loads(text)
-        if (data.get("model") or {}).get("type") != "BPE" or (data.get("decoder") or {}).get("type") != "ByteLevel":
-            raise ConfigError("tokenizer: must be a byte-level BPE; got another tokenizer.json. Use tokenizer=bpe.")
-        made = cls()
-        made.library = _library().Tokenizer.from_str(text)
-        made.vocab_size = made.library.get_vocab_size()
+    def read(cls, text: str) -> "Library":
+        """From the text of the library's JSON file. Raises ConfigError where it is none."""
+        made = cls.__new__(cls)
+        made.adopt(parsed(text))
         return made
 
 
-def _library() -> Any:
+_ADOPTED = ("library", "model", "added", "rule", "bytes")  # made by `adopt` from the library's tokenizer
+
+
+class Whole(Stream):
+    """For a decoder that looks at several tokens at once: what two successive decodings share is certain."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__(tokenizer)
+        self.ids: list[int] = []
+        self.text, self.given = "", 0
+
+    def __call__(self, ids: int | Iterable[int]) -> str:
+        self.ids += np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
+        before, self.text = self.text, self.tokenizer.decode(self.ids)
+        differ = (i for i, (old, new) in enumerate(zip(before, self.text, strict=False)) if old != new)
+        shared = len(self.text[: next(differ, min(len(before), len(self.text)))].rstrip("\ufffd"))
+        return self._give(max(shared, self.given))
+
+    def end(self) -> str:
+        return self._give(len(self.text))
+
+    def _give(self, until: int) -> str:
+        start, self.given = self.given, until
+        return self.text[start:until]
+
+
+def library() -> Any:
     """The library `tokenizers`; its threads stay allowed after a fork, where loader workers never encode."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     import tokenizers
@@ -89,43 +195,18 @@ def _library() -> Any:
     return tokenizers
 
 
-def _byte_characters() -> list[str]:
-    """The character for each byte in a byte-level vocabulary: itself where it prints, else from U+0100 on."""
-    shown = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    hidden = iter(range(0x100, 0x200))
-    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
+def parsed(text: str) -> Any:
+    """The library's tokenizer of a JSON file's text. Raises ConfigError where it is none."""
+    try:
+        return library().Tokenizer.from_str(text)
+    except Exception as error:  # the library raises nothing more specific
+        raise ConfigError(
+            f"tokenizer: must be a tokenizer.json of the library tokenizers; got another file ({error}). "
+            "Save it again with a version of today."
+        ) from None
 
 
-def whole_words(texts: Iterable[str], size: int = 1 << 16) -> Iterator[str]:
-    """The same text in pieces of a little more than `size` characters that tokenize as the whole does.
-
-    The library splits a text into words before it merges, and a word never goes on over a space or a line end that
-    follows another character than space; a run of spaces is split by what comes after it, so it is never cut.
-    """
-    held = ""
-    for text in texts:
-        held, start = held + text, 0
-        while cut := _WORD_END.search(held, start + size):
-            yield held[start : cut.start()]
-            start = cut.start()
-        held = held[start:]
-        if len(held) > _LONGEST_WORD:
-            yield held
-            held = ""
-    if held:
-        yield held
-
-
-_WORD_END = re.compile(r"(?<=\S)[ \n]")
-_LONGEST_WORD = 1 << 22  # characters; memory stays bounded where a text has no spaces
-
-
-def _batches(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    some: list[str] = []
-    for item in items:
-        some.append(item)
-        if len(some) == size:
-            yield some
-            some = []
-    if some:
-        yield some
+def _made(data: Mapping[str, Any]) -> Any:
+    made = library().Tokenizer.from_str(json.dumps(data))
+    made.encode_special_tokens = True
+    return made

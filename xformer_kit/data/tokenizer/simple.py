@@ -1,12 +1,14 @@
-"""Tokens that are bytes or characters: nothing to learn but an alphabet."""
+"""Which tokens need no library? Bytes, characters, words: nothing is learned but a list."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer, as_text, utf8
-from xformer_kit.registry import ConfigError
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
+from xformer_kit.data.tokenizer.texts import as_text, utf8
+from xformer_kit.registry import ConfigError, at_least
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -23,9 +25,6 @@ class Byte(Tokenizer):
 
     def pieces(self) -> list[bytes]:
         return [bytes([i]) for i in range(256)]
-
-    def count_bytes(self, ids: np.ndarray) -> int:
-        return len(ids)
 
 
 @TOKENIZERS.register("char", also_called=("character", "characters"))
@@ -79,6 +78,117 @@ class Char(Tokenizer):
         made = cls()
         made._learn(state["alphabet"])
         return made
+
+
+UNKNOWN = "<unk>"
+
+
+@TOKENIZERS.register("word", also_called=("words", "whitespace", "white_space"))
+class Word(Tokenizer):
+    """One token per word, between white space; the words of the training split, the most frequent first.
+
+    A word that is not among them becomes `<unk>`, id 0, which `count_unknown` counts; or is refused, and then there is no
+    such token. A text that says `<unk>` itself, as WikiText does, means that token. Decoding joins words with one space.
+    """
+
+    learns_from = ("train",)
+    spaced = True
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int | None = None,  # tokens at most, `<unk>` included; null is all words
+        min_count: int = 1,  # times that a word must stand in the training split
+        unknown: Literal["error", "token"] = "token",  # what becomes of other words: refused, or `<unk>`
+    ):
+        self.most, self.min_count, self.unknown = vocab_size, min_count, unknown
+        self._learn([])
+
+    @classmethod
+    def check(cls, options, context):
+        if options.vocab_size is not None and options.vocab_size < 2:
+            yield f"vocab_size: must be at least 2, `<unk>` and a word; got {options.vocab_size}. null is all words."
+        yield from at_least(options, "time", min_count=1)
+
+    @classmethod
+    def of(cls, words: Sequence[str], unknown: Literal["error", "token"] = "error") -> "Word":
+        """From a list of all words: word i has id i, or i + 1 behind `<unk>`. Raises ConfigError for one that cannot be."""
+        seen: set[str] = set()
+        for word in words:
+            if (
+                not isinstance(word, str)
+                or word.split() != [word]
+                or word in seen
+                or (word, unknown) == (UNKNOWN, "token")
+            ):
+                raise ConfigError(
+                    f"tokenizer: words must be texts without white space, each once; got {word!r}. Change it in the list."
+                )
+            seen.add(word)
+        made = cls(unknown=unknown)
+        made._learn(list(words))
+        return made
+
+    def fit(self, texts: Iterable[str]) -> None:
+        counts: Counter[str] = Counter()
+        for words in _words(texts):
+            counts.update(words)
+        if self.unknown == "token":
+            del counts[UNKNOWN]
+        often = sorted(
+            (word for word, count in counts.items() if count >= self.min_count), key=lambda w: (-counts[w], w)
+        )
+        room = None if self.most is None else self.most - (self.unknown == "token")
+        self._learn(often[:room])
+
+    def _learn(self, words: list[str]) -> None:
+        self.unknown_id = 0 if self.unknown == "token" else None
+        self.words = [UNKNOWN, *words] if self.unknown == "token" else words
+        self.vocab_size = len(self.words)
+        self._id_of = {word: i for i, word in enumerate(self.words)}
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        return self._ids((text if isinstance(text, str) else as_text(text)).split())
+
+    def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        return map(self._ids, _words(texts))
+
+    def _ids(self, words: list[str]) -> np.ndarray:
+        other = -1 if self.unknown_id is None else self.unknown_id
+        ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
+        if (ids < 0).any():
+            raise ConfigError(self._missing(sorted({words[i] for i in np.flatnonzero(ids < 0).tolist()})))
+        return ids.astype(self.dtype)
+
+    def _missing(self, missing: list[str]) -> str:
+        named = ", ".join(map(repr, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        return (
+            f"tokenizer: the words of 'word' are the {self.vocab_size} of its list; got {named}. "
+            "Leave them out of the text, or train with tokenizer.unknown=token."
+        )
+
+    def pieces(self) -> list[bytes]:
+        return [b" " + word.encode() for word in self.words]
+
+    def state(self) -> dict[str, Any]:
+        return {"words": self.words[self.unknown == "token" :], "unknown": self.unknown}
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> "Word":
+        made = cls(unknown=state["unknown"])
+        made._learn(list(state["words"]))
+        return made
+
+
+def _words(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The words of a text that is cut anywhere: one that a cut goes through is put together again."""
+    held = ""
+    for text in texts:
+        words = (held + text).split()
+        held = words.pop() if words and not text[-1:].isspace() else ""
+        yield words
+    if held:
+        yield [held]
 
 
 def _points(text: str) -> np.ndarray:

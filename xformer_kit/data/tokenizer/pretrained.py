@@ -1,0 +1,96 @@
+"""A tokenizer that others have learned: a tokenizer.json, from a file or from the Hugging Face hub."""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from xformer_kit.data.tokenizer.base import TOKENIZERS
+from xformer_kit.data.tokenizer.library import Library, parsed
+from xformer_kit.registry import ConfigError
+
+FILE = "tokenizer.json"
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@TOKENIZERS.register("pretrained", also_called=("hub", "huggingface", "hf", "auto"))
+class Pretrained(Library):
+    """A finished tokenizer of the library `tokenizers`: a tokenizer.json of yours, or of a model on the hub.
+
+    Byte-level tokens give back any bytes; others what their own decoder gives back. Its special tokens stay in the
+    vocabulary, but no text is encoded to one and decoding leaves them out. The run keeps its own copy of the file.
+    """
+
+    sha256: str | None = None  # of the file that `path` named
+    cut = re.compile(r"(?<=\S) ")  # a mark and the line end behind it may be one token
+
+    def __init__(
+        self,
+        *,
+        path: str,  # a tokenizer.json, a directory that holds one, or a name on the hub such as 'openai-community/gpt2'
+    ):
+        text = _read(path)
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest()
+        try:
+            self.adopt(parsed(text))
+        except ConfigError as error:
+            raise ConfigError(
+                fault.replace("tokenizer:", f"tokenizer.path: '{path}'", 1) for fault in error.faults
+            ) from None
+
+    @classmethod
+    def check(cls, options, context):
+        if fault := _fault(options.path):
+            yield fault
+
+    def content(self) -> str | None:
+        return self.sha256
+
+
+def _fault(path: str) -> str | None:
+    """Why a path cannot be a tokenizer, without asking the network."""
+    place = Path(path).expanduser()
+    if place.is_dir() and not (place / FILE).is_file():
+        there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
+        return (
+            f"path: must hold a {FILE}; '{path}' holds {there}. Save it there, e.g. with transformers' "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        )
+    local = path.startswith((".", "/", "~")) or path.endswith((".json", os.sep)) or not HUB_NAME.fullmatch(path)
+    if local and not place.exists():
+        return f"path: must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is not there."
+    return None
+
+
+def _read(path: str) -> str:
+    """The text of the file that a path names. Raises ConfigError where there is none, or no network to fetch it."""
+    if fault := _fault(path):
+        raise ConfigError(f"tokenizer.{fault}")
+    place = Path(path).expanduser()
+    file = place / FILE if place.is_dir() else place if place.exists() else Path(_download(path))
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"tokenizer.path: must be a file in utf-8 that can be read; got '{file}' ({error})."
+        ) from None
+
+
+def _download(name: str) -> str:
+    """The place of a model's tokenizer.json in the hub's cache, fetched where it is not there yet."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return huggingface_hub.hf_hub_download(name, FILE)
+    except errors.RepositoryNotFoundError:
+        said = "the hub has no such model, or it asks you to log in. It is no file here either"
+    except errors.LocalEntryNotFoundError:
+        said = (
+            f"the hub cannot be reached, and its cache here has no {FILE} of it. Download the file, and give its path"
+        )
+    except errors.EntryNotFoundError:
+        said = f"the hub has this model, but no {FILE} in it. Convert it with transformers' AutoTokenizer, and give the path"
+    except Exception as error:  # of the network, of the name: many libraries' own
+        said = f"the hub did not give it ({' '.join(str(error).split())[:200]}). Download {FILE}, and give its path"
+    raise ConfigError(f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {said}.")
