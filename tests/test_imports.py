@@ -39,7 +39,7 @@ MAY: dict[str, set[str]] = {
     "config": {*KINDS, "kernel", "plan", "init", "objective", "data", "optim", "schedule", "model", "registry"},
     "making": {"config", "data", "model", "objective", "registry"},
     "inspect": {*KINDS, "kernel", "plan", "objective", "data", "optim", "config", "model", "tower", *GROUND},
-    "laws": {*KINDS, "kernel", "plan", "init", "config", "model", "registry", "tokens"},
+    "laws": {*KINDS, "kernel", "plan", "init", "config", "model", "tower", "registry", "tokens"},
     "__init__": {"registry"},
 }
 # Upward imports, at call time only.

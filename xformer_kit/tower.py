@@ -75,6 +75,11 @@ class Past:
         return (cache for caches, cross in pairs for name, cache in caches.items() if name not in cross)
 
 
+def _placed(tokens: Tokens) -> Tokens:
+    """Between two towers places are compared, not the order of arrival, which padding and packing move."""
+    return tokens._replace(slot=tokens.position)
+
+
 class Tower(nn.Module):
     """Blocks, called `0`, `1`, ...; `position` holds each position that they use; `norm` is the final norm."""
 
@@ -185,10 +190,10 @@ class Tower(nn.Module):
         for look in self.looks:
             position: Position = self.position[look.position]  # type: ignore[assignment]
             kernel = self.kernels[look.kernel]
-            seen = source if look.cross else key
+            asks, seen = (_placed(query), _placed(source)) if look.cross else (query, key)
             keys = seen if look.cross or position.needs_length else query
             hooks, late = self.hooks[look.position], position.needs_length
-            view = View(query, seen, look.mask, position.begin(query, keys), late=late, cross=look.cross)
+            view = View(asks, seen, look.mask, position.begin(asks, keys), late=late, cross=look.cross)
             view = view._replace(scored="scores" in hooks)
             made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
         return made

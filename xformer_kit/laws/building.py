@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.init import residual_names
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import VOCAB, Case, faults, sized
+from xformer_kit.laws.case import Case, faults, made, sized
 from xformer_kit.model import Model
 from xformer_kit.plan import KINDS
+from xformer_kit.tokens import Tokens
 
 
 def start(config, noise: int = 0) -> Model:
     """A model as it is built, whatever torch's own generator is at; that generator is put back."""
     state = torch.get_rng_state()
     torch.manual_seed(noise)
-    model = Model(config, VOCAB)
+    model = made(config)
     torch.set_rng_state(state)
     return model
 
@@ -64,10 +65,10 @@ def _shared(case: Case, first: dict[str, Tensor], other: Model, change: str) -> 
 
 @law("tying")
 def tying(case: Case) -> str | None:
-    """A tied head is one storage with the embedding, under one name, after a cast and after loading."""
-    tied, model = case.config["model"]["tie_embeddings"], case.model()
-    if not hasattr(model, "head"):
-        return "no head"
+    """What is tied or shared is one storage under one name, after a cast and after loading: the head, the embedding and
+    the source's embedding; what is not, is not."""
+    said, model = case.config["model"], case.model()
+    tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
@@ -77,11 +78,25 @@ def tying(case: Case) -> str | None:
         one = at.head.weight.data_ptr() == at.embed.weight.data_ptr()
         if one != tied:
             raise case.broken(f"{what} the head and the embedding are {'one' if one else 'two'} storages")
+        if case.source is not None and (one := moved(case, at)) != shared:
+            raise case.broken(f"{what} source and target are embedded by {'one' if one else 'two'} matrices")
     if tied and "head.weight" in model.state_dict():
         raise case.broken("a tied head is saved twice: state_dict has head.weight beside embed.weight")
     with torch.no_grad():
-        case.same(fresh.eval()(case.ids), model(case.ids), "a loaded model differs from the saved one", 0)
+        again, logits = (case.logits(one.eval(), case.ids) for one in (fresh, model))
+        case.same(again, logits, "a loaded model differs from the saved one", 0)
     return None
+
+
+@torch.no_grad()
+def moved(case: Case, model: Model) -> bool:
+    """Whether the decoder's embedding, changed, changes what the encoder reads."""
+    weight, source = model.embed.weight, Tokens(ids=case.source)
+    before, kept = model.encode(source)[0].hidden, weight.clone()
+    weight += torch.arange(weight.numel()).view(weight.shape).sin()
+    after = model.encode(source)[0].hidden
+    weight.copy_(kept)
+    return not torch.equal(before, after)
 
 
 @law("rebuild")
@@ -98,14 +113,14 @@ def rebuild(case: Case) -> str | None:
     if repr(again) != repr(model):
         raise case.broken("the rebuilt model prints differently")
     with torch.device("meta"):
-        empty = Model(config, VOCAB)
+        empty = made(config)
     for other, what in ((again, "rebuilt model"), (empty, "model without memory (torch's meta device)")):
         shapes = [{name: p.shape for name, p in m.named_parameters()} for m in (model, other)]
         if shapes[0] != shapes[1]:
             raise case.broken(f"the {what} has other parameters")
     again.double().eval().load_state_dict(model.state_dict())
     with torch.no_grad():
-        logits = model(case.ids)
-        case.same(again(case.ids), logits, "the rebuilt model computes something else", 0)
-        case.same(model(case.ids), logits, "the model computes something else the second time", 0)
+        logits = case.logits(model, case.ids)
+        case.same(case.logits(again, case.ids), logits, "the rebuilt model computes something else", 0)
+        case.same(case.logits(model, case.ids), logits, "the model computes something else the second time", 0)
     return None

@@ -6,7 +6,8 @@ of norms and scales too), so that one that is left out is seen. Laws run in floa
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
@@ -15,32 +16,46 @@ from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
 from xformer_kit.init import generator
-from xformer_kit.model import Model
+from xformer_kit.model import Encoded, Model
 from xformer_kit.plan import KINDS, broken_laws, contexts, named, towers
 from xformer_kit.registry import Context
 from xformer_kit.tokens import Tokens
+from xformer_kit.tower import Past
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
+SOURCE, SOURCE_VOCAB = 11, 41  # tokens of a source; its vocabulary, where its embeddings are its own
 SIZES = {"heads": 6, "kv_heads": 3, "head_dim": 10, "width": 19, "window": 5}  # of options that have these names
 Node = Mapping[str, Any]
 
 
+# The towers that there are, each with the words that choose it and a task that trains it.
+MODELS: dict[str, tuple[str, ...]] = {
+    "decoder": (),
+    "encoder": ("model=encoder", "task=masked_language_modeling"),
+    "encoder_decoder": ("model=encoder_decoder", "task=seq2seq"),
+}
+
+
 @cache
-def _composed() -> str:
-    return json.dumps(compose(["logger=none"]))
+def _composed(model: str) -> str:
+    return json.dumps(compose(["logger=none", *MODELS[model]]))
 
 
-def plain() -> dict[str, Any]:
-    """What `train.py` composes without overrides, but for the logger."""
-    return json.loads(_composed())
+def plain(model: str = "decoder") -> dict[str, Any]:
+    """What `train.py` composes for these towers without further overrides, but for the logger."""
+    return json.loads(_composed(model))
 
 
-def tiny(**changes: Any) -> dict[str, Any]:
-    """A tiny config: `changes` are nodes or names of parts (attn=...), a `decoder`, and values of `model`."""
-    config = plain()
+def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
+    """A tiny config of the towers that are named: `changes` are nodes or names of parts (attn=...), differences of the
+    `encoder` or the `decoder`, and values of `model`."""
+    config = plain(model)
     for kind in KINDS:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
+    for tower in ("encoder", "decoder"):  # laid over what the choice of towers says, as on a command line
+        if tower in changes:
+            changes[tower] = {**config["model"].get(tower, {}), **changes[tower]}
     config["model"] |= {"dim": DIM, "layers": LAYERS, "vocab_multiple": 8, "max_len": MAX_LEN, **changes}
     return copy.deepcopy(config)
 
@@ -84,20 +99,67 @@ class Case:
 
     def model(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Model:
         """A randomised model in evaluation mode; `changes` replace parts of the config."""
-        model = Model({**self.config, **changes}, VOCAB)
+        model = made({**self.config, **changes})
         randomise(model)
         return model.to(dtype).eval()
 
     @cached_property
+    def _drawn(self) -> Tensor:
+        draw = torch.Generator().manual_seed(5)
+        return torch.stack([torch.randperm(VOCAB, generator=draw) for _ in range(BATCH)])
+
+    @property
     def ids(self) -> Tensor:
         """(batch, length) of token ids, all different within a row."""
-        draw = torch.Generator().manual_seed(5)
-        return torch.stack([torch.randperm(VOCAB, generator=draw)[:LENGTH] for _ in range(BATCH)])
+        return self._drawn[:, :LENGTH]
+
+    @property
+    def source(self) -> Tensor | None:
+        """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`; None for one tower."""
+        return self._drawn[:, LENGTH : LENGTH + SOURCE] if "encoder" in self.towers and self.decodes else None
+
+    @property
+    def towers(self) -> list[str]:
+        return [plan.name for plan in towers(self.config)]
+
+    @property
+    def decodes(self) -> bool:
+        return "decoder" in self.towers
+
+    def read(self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any) -> Tensor:
+        """What the head reads, (b, t, dim). Two towers read `source`, or else every row the first of `self.source`."""
+        cache = fields.pop("cache", None)
+        if source is None and self.source is not None:
+            source = Tokens(ids=self.source[:1].expand(len(ids), -1))
+        return model.hidden(Tokens(ids=ids, **fields), cache, source)[0]
+
+    def logits(self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any) -> Tensor:
+        """The same behind the head, (b, t, vocab)."""
+        return model.head(self.read(model, ids, source, **fields))
+
+    def past(self, model: Model, rows: int = BATCH) -> Past:
+        """An empty cache for `ids` beside `source`."""
+        return model.cache(rows, LENGTH, 0 if self.source is None else SOURCE)
 
     @cached_property
     def looks(self) -> list[Context]:
         """What each attention meets."""
         return [context for kind, context in self.sublayers if kind == "attn"]
+
+    @property
+    def own(self) -> list[Context]:
+        """What each attention of the tower that speaks meets, which looks at that tower."""
+        return [look for look in self.looks if look.tower == self.towers[-1] and not look.facts["cross"]]
+
+    @property
+    def crosses(self) -> list[Context]:
+        """What each attention to the other tower meets."""
+        return [look for look in self.looks if look.facts["cross"]]
+
+    @property
+    def sources(self) -> list[Context]:
+        """What each attention of the tower that reads the source meets."""
+        return [look for look in self.looks if look.tower != self.towers[-1]]
 
     @cached_property
     def sublayers(self) -> list[tuple[str, Context]]:
@@ -110,11 +172,7 @@ class Case:
 
     @property
     def sees_future(self) -> bool:
-        return any(context.facts["mask"]["sees_future"] for context in self.looks)
-
-    def hooks(self) -> set[str]:
-        """The places at which some position enters."""
-        return {hook for context in self.looks for hook in context.facts["position"]["hooks"]}
+        return any(context.facts["mask"]["sees_future"] for context in self.own)
 
     @cached_property
     def breaks(self) -> dict[str, str]:
@@ -134,20 +192,28 @@ def randomise(model: nn.Module) -> None:
         if parameter.ndim < 2:
             parameter.add_(draw.to(parameter.dtype), alpha=0.3)
         else:
-            wide = 0.3 if name.startswith("embed") else 0.7 * parameter.shape[-1] ** -0.5
+            wide = 0.3 if name.split(".")[0].endswith("embed") else 0.7 * parameter.shape[-1] ** -0.5
             parameter.copy_(draw * wide)
 
 
-def hidden(model: Model, ids: Tensor, **fields: Tensor | None) -> Tensor:
-    return model.hidden(Tokens(ids=ids, **fields))[0]
+def made(config: Node) -> Model:
+    """The model of a config; a source that has its own embeddings has its own vocabulary."""
+    two = len(towers(config)) > 1
+    return Model(config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None)
+
+
+def unordered(looks: Iterable[Context]) -> bool:
+    """Whether nothing tells the order of the tokens: no position, and masks that show all."""
+    everything = (math.inf, math.inf)
+    return all(not x.facts["position"]["hooks"] and x.facts["mask"]["band"] == everything for x in looks)
 
 
 def overrides(config: Node) -> list[str]:
-    """The command line that composes a config, as far as it differs from the plain one."""
-    words: list[str] = []
-    base = plain()
+    """The command line that composes a config, as far as it differs from the plain one of its towers."""
+    name = "_".join(plan.name for plan in towers(config))
+    words, base = [*MODELS[name]], plain(name)
     for key, value in config.items():
-        if key in ("name", "logger") or value == base.get(key):
+        if key in ("name", "logger", "task") or value == base.get(key):
             continue
         if key in KINDS:
             words += _part(key, value, base[key])

@@ -23,6 +23,8 @@ COMPANIONS: tuple[Mapping[str, Any], ...] = (
     {"mask": "causal", "position": "learned", "norm": "layer", "placement": "sandwich", "tie_embeddings": False},
     {"mask": "full", "position": "none", "decoder": {"layout": [["attn", "ffn"]]}},
     {"mask": EMPTY_ROWS, "position": "sinusoidal", "ffn": "mlp", "decoder": {"layout": ["ffn", "attn", "ffn"]}},
+    {"model": "encoder", "position": "learned", "norm": "layer", "placement": "post", "ffn": "mlp"},
+    {"model": "encoder_decoder", "position": "alibi", "share_embeddings": False},
 )
 
 

@@ -14,12 +14,12 @@ PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
 NEW = 6  # tokens to generate
 
 
-def in_chunks(model: Model, ids: Tensor, chunks: tuple[int, ...], real: Tensor | None = None) -> Tensor:
+def in_chunks(case: Case, model: Model, chunks: tuple[int, ...], real: Tensor | None = None) -> Tensor:
     """Logits (b, t, vocab) of tokens that come in chunks; `real` is of the first chunk."""
-    past, logits, start = model.cache(ids.shape[0], ids.shape[1]), [], 0
+    past, logits, start = case.past(model), [], 0
     for i, n in enumerate(chunks):
-        chunk = Tokens(ids=ids[:, start : start + n], real=real if i == 0 else None)
-        logits.append(model.head(model.hidden(chunk, past)[0]))
+        ids = case.ids[:, start : start + n]
+        logits.append(case.logits(model, ids, real=real if i == 0 else None, cache=past))
         start += n
     return torch.cat(logits, 1)
 
@@ -31,10 +31,10 @@ def cached(case: Case) -> str | None:
     if case.sees_future:
         return "a mask sees the future"
     model = case.model()
-    whole = model(case.ids)
+    whole = case.logits(model, case.ids)
     for chunks in CHUNKS:
         split = "+".join(map(str, chunks))
-        case.same(in_chunks(model, case.ids, chunks), whole, f"with a cache, in chunks of {split}, logits differ")
+        case.same(in_chunks(case, model, chunks), whole, f"with a cache, in chunks of {split}, logits differ")
     return None
 
 
@@ -46,9 +46,9 @@ def cached_and_padded(case: Case) -> str | None:
         return "a mask sees the future"
     model = case.model()
     real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
-    expected = model(case.ids, real=real)
+    expected = case.logits(model, case.ids, real=real)
     for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
-        got = in_chunks(model, case.ids, chunks, real[:, :5])
+        got = in_chunks(case, model, chunks, real[:, :5])
         split = "+".join(map(str, chunks))
         case.same(got[real], expected[real], f"with a cache and padding, in chunks of {split}, logits differ")
     return None
@@ -58,24 +58,24 @@ def cached_and_padded(case: Case) -> str | None:
 @torch.no_grad()
 def cached_prefix(case: Case) -> str | None:
     """A prompt that is seen whole stays so in the cache, also padded on the left; what follows never changes it."""
-    if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.looks):
+    if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.own):
         return "no mask sees a prefix"
     model, ids, prompt = case.model(), case.ids, 5
     prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt
     for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
         if real is not None and "padding" in case.breaks:
             continue
-        expected, past, got = model(ids, prefix=prefix, real=real), model.cache(BATCH, LENGTH), []
+        expected, past, got = case.logits(model, ids, prefix=prefix, real=real), case.past(model), []
         for start, end in ((0, prompt), *((i, i + 1) for i in range(prompt, LENGTH))):
-            said = Tokens(ids=ids[:, start:end])
-            if not start:
-                said = model.prompt(ids[:, :end], None if real is None else real[:, :end])
-            got.append(model.head(model.hidden(said, past)[0]))
+            said = Tokens() if start else model.prompt(ids[:, :end], None if real is None else real[:, :end])
+            got.append(case.logits(model, ids[:, start:end], cache=past, real=said.real, prefix=said.prefix))
         counts = torch.ones_like(prefix) if real is None else real
         case.same(torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ")
-    whole = model(ids, prefix=prefix)
+    whole = case.logits(model, ids, prefix=prefix)
     later = torch.cat([ids[:, :prompt], ids[:, prompt:].flip(-1)], 1)
-    case.same(model(later, prefix=prefix)[:, :prompt], whole[:, :prompt], "what follows changes the prefix")
+    case.same(
+        case.logits(model, later, prefix=prefix)[:, :prompt], whole[:, :prompt], "what follows changes the prefix"
+    )
     return None
 
 
@@ -86,17 +86,18 @@ def edited(case: Case) -> str | None:
     if case.sees_future:
         return "a mask sees the future"
     model, rows = case.model(), torch.tensor([2, 0, 0])
-    whole = model(case.ids)
-    past = model.cache(BATCH, LENGTH)
-    model.hidden(Tokens(ids=case.ids[:, :5]), past)
+    source = None if case.source is None else model.encode(Tokens(ids=case.source))[0]
+    whole, past = case.logits(model, case.ids, source), case.past(model)
+    case.read(model, case.ids[:, :5], source, cache=past)
     past.select(rows)
-    got = model.head(model.hidden(Tokens(ids=case.ids[rows, 5:]), past)[0])
+    source = source and source.select(rows)
+    got = case.logits(model, case.ids[rows, 5:], source, cache=past)
     case.same(got, whole[rows][:, 5:], "behind `select`, logits differ")
     try:
         past.rewind(6)
     except ConfigError:
         return None
-    got = model.head(model.hidden(Tokens(ids=case.ids[rows, 7:]), past)[0])
+    got = case.logits(model, case.ids[rows, 7:], source, cache=past)
     case.same(got, whole[rows][:, 7:], "behind `rewind`, logits differ")
     return None
 
@@ -108,11 +109,12 @@ def greedy(case: Case) -> str | None:
     if case.sees_future:
         return "a mask sees the future"
     model = case.model()
-    ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0)
+    given = {} if case.source is None else {"source": case.source}
+    ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
     if not torch.equal(ids[:, :LENGTH], case.ids):
         raise case.broken("`generate` changes the prompt")
     prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # a prefix, to a mask that sees one whole
-    logits = model(ids[:, :-1], prefix=prompt)[:, -NEW:]
+    logits = model(ids[:, :-1], prefix=prompt, **given)[:, -NEW:]
     taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")
     return None

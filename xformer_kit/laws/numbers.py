@@ -8,31 +8,38 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults
-from xformer_kit.laws.sequence import CUT, padded
+from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults
+from xformer_kit.laws.sequence import CUT, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.model import Model
 from xformer_kit.tokens import Tokens
 
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
+Request = tuple[Tokens, Tokens | None]  # what the model is asked about, and the source of two towers
 
 
-def requests(case: Case) -> Iterator[tuple[str, dict[str, Tensor]]]:
+def requests(case: Case) -> Iterator[tuple[str, Request]]:
     """A batch as it is, and as far as the parts keep those laws, padded on either side, and packed."""
-    yield "plain", {"ids": case.ids}
+    ids, source = case.ids, case.source
+    yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))
     for left in () if "padding" in case.breaks else (True, False):
-        ids, real = padded(case.ids, left)
-        yield f"padded on the {'left' if left else 'right'}", {"ids": ids, "real": real}
+        tokens = Tokens(**dict(zip(("ids", "real"), padded(ids, left), strict=True)))
+        other = None
+        if source is not None:
+            other = Tokens(**dict(zip(("ids", "real"), padded(source, left, SOURCE_ROWS), strict=True)))
+        yield f"padded on the {'left' if left else 'right'}", (tokens, other)
     if "documents" not in case.breaks:
-        yield "packed", {"ids": case.ids, "document": torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)}
+        other = None if source is None else Tokens(ids=source, document=packed(SOURCE, SOURCE_CUT))
+        yield "packed", (Tokens(ids=ids, document=packed(LENGTH, CUT)), other)
 
 
-def step(model: Model, request: dict[str, Tensor]) -> Step:
+def step(model: Model, request: Request) -> Step:
     """Logits of the real tokens, and the gradients of a loss over them."""
     model.zero_grad()
     target = torch.randint(VOCAB, (BATCH, LENGTH), generator=torch.Generator().manual_seed(7))
-    hidden, report = model.hidden(Tokens(**request))
+    tokens, source = request
+    hidden, report = model.hidden(tokens, source=source)
     logits = model.head(hidden)
-    real = request.get("real", torch.ones(BATCH, LENGTH, dtype=torch.bool))
+    real = torch.ones(BATCH, LENGTH, dtype=torch.bool) if tokens.real is None else tokens.real
     loss = F.cross_entropy(logits[real], target[real])
     (loss + report["loss"] if "loss" in report else loss).backward()
     grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -53,23 +60,24 @@ def kernels(case: Case) -> str | None:
         exact, usual = (referred(case, dtype, request) for dtype in (torch.float64, torch.float32))
         for name in able:
             fused = step(case.model(torch.float32, kernel={"name": name}), request)
-            _bounded(case, f"kernel '{name}' in fp32, {what}", exact, usual, fused, 2e-5)
+            _bounded(case, f"kernel '{name}' in fp32, {what}", exact, usual, fused, 3, 2e-5)
             if what == "plain":
                 fused = step(case.model(torch.bfloat16, kernel={"name": name}), request)
                 rough = referred(case, torch.bfloat16, request)
-                _bounded(case, f"kernel '{name}' in bf16, {what}", exact, rough, fused, 2e-2)
+                _bounded(case, f"kernel '{name}' in bf16, {what}", exact, rough, fused, 10, 2e-2)
     return None
 
 
-def referred(case: Case, dtype: torch.dtype, request: dict[str, Tensor]) -> Step:
+def referred(case: Case, dtype: torch.dtype, request: Request) -> Step:
     return step(case.model(dtype, kernel={"name": "reference"}), request)
 
 
-def _bounded(case: Case, what: str, exact: Step, usual: Step, fused: Step, slack: float) -> None:
-    """A kernel may be off by three times what `reference` is off, and by `slack` of the largest exact value."""
+def _bounded(case: Case, what: str, exact: Step, usual: Step, fused: Step, times: float, slack: float) -> None:
+    """A kernel may be off by so many times what `reference` is off, and by `slack` of the largest exact value. In bf16
+    both round three digits, each at its own places."""
     for name, truth in exact.items():
         own, others = ((values[name].double() - truth).abs().max().item() for values in (fused, usual))
-        bound = 3 * others + slack * max(1e-3, truth.abs().max().item())
+        bound = times * others + slack * max(1e-3, truth.abs().max().item())
         if not own <= bound:
             raise case.broken(f"{what}: {name} is off by {own:.1e}, reference by {others:.1e}, allowed is {bound:.1e}")
 
@@ -78,7 +86,7 @@ def _bounded(case: Case, what: str, exact: Step, usual: Step, fused: Step, slack
 @torch.no_grad()
 def precision(case: Case) -> str | None:
     """The model runs in float64 as in float32."""
-    double, single = case.model(torch.float64)(case.ids), case.model(torch.float32)(case.ids)
+    double, single = (case.logits(case.model(dtype), case.ids) for dtype in (torch.float64, torch.float32))
     if (double.dtype, single.dtype) != (torch.float64, torch.float32):
         raise case.broken(f"logits are {double.dtype} in float64 and {single.dtype} in float32")
     case.same(single.double(), double, "float32 differs from float64", 1e-4)

@@ -1,22 +1,25 @@
 """Laws about tokens: who may influence whom, and what must not matter."""
 
-import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, faults, hidden
+from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, unordered
 from xformer_kit.model import Model
+from xformer_kit.tokens import Tokens
 
 ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
+SOURCE_ROWS = (4, SOURCE, 8)  # and of each row of its source
 CUT = 6  # first token of the second document
+SOURCE_CUT = 4  # and of its source
 
 
-def influence(model: Model, ids: Tensor, at: int, **fields: Tensor) -> Tensor:
+def influence(case: Case, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
     """How much each token of one row moves the output at slot `at`: the size of its gradient, (length,)."""
     model.zero_grad()
-    out = hidden(model, ids, **fields)[0, at]
+    out = case.read(model, ids, **fields)[0, at]
     out.square().sum().backward()
     grad = model.embed.weight.grad  # a row of all different ids: each row of the embedding is one token
     return torch.zeros(ids.shape[1]) if grad is None else grad[ids[0]].abs().amax(-1)
@@ -35,12 +38,12 @@ def causality(case: Case) -> str | None:
         return "a mask sees the future"
     model = case.model()
     with torch.no_grad():
-        before = model(case.ids)
+        before = case.logits(model, case.ids)
         for at in (1, LENGTH // 2, LENGTH - 1):
-            after = model(changed(case.ids, at))
+            after = case.logits(model, changed(case.ids, at))
             case.same(after[:, :at], before[:, :at], f"token {at} changes what comes before it")
     for at in (0, LENGTH // 2):
-        later = influence(model, case.ids[:1], at)[at + 1 :]
+        later = influence(case, model, case.ids[:1], at)[at + 1 :]
         if later.max() != 0:
             worst = at + 1 + int(later.argmax())
             raise case.broken(f"the output at {at} has a gradient of {later.max():.2e} to token {worst}")
@@ -49,25 +52,37 @@ def causality(case: Case) -> str | None:
 
 @law("documents")
 def documents(case: Case) -> str | None:
-    """Documents in one row do not leak into each other, and a packed document equals the document alone."""
-    model = case.model()
-    document = torch.arange(LENGTH).ge(CUT).long().expand(BATCH, -1)
+    """Documents in one row do not leak into each other, and a packed document equals the document alone; so with the
+    documents of a source."""
+    model, document = case.model(), packed(LENGTH, CUT)
+    sources = [None, None, None]  # of both documents, of the first, of the second
+    if case.source is not None:
+        ids = case.source
+        sources = [Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))]
+        sources += [Tokens(ids=ids[:, :SOURCE_CUT]), Tokens(ids=ids[:, SOURCE_CUT:])]
     with torch.no_grad():
-        packed = model(case.ids, document=document)
-        other = model(changed(case.ids, slice(0, CUT)), document=document)
-        case.same(other[:, CUT:], packed[:, CUT:], "the first document changes the second")
-        case.same(packed[:, :CUT], model(case.ids[:, :CUT]), "the first document differs from the document alone")
-        case.same(packed[:, CUT:], model(case.ids[:, CUT:]), "the second document differs from the document alone")
-    leak = influence(model, case.ids[:1], LENGTH - 1, document=document[:1])[:CUT].max()
+        both = case.logits(model, case.ids, sources[0], document=document)
+        other = case.logits(model, changed(case.ids, slice(0, CUT)), sources[0], document=document)
+        case.same(other[:, CUT:], both[:, CUT:], "the first document changes the second")
+        for which, part, source in (("first", slice(0, CUT), sources[1]), ("second", slice(CUT, None), sources[2])):
+            alone = case.logits(model, case.ids[:, part], source)
+            case.same(both[:, part], alone, f"the {which} document differs from the document alone")
+    leak = influence(case, model, case.ids[:1], LENGTH - 1, document=document[:1])[:CUT].max()
     if leak != 0:
         raise case.broken(f"the second document has a gradient of {leak:.2e} to the first")
     return None
 
 
-def padded(ids: Tensor, left: bool) -> tuple[Tensor, Tensor]:
-    """A batch whose rows have ROWS real tokens, and `real`; what stands on the padding is arbitrary."""
-    real = torch.stack([torch.arange(LENGTH) >= LENGTH - n if left else torch.arange(LENGTH) < n for n in ROWS])
-    shifted = torch.stack([row.roll(LENGTH - n if left else 0) for row, n in zip(ids, ROWS, strict=True)])
+def packed(length: int, cut: int) -> Tensor:
+    """The number of the document of each token, of two that are cut at `cut`, (batch, length)."""
+    return torch.arange(length).ge(cut).long().expand(BATCH, -1)
+
+
+def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
+    """A batch whose rows have so many real tokens, and `real`; what stands on the padding is arbitrary."""
+    at, length = torch.arange(ids.shape[1]), ids.shape[1]
+    real = torch.stack([at >= length - n if left else at < n for n in rows])
+    shifted = torch.stack([row.roll(length - n if left else 0) for row, n in zip(ids, rows, strict=True)])
     return shifted, real
 
 
@@ -76,10 +91,10 @@ def padding(case: Case) -> str | None:
     """A padded batch equals its unpadded rows, whether the padding is on the left or on the right."""
     model = case.model()
     with torch.no_grad():
-        alone = [model(row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)]
+        alone = [case.logits(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)]
         for left in (False, True):
             ids, real = padded(case.ids, left)
-            logits = model(ids, real=real)
+            logits = case.logits(model, ids, real=real)
             side = "left" if left else "right"
             if not logits.isfinite().all():
                 raise case.broken(f"padding on the {side} makes logits that are not finite")
@@ -93,33 +108,44 @@ def padding(case: Case) -> str | None:
 def batch(case: Case) -> str | None:
     """Permuting a batch permutes the output, and a row does not depend on its neighbours."""
     model, order = case.model(), torch.tensor([2, 0, 1])
+    source = None if case.source is None else Tokens(ids=case.source)
+
+    def of(rows: Tensor) -> Tensor:
+        return case.logits(model, case.ids[rows], source and source.select(rows))
+
     with torch.no_grad():
-        logits = model(case.ids)
-        case.same(model(case.ids[order]), logits[order], "permuting the rows does more than permute the output")
-        case.same(model(case.ids[1:2]), logits[1:2], "a row alone differs from the row in a batch")
+        logits = of(torch.arange(BATCH))
+        case.same(of(order), logits[order], "permuting the rows does more than permute the output")
+        case.same(of(torch.tensor([1])), logits[1:2], "a row alone differs from the row in a batch")
     return None
 
 
 @law("shift")
 def shift(case: Case) -> str | None:
-    """A relative position ignores a common shift."""
+    """A relative position ignores a common shift, of a source too."""
     if not all(context.facts["position"]["relative"] for context in case.looks) or not case.looks:
         return "the position is absolute"
-    model, at = case.model(), torch.arange(LENGTH)[None]
+    model = case.model()
+
+    def of(by: int) -> Tensor:
+        source = None
+        if case.source is not None:
+            source = Tokens(ids=case.source, position=torch.arange(SOURCE)[None] + by)
+        return case.logits(model, case.ids, source, position=torch.arange(LENGTH)[None] + by)
+
     with torch.no_grad():
-        case.same(model(case.ids, position=at + 16), model(case.ids, position=at), "a shift by 16 matters", 1e-4)
+        case.same(of(16), of(0), "a shift by 16 matters", 1e-4)
     return None
 
 
 @law("symmetry")
 def symmetry(case: Case) -> str | None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
-    band = (math.inf, math.inf)
-    if case.hooks() or any(context.facts["mask"]["band"] != band for context in case.looks):
+    if not unordered((*case.own, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
     model, order = case.model(), torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        got, expected = model(case.ids[:, order]), model(case.ids)[:, order]
+        got, expected = case.logits(model, case.ids[:, order]), case.logits(model, case.ids)[:, order]
         case.same(got, expected, "permuting the tokens does more than permute the output")
     return None
 
@@ -127,27 +153,29 @@ def symmetry(case: Case) -> str | None:
 @law("nothing")
 def nothing(case: Case) -> str | None:
     """A row with nothing to see is zero, not NaN: the tokens are then on their own, and gradients are finite."""
-    if not case.looks:
+    if not case.own:
         return "no attention"
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
     if refused := faults(hidden_from_all):
         return f"a mask that hides everything is refused: {refused[0].rstrip('.')}"
-    looks = Case(hidden_from_all, case.law).looks
+    looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"
     model = case.model(mask=nobody)
     for name, module in model.named_modules():
-        if name.endswith(("attn.o", "attn_2.o")):
+        if name.startswith(case.towers[-1]) and name.endswith(("attn.o", "attn_2.o")):
             module.register_forward_pre_hook(lambda _, args: zeros.append(args[0].abs().max()))
     zeros: list[Tensor] = []
-    logits = model(case.ids)
+    logits = case.logits(model, case.ids)
     if not logits.isfinite().all():
         raise case.broken("tokens that see nothing have logits that are not finite")
     if zeros and max(zeros) != 0:
         raise case.broken(f"a row with nothing to see is {max(zeros):.2e}, not zero")
-    case.same(model(changed(case.ids, 0))[:, 1:], logits[:, 1:], "a token matters to others that see nothing")
+    case.same(
+        case.logits(model, changed(case.ids, 0))[:, 1:], logits[:, 1:], "a token matters to others that see nothing"
+    )
     logits.square().mean().backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not parameter.grad.isfinite().all():
