@@ -27,8 +27,8 @@ def form_of(data: Mapping[str, Any]) -> str:
 
 
 def labelling(data: Mapping[str, Any]) -> Any:
-    """The corpus of a config's `data`, where it labels its examples itself; None where it does not."""
-    if data.get("name") not in CORPORA or form_of(data) != "labelled":
+    """The corpus of a config's `data`, where it labels its examples itself; None where it does not, or has faults."""
+    if data.get("name") not in CORPORA or form_of(data) != "labelled" or any(beside("data", CORPORA, data, Context())):
         return None
     options = CORPORA.options(data["name"])
     return CORPORA.create({key: data[key] for key in data if key == "name" or key in options})
@@ -62,7 +62,7 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
                 yield f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it null."
         if not shared:
             yield f"tokenizer.shared: false is for source and target, and data={data['name']} gives {form}; leave it true."
-        if form == "labelled" and (fault := too_short(labelling(data), data["seq_len"])):
+        if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
             yield fault
         return
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:

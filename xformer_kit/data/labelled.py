@@ -3,7 +3,7 @@
 from typing import Any
 
 from xformer_kit.data.corpus.probes import Probe
-from xformer_kit.data.tokenizer.words import Words
+from xformer_kit.data.tokenizer.simple import Word
 from xformer_kit.registry import ConfigError
 
 
@@ -14,7 +14,7 @@ def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
     """
     if fault := too_short(corpus, seq_len):
         raise ConfigError(fault)
-    tokenizer = Words(words=tuple(corpus.words()))
+    tokenizer = Word.of(corpus.words())
     splits = {split: corpus.dataset(split) for split in corpus.splits}
     return {"tokenizer": tokenizer, "source_tokenizer": tokenizer, "folder": None, **splits}
 
