@@ -1,5 +1,9 @@
 """How does a model speak? Decoding drives caches; it does not own them."""
 
-from xformer_kit.generate.sampling import choose, generate, stream
+from xformer_kit.generate.beam import Beams, beam_search
+from xformer_kit.generate.choosing import choose
+from xformer_kit.generate.options import Decoding
+from xformer_kit.generate.sampling import generate, stream
+from xformer_kit.generate.scoring import score
 
-__all__ = ["choose", "generate", "stream"]
+__all__ = ["Beams", "Decoding", "beam_search", "choose", "generate", "score", "stream"]

@@ -1,0 +1,204 @@
+"""What is done to the scores of the next token before one is chosen?
+
+Each processor is a value that maps scores (b, vocab) and the ids so far (b, t) to scores. They compose: the result of one
+is what the next one sees. Constraints act on logits or, in beam search, on log-probabilities; warpers shape a draw.
+A token of padding stands among the ids as the number behind the last token of the vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from xformer_kit.generate.options import Allowed, Decoding
+from xformer_kit.registry import ConfigError
+
+Processor = Callable[[Tensor, Tensor], Tensor]
+NEVER = -float("inf")
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Scores divided by a temperature above 0."""
+
+    temperature: float
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        return scores / self.temperature
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The k likeliest tokens (Fan et al., 2018, arXiv:1805.04833, section 5.1.1)."""
+
+    k: int
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if self.k >= scores.shape[-1]:
+            return scores
+        least = scores.topk(self.k, -1).values[:, -1:]
+        return scores.masked_fill(scores < least, NEVER)
+
+
+@dataclass(frozen=True)
+class TopP:
+    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al., 2020, arXiv:1904.09751, section
+    3.1). The token that reaches p still belongs to the set."""
+
+    p: float
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if self.p >= 1:
+            return scores
+        ordered, order = scores.sort(-1, descending=True)
+        share = ordered.softmax(-1)
+        beyond = share.cumsum(-1) - share >= self.p
+        return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
+
+
+@dataclass(frozen=True)
+class MinP:
+    """Tokens with at least p times the probability of the likeliest (Nguyen et al., 2024, arXiv:2407.01082, section 3)."""
+
+    p: float
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        share = scores.softmax(-1)
+        return scores.masked_fill(share < self.p * share.amax(-1, keepdim=True), NEVER)
+
+
+@dataclass(frozen=True)
+class TypicalP:
+    """The tokens whose surprisal -log p is nearest to the entropy, as many as reach probability p together (Meister et
+    al., 2023, arXiv:2202.00666, section 4)."""
+
+    p: float
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        surprise = -scores.log_softmax(-1)
+        share = surprise.neg().exp()
+        entropy = (share * surprise).nansum(-1, keepdim=True)  # 0 times infinity is 0 here
+        order = (surprise - entropy).abs().argsort(-1)
+        ordered = share.gather(-1, order)
+        beyond = ordered.cumsum(-1) - ordered >= self.p
+        return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
+
+
+@dataclass(frozen=True)
+class RepetitionPenalty:
+    """Tokens that stand before: positive scores divided by the penalty, negative ones multiplied (Keskar et al., 2019,
+    arXiv:1909.05858, section 4.1, there for positive ones)."""
+
+    penalty: float
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        wide = F.pad(scores, (0, 1))  # a column for padding
+        seen = wide.gather(-1, ids)
+        seen = torch.where(seen < 0, seen * self.penalty, seen / self.penalty)
+        return wide.scatter(-1, ids, seen)[:, :-1]
+
+
+@dataclass(frozen=True)
+class NoRepeatNgram:
+    """No sequence of n tokens comes twice (Paulus et al., 2018, arXiv:1705.04304, section 2.5, there n is 3). Where that
+    would leave no token at all, the row is left as it was."""
+
+    n: int
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if ids.shape[1] < self.n:
+            return scores
+        windows = ids.unfold(1, self.n, 1)  # (b, t) -> (b, t - n + 1, n)
+        latest = ids[:, ids.shape[1] + 1 - self.n :]
+        again = (windows[..., :-1] == latest[:, None]).all(-1)
+        vocab = scores.shape[-1]
+        barred = torch.zeros(len(scores), vocab + 1, dtype=torch.bool, device=scores.device)
+        barred = barred.scatter(-1, windows[..., -1].where(again, vocab), True)[:, :-1]
+        nothing = (barred | (scores == NEVER)).all(-1, keepdim=True)
+        return scores.masked_fill(barred & ~nothing, NEVER)
+
+
+@dataclass(frozen=True)
+class MinNewTokens:
+    """No end before so many tokens have come."""
+
+    count: int
+    end: int
+    prompt: int  # tokens of the prompt
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if ids.shape[1] - self.prompt >= self.count:
+            return scores
+        scores = scores.clone()
+        scores[:, self.end] = NEVER
+        return scores
+
+
+@dataclass(frozen=True)
+class AllowedIds:
+    """The listed ids, and no others."""
+
+    ids: tuple[int, ...]
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        listed = torch.tensor(self.ids, device=scores.device)
+        barred = torch.ones(scores.shape[-1], dtype=torch.bool, device=scores.device).index_fill(0, listed, False)
+        return scores.masked_fill(barred, NEVER)
+
+
+@dataclass
+class AllowedNext:
+    """The ids that a function of (prompt's row, its ids so far) returns; it is not asked about texts that have ended.
+    Raises ConfigError where it returns none, or one that the vocabulary does not have.
+
+    rows: the prompt that each row belongs to.
+    """
+
+    allowed: Allowed
+    end: int | None
+    prompt: int  # tokens of the prompt
+    rows: Sequence[int]
+
+    def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
+        vocab, kept = scores.shape[-1], torch.full_like(scores, NEVER)
+        for at, (row, text) in enumerate(zip(self.rows, ids, strict=True)):
+            if self.end is not None and (text[self.prompt :] == self.end).any():
+                kept[at] = scores[at]
+                continue
+            listed = [int(i) for i in self.allowed(row, text[text < vocab])]
+            if not listed or min(listed) < 0 or max(listed) >= vocab:
+                raise ConfigError(
+                    f"allowed: must return at least one id, and ids from 0 to {vocab - 1}; got {listed} for row {row} "
+                    f"behind {len(text)} tokens."
+                )
+            kept[at, listed] = scores[at, listed]
+        return kept
+
+
+def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
+    """What the text so far demands of the next token, for prompts of so many tokens; `rows` as in AllowedNext."""
+    found: list[Processor] = []
+    if how.repetition_penalty is not None:
+        found.append(RepetitionPenalty(how.repetition_penalty))
+    if callable(how.allowed):
+        found.append(AllowedNext(how.allowed, how.end, prompt, rows))
+    elif how.allowed is not None:
+        found.append(AllowedIds(tuple({*how.allowed, *(() if how.end is None else (how.end,))})))
+    if how.min_new_tokens:
+        found.append(MinNewTokens(how.min_new_tokens, how.end, prompt))
+    if how.no_repeat_ngram is not None:  # the last one: it sees what the others left
+        found.append(NoRepeatNgram(how.no_repeat_ngram))
+    return found
+
+
+def warpers(how: Decoding) -> list[Processor]:
+    """What shapes a draw. None for temperature 0, which draws nothing."""
+    if how.greedy:
+        return []
+    found: list[Processor] = []
+    if how.temperature is not None and how.temperature != 1:
+        found.append(Temperature(how.temperature))
+    shapes = ((how.top_k, TopK), (how.top_p, TopP), (how.min_p, MinP), (how.typical_p, TypicalP))
+    return found + [kind(value) for value, kind in shapes if value is not None]  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""When is a text at its end?"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from xformer_kit.generate.options import Decoding
+from xformer_kit.registry import ConfigError
+
+
+class Ending:
+    """Which rows have ended: with the id `end`, or with a text of `stop`. Called with the new tokens (b,) of all rows, it
+    returns them with `end` in rows that ended before.
+
+    Raises ConfigError for stop texts without a tokenizer, and for several rows that end at different times and have no
+    id to be filled with.
+    """
+
+    def __init__(self, how: Decoding, rows: int, device: torch.device, tokenizer: Any = None):
+        if how.stops and tokenizer is None:
+            raise ConfigError(
+                "stop: texts need model.tokenizer, and the model has none; load the model from a run, or give end."
+            )
+        if how.stops and how.end is None and rows > 1:
+            raise ConfigError(f"stop: {rows} rows stop at different times; give end, the id to fill them with.")
+        self.end = how.end
+        self.done = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.texts = [Tail(how.stops, tokenizer) for _ in range(rows)] if how.stops else []
+
+    def __call__(self, new: Tensor) -> Tensor:
+        if self.end is not None:
+            new = new.masked_fill(self.done, self.end)
+            self.done = self.done | (new == self.end)
+        if self.texts:
+            found = [text(i) for text, i in zip(self.texts, new.tolist(), strict=True)]
+            self.done = self.done | torch.tensor(found, device=self.done.device)
+        return new
+
+    def all(self) -> bool:
+        """Whether every row has ended."""
+        return bool(self.done.all())
+
+
+class Tail:
+    """The newest text of one row: as much as a stop text may still begin in."""
+
+    def __init__(self, stops: tuple[str, ...], tokenizer: Any):
+        self.stops, self.decode, self.text = stops, tokenizer.stream(), ""
+        self.keep = max(map(len, stops)) - 1  # characters
+
+    def __call__(self, new: int) -> bool:
+        """One more id; whether a stop text is complete."""
+        text = self.text + self.decode(new)
+        self.text = text[max(0, len(text) - self.keep) :]
+        return any(stop in text for stop in self.stops)
