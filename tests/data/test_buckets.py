@@ -22,25 +22,10 @@ def epoch_of(batches, epoch):
 
 
 def test_rows_by_eye():
-    assert [rows_within(64, length) for length in (1, 3, 4, 8, 9, 16, 17, 33, 64, 65)] == [
-        64,
-        16,
-        16,
-        8,
-        4,
-        4,
-        2,
-        1,
-        1,
-        0,
-    ]
-    assert cuts(np.array([9, 9, 8, 8, 8, 8, 3] + 16 * [2]), 32).tolist() == [
-        0,
-        2,
-        4,
-        8,
-        16,
-    ]  # 2 x 9, 2 x 8, 4 x 8, 8 x 2...
+    rows = {1: 64, 3: 16, 4: 16, 8: 8, 9: 4, 16: 4, 17: 2, 33: 1, 64: 1, 65: 0}
+    assert {length: rows_within(64, length) for length in rows} == rows
+    descending = np.array([9, 9, 8, 8, 8, 8, 3, *[2] * 16])
+    assert cuts(descending, 32).tolist() == [0, 2, 6, 14]  # 2 x 9, 4 x 8, 8 x 3; 9 of length 2 are less than 16
     assert step_rows({"batch_size": 5, "seq_len": 16}) == 5
     assert step_rows({"batch_size": 5, "batch_tokens": 400, "seq_len": 16}) == 24
 
@@ -113,12 +98,18 @@ def test_over_epochs_every_example_comes():
 
 
 def test_little_is_padding():
-    lengths = some_lengths(20_000)
+    draw = np.random.default_rng(0)
+    source = draw.integers(5, 60, 50_000)
+    lengths = np.stack([source, source + draw.integers(-4, 5, 50_000)], axis=1)  # as of translations
+
+    def padding(batches):
+        real = sum(lengths[batch].sum() for batch in batches)
+        return 1 - real / sum(len(batch) * lengths[batch].max(0).sum() for batch in batches)
+
     batches = LengthBatches(lengths, 4096, seed=0)
-    real = read = 0
-    for batch in epoch_of(batches, 0):
-        real, read = real + lengths[batch].sum(), read + len(batch) * lengths[batch].max(0).sum()
-    assert real / read > 0.9  # in batches of a random order it is 0.55
+    assert padding(epoch_of(batches, 0)) < 0.05 < 0.4 < padding(draw.permutation(50_000).reshape(-1, 100))
+    full = [len(batch) * lengths[batch].max() for batch in epoch_of(batches, 0)]
+    assert max(full) <= 4096 and np.mean(full) > 0.9 * 4096
 
 
 @given(sides=SIDES, tokens=st.integers(1, 300), together=st.booleans())
