@@ -81,7 +81,7 @@ ONE_FAULT = {
     "data.batch_size=0": "data.batch_size: must be at least 1 sequence; got 0.",
     "data.seqlen=3": (
         "data.seqlen: corpus 'pydoc' has no option 'seqlen'. Did you mean 'seq_len'? "
-        "It has: seq_len, batch_size, batch_tokens, too_long, num_workers, seed, cache."
+        "It has: seq_len, batch_size, batch_tokens, too_long, documents, num_workers, seed, cache."
     ),
     "seed=x": "seed: must be a whole number; got 'x'.",
     "seed=true": "seed: must be a whole number; got True.",

@@ -6,6 +6,8 @@ from typing import Any
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.labelled import too_short
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.plan import named
 from xformer_kit.registry import Context, Registry
 
 
@@ -56,6 +58,8 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     data, model = config["data"], config["model"]
     shared = config["tokenizer"].get("shared", True) if isinstance(config["tokenizer"], Mapping) else True
     form = form_of(data)
+    if data.get("documents"):
+        yield from _apart(named(config["task"])["name"], data["name"], form)
     if form != "pairs":
         for key in ("batch_tokens", "too_long"):
             if data.get(key) is not None:
@@ -77,3 +81,13 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
             "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
             "set model.share_embeddings=false, or tokenizer.shared=true."
         )
+
+
+def _apart(task: str, data: str, form: str) -> Iterator[str]:
+    """Documents that there are none of, or that a task would read as one text."""
+    if form != "text" or not CORPORA[data].documents:
+        able = ", ".join(f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents)
+        yield f"data.documents: needs a text of documents, and data={data} gives none. Set it to false, or use {able}."
+    elif not OBJECTIVES[task].documents:
+        able = ", ".join(f"task={name}" for name, objective in sorted(OBJECTIVES.items()) if objective.documents)
+        yield f"data.documents: task={task} does not keep documents apart. Set it to false, or use {able}."

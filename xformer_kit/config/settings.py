@@ -63,6 +63,7 @@ class Data:
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
     batch_tokens: int | None = None  # of pairs: rows x longest side per optimizer step; batch_size is then not used
     too_long: Literal["error", "drop", "truncate"] | None = None  # what happens to pairs beyond seq_len; null is error
+    documents: bool = False  # of a text: whether its documents are kept apart, so that none sees or predicts another
     num_workers: int = 0  # loader processes per device
     seed: int | None = None  # of the order of examples; null is seed
     cache: str | None = None  # directory of prepared tokens; null is the user's cache directory

@@ -13,6 +13,7 @@ import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.documents import write_documents
 from xformer_kit.data.labelled import labelled
 from xformer_kit.data.meter import Meter
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
@@ -58,12 +59,14 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     base = cache.home(data.get("cache"))
     stamp = [FORMAT, data["name"], _code(CORPORA, data["name"]), corpus.stamp()]
     content = cache.remembered(base, stamp, corpus.fingerprint)
+    apart = bool(data.get("documents"))
+    content = cache.digest([content, "documents"]) if apart else content
     named = TOKENIZERS.create(node).content()  # of a file that the options name
     known = [FORMAT, content, node, _code(TOKENIZERS, node["name"]), *([] if one else ["each"])]
     fingerprint = cache.digest(known if named is None else [*known, named])
 
     def make(folder: Path) -> dict[str, Any]:
-        meta = _make(folder, corpus, [TOKENIZERS.create(node) for _ in range(1 if one else 2)])
+        meta = _make(folder, corpus, [TOKENIZERS.create(node) for _ in range(1 if one else 2)], apart)
         if corpus.stamp() != stamp[-1]:
             raise ConfigError("data: the text must stay as it is while it is read; it was changed. Start again.")
         return meta | {"format": FORMAT, "fingerprint": fingerprint, "corpus": data["name"], "tokenizer": node}
@@ -104,10 +107,10 @@ def _pairs(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any], tok
     return {split: opened(split, said) for split, said in meta["splits"].items()}
 
 
-def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> dict[str, Any]:
+def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool) -> dict[str, Any]:
     """Write the tokenizers and the ids of every split; returns what there is to know of them.
 
-    `tokenizers` is one, or one for the targets and one for the sources.
+    `tokenizers` is one, or one for the targets and one for the sources; with `apart`, documents of a text are kept apart.
     """
     sides = (None,) if len(tokenizers) == 1 else ("target", "source")
     for tokenizer, side in zip(tokenizers, sides, strict=True):
@@ -126,8 +129,9 @@ def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> dict[str
             source, target = tokenizers[-1], tokenizers[0]
             splits = {s: write_pairs(folder, s, source, target, meter(corpus.pairs(s))) for s in corpus.splits}
         else:
+            encode = write_documents if apart else _encode
             splits = {
-                split: _encode(folder / f"{split}.bin", tokenizers[0], meter(corpus.texts(split)))
+                split: encode(folder / f"{split}.bin", tokenizers[0], meter(corpus.texts(split)))
                 for split in corpus.splits
             }
     tokenizer = tokenizers[0]

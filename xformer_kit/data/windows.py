@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from xformer_kit.data.documents import numbered, read_starts
 from xformer_kit.registry import ConfigError
 
 
@@ -13,13 +14,17 @@ class Windows:
 
     So every token after the first is predicted exactly once. For training an incomplete last window is dropped; with
     `whole` it is padded with id 0 and comes with `real`, False on padding, so that a loss is over the whole text.
+    Of `documents` that are kept apart each token comes with the number of its own, and the first of each is not predicted.
     Raises ConfigError where the text is shorter than one window.
     """
 
-    def __init__(self, file: Path, dtype: str, tokens: int, bytes: int, seq_len: int, whole: bool):
+    def __init__(
+        self, file: Path, dtype: str, tokens: int, bytes: int, seq_len: int, whole: bool, documents: int | None = None
+    ):
         self.file, self.dtype, self.seq_len, self.whole = file, dtype, seq_len, whole
         self.tokens = tokens  # of the whole split
-        self.bytes = bytes  # of utf-8 text, of all tokens but the first, which none predicts
+        self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, which none predicts
+        self.documents = documents  # that are kept apart; None: one text
         if seq_len < 1:
             raise ConfigError(f"data.seq_len: must be at least 1 token; got {seq_len}. Try 256.")
         if tokens < (2 if whole else seq_len + 1):
@@ -27,6 +32,7 @@ class Windows:
         predicted = tokens - 1
         self.length = -(-predicted // seq_len) if whole else predicted // seq_len
         self._ids: np.ndarray | None = None  # opened where it is read: in each loader worker
+        self._starts: np.ndarray | None = None
 
     def _too_short(self) -> str:
         if self.whole:
@@ -43,12 +49,13 @@ class Windows:
     @property
     def predicted(self) -> int:
         """Tokens that the examples ask for, each once."""
-        return self.tokens - 1 if self.whole else self.length * self.seq_len
+        asked = self.tokens - 1 if self.whole else self.length * self.seq_len
+        return asked if self.documents is None else asked - int(((self.starts > 0) & (self.starts <= asked)).sum())
 
     @property
     def bytes_per_token(self) -> float:
         """Bits per byte = nats per token / ln 2 / bytes_per_token."""
-        return self.bytes / (self.tokens - 1)
+        return self.bytes / max(1, self.tokens - (self.documents or 1))
 
     @property
     def ids(self) -> np.ndarray:
@@ -58,18 +65,28 @@ class Windows:
             self._ids = np.asarray(np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,)))
         return self._ids
 
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each document begins."""
+        if self._starts is None:
+            self._starts = read_starts(self.file)
+        return self._starts
+
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        """{"tokens": (seq_len + 1,) int64}, and for a padded window also {"tokens.real": (seq_len + 1,) bool}."""
+        """{"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real": (seq_len + 1,) bool}, and of documents
+        {"tokens.document": (seq_len + 1,) int64}, counted from the window's first."""
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
-        ids = self.ids[i * self.seq_len : (i + 1) * self.seq_len + 1]
+        start, end = i * self.seq_len, (i + 1) * self.seq_len + 1
+        ids = self.ids[start:end]
+        apart = {} if self.documents is None else {"tokens.document": numbered(self.starts, start, end)}
         if len(ids) == self.seq_len + 1:
-            return {"tokens": ids.astype(np.int64)}
+            return {"tokens": ids.astype(np.int64)} | apart
         padded = np.zeros(self.seq_len + 1, dtype=np.int64)
         padded[: len(ids)] = ids
-        return {"tokens": padded, "tokens.real": np.arange(self.seq_len + 1) < len(ids)}
+        return {"tokens": padded, "tokens.real": np.arange(self.seq_len + 1) < len(ids)} | apart
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ids": None}  # a loader worker maps the file again, in place of a copy
+        return self.__dict__ | {"_ids": None, "_starts": None}  # a loader worker maps the files again, not a copy

@@ -2,6 +2,7 @@
 
     needs     the sets of towers that it can train
     reads     the forms of corpora that it can train on: text, pairs, labelled
+    documents whether it keeps the documents of a text apart, where the corpus numbers them (data.documents)
     laws      the laws that all its parts must keep: one that names a law in its `breaks` is refused
     specials  tokens beside those of the text, such as a start, an end, a mask
     cannot    why a composed model cannot be trained on this, or None
@@ -33,6 +34,7 @@ class Objective:
 
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
     reads: ClassVar[tuple[str, ...]] = ("text",)
+    documents: ClassVar[bool] = False
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
     towers: tuple[str, ...] = ()

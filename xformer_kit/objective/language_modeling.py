@@ -21,6 +21,7 @@ class LanguageModeling(CrossEntropy):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text", "labelled")
+    documents: ClassVar[bool] = True
     laws = ("causality", "cache")
 
     def __init__(

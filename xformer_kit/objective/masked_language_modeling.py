@@ -26,6 +26,7 @@ class MaskedLanguageModeling(CrossEntropy):
     """
 
     needs = (("encoder",),)
+    documents = True
     specials = (MASK,)
 
     def __init__(

@@ -21,6 +21,7 @@ class PrefixLanguageModeling(LanguageModeling):
     """
 
     reads = ("text",)
+    documents = False
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ class Corpus:
     """
 
     form = "text"
+    documents = False  # whether each piece of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")
 
     @classmethod

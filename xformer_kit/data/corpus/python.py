@@ -26,6 +26,7 @@ class _Library(Corpus):
     """
 
     name: ClassVar[str]
+    documents = True
 
     def __init__(self) -> None:
         self.library = Path(sysconfig.get_path("stdlib"))

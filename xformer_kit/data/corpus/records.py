@@ -25,6 +25,7 @@ class Records(Divided):
     Splits are cut by a hash of the text or of the source.
     """
 
+    documents = True
     fields: tuple[tuple[str, str], ...]  # (option, field) each
 
     def choose(self, source: str, target: str, text: str | None) -> None:

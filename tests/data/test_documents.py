@@ -1,0 +1,88 @@
+"""Documents of a text that are kept apart: on the disk, in windows, in the loss, in what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from xformer_kit import compose
+from xformer_kit.data import collate, prepare
+from xformer_kit.data.documents import numbered
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import randomise
+from xformer_kit.model import Model
+from xformer_kit.objective import objective_of
+from xformer_kit.registry import ConfigError
+
+TEXTS = [f"Text {i} says {'so ' * (i % 7)}much." for i in range(120)]
+
+
+@pytest.fixture
+def config(tmp_path):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
+    data = {"name": "jsonl", "path": str(tmp_path / "texts.jsonl"), "text": "text", "valid": 0.2, "seq_len": 32}
+    return {"data": data | {"cache": str(tmp_path / "cache"), "documents": True}, "tokenizer": {"name": "byte"}}
+
+
+def test_numbers_by_eye():
+    starts = np.array([0, 3, 4, 9])
+    assert numbered(starts, 0, 6).tolist() == [0, 0, 0, 1, 2, 2]
+    assert numbered(starts, 3, 11).tolist() == [0, 1, 1, 1, 1, 1, 2, 2]
+
+
+def test_every_document_is_whole_and_each_of_its_tokens_but_the_first_is_asked_for_once(config):
+    data = prepare(config)
+    for windows in (data.train, data.valid):
+        documents = [part + "\n\n" for part in data.tokenizer.decode(windows.ids).split("\n\n")[:-1]]
+        assert windows.documents == len(documents) == len(windows.starts) > 10
+        assert windows.starts.tolist() == np.cumsum([0, *(len(text) for text in documents[:-1])]).tolist()
+        asked = [collate([windows[i]])["tokens"].shifted()[1] for i in range(len(windows))]
+        asked = torch.cat([targets[targets >= 0] for targets in asked])
+        assert len(asked) == windows.predicted
+    expected = "".join(text[1:] for text in documents)  # of validation, which is whole
+    assert data.tokenizer.decode(asked.tolist()) == expected
+    assert windows.bytes == len(expected)
+    assert windows.bytes_per_token == 1.0
+
+
+def test_without_the_option_the_text_is_one_and_the_fingerprint_another(config):
+    apart = prepare(config)
+    whole = prepare(config | {"data": config["data"] | {"documents": False}})
+    assert "tokens.document" not in whole.train[0]
+    assert whole.fingerprint != apart.fingerprint
+    assert whole.train.ids.tolist() == apart.train.ids.tolist()  # of bytes, which no boundary changes
+
+
+@torch.no_grad()
+def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
+    data = prepare(config)
+    run = tiny() | {"task": {"name": "language_modeling"}}
+    objective, model = objective_of(run), Model(run, 256)
+    randomise(model)
+    model = model.double().eval()
+    window = data.train[0]
+    nats, count, _ = objective.loss(model, collate([{name: values[:29] for name, values in window.items()}]))
+    expected, asked = 0.0, 0
+    for number in np.unique(window["tokens.document"][:29]):  # by hand, each document alone
+        ids = torch.tensor(window["tokens"][:29][window["tokens.document"][:29] == number])[None]
+        said = model(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None]) if ids.shape[1] > 1 else torch.zeros(0)
+        expected, asked = expected - said.sum(), asked + said.numel()
+    assert_close(nats, expected)
+    assert count == asked < 28
+
+
+def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_with_the_way_out():
+    with pytest.raises(
+        ConfigError, match=r"^data\.documents: needs a text of documents, and data=scan gives none\. Set"
+    ):
+        compose(["task=seq2seq", "model=encoder_decoder", "data=scan", "data.documents=true", "logger=none"])
+    with pytest.raises(ConfigError) as error:
+        compose(["task=denoising", "model=encoder_decoder", "data=pydoc", "data.documents=true", "logger=none"])
+    assert str(error.value) == (
+        "data.documents: task=denoising does not keep documents apart. Set it to false, or use task=language_modeling, "
+        "task=masked_language_modeling."
+    )
+    assert compose(["data=pydoc", "data.documents=true", "logger=none"])["data"]["documents"]
