@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from xformer_kit import compose
 from xformer_kit.data.batch import collate
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.probes.base import FRESH
@@ -323,3 +324,23 @@ def test_a_window_must_hold_an_example():
         labelled(make("copy"), 9)
     assert str(error.value) == sentence
     assert labelled(make("copy"), 10)["folder"] is None
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        (
+            "data.seq_len=62",
+            "data.seq_len: must hold the longest example, 64 tokens with the last one only predicted; got 62. "
+            "Try 63 or more, or shorter examples.",
+        ),
+        (
+            "model.vocab_size=100",
+            "model.vocab_size: must hold the tokenizer's 8192 tokens; got 100. null is the tokenizer's.",
+        ),
+    ],
+)
+def test_a_config_that_a_probe_does_not_fit_is_refused(word, sentence):
+    with pytest.raises(ConfigError) as error:
+        compose(["model=decoder", "experiment=null", "data=recall", "data.seq_len=63", word])
+    assert error.value.faults == (sentence,)
