@@ -20,7 +20,7 @@ from xformer_kit.kernel import KERNELS, SDPA, Reference
 from xformer_kit.laws import LAWS, LawBroken, check_file, check_part, faults, tiny
 from xformer_kit.laws import building as building_laws
 from xformer_kit.mask import MASKS, Causal, Mask
-from xformer_kit.model import Head
+from xformer_kit.model import Head, Model
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS, Position
 
@@ -42,7 +42,8 @@ def bites(law, registry, part, match, **composition):
         with pytest.raises(LawBroken, match=match) as caught:
             LAWS[law](config)
     assert f"the law '{law}' is broken: " in str(caught.value)
-    assert "Seen with: model.dim=36 " in str(caught.value)
+    assert "Seen with: " in str(caught.value)
+    assert " model.dim=36 " in str(caught.value)
 
 
 # Broken parts, each with one fault.
@@ -188,6 +189,52 @@ class UnrewoundAttention(Caching):
     kind = Unrewound
 
 
+class Blind(MultiHead):
+    """Looks at another tower with its eyes shut."""
+
+    def forward(self, x, source, view, cache=None):
+        return super().forward(x, None if source is None else self.seen(source), view, cache)
+
+    def seen(self, source):
+        return 0 * source
+
+
+class BlindToTheFirst(Blind):
+    def seen(self, source):
+        return source * (torch.arange(source.shape[1]) > 0)[:, None]
+
+
+class CountsTheSource(Blind):
+    """Knows where a token of the source stands without being told by a position."""
+
+    def seen(self, source):
+        return source * torch.arange(1, source.shape[1] + 1)[:, None]
+
+
+class Again(MultiHead):
+    """Reads the source in each step of generation."""
+
+    def forward(self, x, source, view, cache=None):
+        return super().forward(x, source, view, cache if source is None else None)
+
+
+class Across(Reference):
+    """Breaks something in attentions to another tower alone."""
+
+    def prepare(self, view, heads, biased, dtype):
+        return super().prepare(self.changed(view) if view.cross else view, heads, biased, dtype)
+
+
+class SeesPadding(Across):
+    def changed(self, view):
+        return view._replace(key=view.key._replace(real=None))
+
+
+class SeesDocuments(Across):
+    def changed(self, view):
+        return view._replace(key=view.key._replace(document=None))
+
+
 class NoScale(Reference):
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None):
         return super().__call__(q, k, v, view, 1.01 * scale, dropout, scores)
@@ -220,6 +267,8 @@ class Uniform(Reference):
 class NotANumber(Uniform):
     def weights(self, q, k, view, scale, dropout=0.0, scores=None):
         seen, _ = view.prepared
+        if seen is None:
+            return Reference.weights(self, q, k, view, scale, dropout, scores)
         scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(-1, -2) * scale
         return scores.masked_fill(~seen, -float("inf")).softmax(-1)
 
@@ -287,6 +336,8 @@ class NotMeta(MLP):
         super().__init__(dim, bias=torch.get_default_device().type != "meta")
 
 
+TWO = {"model": "encoder_decoder"}
+CROSS = TWO | {"decoder": {"cross": {"name": "broken"}}}
 ARGUMENTS = [
     ("causality", FFNS, MeanOverTime, "changes what comes before it", {"ffn": "broken"}),
     ("causality", MASKS, OneAhead, "changes what comes before it", {"mask": "broken"}),
@@ -311,6 +362,20 @@ ARGUMENTS = [
     ("greedy", ATTENTIONS, ForgetfulAttention, "not the likeliest", {"attn": "broken"}),
     ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", {"attn": "broken"}),
     ("select and rewind", ATTENTIONS, UnrewoundAttention, "behind `rewind`", {"attn": "broken"}),
+    ("cache with a prefix", ATTENTIONS, ForgetfulAttention, "and a prefix", {"attn": "broken", "mask": "prefix"}),
+    ("source", ATTENTIONS, Blind, "no token of the source has an influence", CROSS),
+    ("source", ATTENTIONS, BlindToTheFirst, "token 0 of the source has no", CROSS | {"encoder": {"layout": ["ffn"]}}),
+    ("source padding", KERNELS, SeesPadding, "differs from the source alone", TWO | {"kernel": "broken"}),
+    ("source padding", KERNELS, NotANumber, "all padding makes logits that are not", TWO | {"kernel": "broken"}),
+    ("source padding", FFNS, MeanOverTime, "padded on the right", TWO | {"encoder": {"ffn": "broken"}}),
+    ("source once", ATTENTIONS, Again, "reads the source again", CROSS),
+    ("source order", ATTENTIONS, CountsTheSource, "permuting the source matters", CROSS | {"position": "none"}),
+    ("source order", POSITIONS, ByOrder, "permuting the source matters", TWO | {"position": "broken"}),
+    ("causality", FFNS, MeanOverTime, "changes what comes before it", TWO | {"ffn": "broken"}),
+    ("documents", KERNELS, SeesDocuments, "differs from the document alone", TWO | {"kernel": "broken"}),
+    ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", CROSS),
+    ("gradients", FFNS, Unused, "encoder.0.ffn.spare is not in the", TWO | {"encoder": {"ffn": "broken"}}),
+    ("gradients", ATTENTIONS, Blind, "the gradient of encoder.0.attn.q.weight is zero", CROSS),
     ("kernels", KERNELS, NoScale, "'broken' in fp32, plain: logits is off", {}),
     ("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {}),
     ("kernels", KERNELS, Coarse, "'broken' in bf16, plain", {}),
@@ -346,16 +411,27 @@ def test_a_null_gradient_may_be_named():
 
 def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
     monkeypatch.setattr(
-        "xformer_kit.model.TiedHead", lambda embed, size: Head(nn.Parameter(embed.weight.clone()), size)
+        "xformer_kit.model.TiedHead", lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest)
     )
     with pytest.raises(LawBroken, match="the head and the embedding are two storages"):
         LAWS["tying"](tiny())
 
 
 def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
-    monkeypatch.setattr("xformer_kit.model.TiedHead", lambda embed, size: Head(embed.weight, size))
+    monkeypatch.setattr("xformer_kit.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest))
     with pytest.raises(LawBroken, match="a tied head is saved twice"):
         LAWS["tying"](tiny())
+
+
+def test_towers_that_forget_what_they_share_are_caught(monkeypatch):
+    class Apart(Model):
+        def __init__(self, config, vocab_size, source_vocab_size=None):
+            super().__init__(config, vocab_size, source_vocab_size)
+            self.source_embed = nn.Embedding(*self.embed.weight.shape)
+
+    monkeypatch.setattr("xformer_kit.laws.case.Model", Apart)
+    with pytest.raises(LawBroken, match="source and target are embedded by two matrices"):
+        LAWS["tying"](tiny("encoder_decoder"))
 
 
 def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):

@@ -33,11 +33,19 @@ BUILT_IN = {
     ],
 }
 ALL = PROOFS | BUILT_IN
+TWO_TOWERS = {
+    "two_towers": ["model=encoder_decoder", "task=seq2seq", "model.encoder.layers=2"],
+    "two_apart": [  # everything of the source's own, and what crosses layers in both towers
+        "model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.tie_embeddings=false",
+        "position=test_t5", "model.decoder.cross={heads: 2, position: rotary}", "model.encoder.position.name=learned",
+        "ffn=test_router", "model.embed_norm=true", "model.encoder.layers=2",
+    ],
+}  # fmt: skip
 
 
 @cache
 def config_of(name: str, *more: str) -> dict:
-    return compose([*TINY, *ALL[name], *more])
+    return compose([*TINY, *(ALL | TWO_TOWERS)[name], *more])
 
 
 def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model:
@@ -60,8 +68,15 @@ def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int =
     return Tokens(ids=ids, real=real)
 
 
+def given(model: Model, tokens: Tokens) -> dict[str, Tokens]:
+    """What two towers are given beside the tokens: a source of 11 tokens, padded where the tokens are."""
+    if not model.two_towers:
+        return {}
+    return {"source": tokens.map(lambda field: field.flip(-1)[:, -11:])}
+
+
 def loss_of(model: Model, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean next-token loss in nats with the parts' own losses, and the report."""
     seen, target = tokens.shifted()
-    hidden, report = model.hidden(seen)
+    hidden, report = model.hidden(seen, **given(model, tokens))
     return model.head(hidden, target) / (target >= 0).sum() + report.get("loss", 0), report

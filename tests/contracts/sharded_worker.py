@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from compositions import ALL, batch, loss_of, model_of
-from test_checkpointing import by_wrapper
+from compositions import ALL, TWO_TOWERS, batch, given, loss_of, model_of
+from test_checkpointing import by_wrapper, towers_of
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
@@ -24,7 +24,9 @@ from xformer_kit.sharding import shard
 from xformer_kit.tokens import Tokens
 
 WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processes together
-VARIANTS = {name: (name, None) for name in ALL if name not in ("t5_reference", "alibi")} | {
+VARIANTS = {name: (name, None) for name in (ALL | TWO_TOWERS) if name not in ("t5_reference", "alibi")} | {
+    "two_checkpointed": ("two_apart", "checkpoint"),
+    "two_half": ("two_towers", "half"),
     "checkpointed": ("router", "checkpoint"),
     "compiled": ("t5", "compile"),
     "half": ("first_values", "half"),
@@ -61,13 +63,19 @@ def train(model: Model, ranks: Sequence[int], gather: Callable[[Tensor], None]) 
 def outcome(model: Model, losses: list[float]) -> dict[str, Any]:
     """What the trained model is and does."""
     tokens = data(0)
-    hidden, _ = model.hidden(tokens)
+    hidden, _ = model.hidden(tokens, **given(model, tokens))
+    said = {f"source{key}": value for key, value in _plain(given(model, tokens)).items()}
+    some = {key: value[2:] for key, value in said.items()}
     return {
         "losses": losses,
-        "logits": model(tokens.ids, real=tokens.real),
+        "logits": model(tokens.ids, real=tokens.real, **said),
         "hidden": hidden,
-        "generated": model.generate(tokens.ids[2:, :5], max_new_tokens=4, temperature=0.0),
+        "generated": model.generate(tokens.ids[2:, :5], max_new_tokens=4, temperature=0.0, **some),
     }
+
+
+def _plain(source: dict[str, Tokens]) -> dict[str, Tensor]:
+    return {key: value for tokens in source.values() for key, value in (("", tokens.ids), ("_real", tokens.real))}
 
 
 def prepared(name: str, mesh: DeviceMesh) -> Model:
@@ -94,7 +102,7 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
         early = model.head(torch.ones(1, 2, 24, dtype=torch.float64))  # the head alone, before any other
     tied = model.head.weight is model.embed.weight
     state = {key: whole(value) for key, value in model.state_dict().items()}
-    alone = all(isinstance(block, FSDPModule) for block in model.decoder.blocks)
+    alone = all(isinstance(block, FSDPModule) for tower in towers_of(model) for block in tower.blocks)
     found = {"state": state, "local": local, "early": early, "tied": tied, "block by block": alone}
     return outcome(model, losses) | found
 

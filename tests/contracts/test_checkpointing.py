@@ -4,11 +4,12 @@ from functools import partial
 
 import pytest
 import torch
-from compositions import ALL, batch, loss_of, model_of
+from compositions import ALL, TWO_TOWERS, batch, loss_of, model_of
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
 from xformer_kit.init import canonical
+from xformer_kit.tower import Tower
 
 
 def step(model, tokens):
@@ -19,16 +20,21 @@ def step(model, tokens):
 
 
 def by_function(model):
-    for block in model.decoder.blocks:
+    for block in (block for tower in towers_of(model) for block in tower.blocks):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def by_wrapper(model):
-    for depth, block in enumerate(model.decoder.blocks):
-        model.decoder.set_submodule(str(depth), checkpoint_wrapper(block))
+    for tower in towers_of(model):
+        for depth, block in enumerate(tower.blocks):
+            tower.set_submodule(str(depth), checkpoint_wrapper(block))
 
 
-@pytest.mark.parametrize("name", ALL)
+def towers_of(model):
+    return [module for module in model.modules() if isinstance(module, Tower)]
+
+
+@pytest.mark.parametrize("name", ALL | TWO_TOWERS)
 @pytest.mark.parametrize("wrap", [by_function, by_wrapper])
 def test_same_loss_gradients_and_report(name, wrap):
     tokens = batch(padded=True)

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from compositions import ALL, LENGTH, batch, loss_of, model_of
+from compositions import ALL, LENGTH, TWO_TOWERS, batch, loss_of, model_of
 from torch import _dynamo
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from xformer_kit.compiling import GRAPHS, compile_blocks
 
-KINDS = {"mixed": 2, "first_values": 2}  # graphs of a training step: one, and where the first block differs, two
+# Graphs of a training step: one, and where the first block differs, or there is another tower, two.
+KINDS = {"mixed": 2, "first_values": 2, "two_towers": 2, "two_apart": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def step(model, tokens):
     return loss, report, {name: p.grad for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL | TWO_TOWERS)
 def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
     (model, counter), plain = compiled(name, "model.layers=4"), model_of(name, "model.layers=4")
     for seed in range(2):

@@ -24,7 +24,13 @@ COMPANIONS: tuple[Mapping[str, Any], ...] = (
     {"mask": "full", "position": "none", "decoder": {"layout": [["attn", "ffn"]]}},
     {"mask": EMPTY_ROWS, "position": "sinusoidal", "ffn": "mlp", "decoder": {"layout": ["ffn", "attn", "ffn"]}},
     {"model": "encoder", "position": "learned", "norm": "layer", "placement": "post", "ffn": "mlp"},
-    {"model": "encoder_decoder", "position": "alibi", "share_embeddings": False},
+    {
+        "model": "encoder_decoder",
+        "mask": "prefix",
+        "position": "alibi",
+        "encoder": {"position": {"name": "none"}},
+        "share_embeddings": False,
+    },
 )
 
 
