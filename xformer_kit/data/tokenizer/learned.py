@@ -111,11 +111,11 @@ class Unigram(Library):
             initial_alphabet=[SPACE, "\n"],
             show_progress=False,
         )
-        made.train_from_iterator(covered, trainer)
-        # The last digits of the probabilities depend on the order of a hash table: what is kept does not.
-        scores = {name: round(score, 6) for name, score in _scores(made) if name != "<unk>"}
-        words = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-        spelled = [(f"<0x{byte:02X}>", min(scores.values())) for byte in range(256)]
+        made.train_from_iterator(
+            covered if any(covered) else [" \n"], trainer
+        )  # of nothing, probabilities are not numbers
+        words = _settled(json.loads(made.to_str())["model"]["vocab"])
+        spelled = [(f"<0x{byte:02X}>", words[-1][1]) for byte in range(256)]
         made.model = tokenizers.models.Unigram([("<unk>", 0.0), *spelled, *words], unk_id=0, byte_fallback=True)
         self.adopt(_without_added(made))
 
@@ -256,8 +256,14 @@ def _letters(made: Any, texts: list[str]) -> tuple[set[str], set[str]]:
     return first, inside
 
 
-def _scores(made: Any) -> list[tuple[str, float]]:
-    return [(name, score) for name, score in json.loads(made.to_str())["model"]["vocab"]]
+def _settled(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
+    """The pieces and their scores, the likeliest first, without what depends on the order of a hash table: the last digits,
+    and the steps of 0.0001 by which the library tells characters apart that it found no use for."""
+    scores = {name: score for name, score in vocabulary if name != "<unk>"}
+    least = min(scores.values())
+    near = least + 1e-4 * sum(len(name) == 1 for name in scores)
+    level = {name: least if len(name) == 1 and score <= near else score for name, score in scores.items()}
+    return sorted(((name, round(score, 6)) for name, score in level.items()), key=lambda item: (-item[1], item[0]))
 
 
 def _without_added(made: Any) -> Any:

@@ -131,8 +131,10 @@ class Library(Tokenizer):
     def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, goes_on)
-        known = [i for i in np.asarray(ids, dtype=np.int64).reshape(-1).tolist() if i < self.vocab_size]
-        return self.library.decode(known, skip_special_tokens=True).encode()
+        hidden = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
+        flat = np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
+        shown = [i for i in flat if i < self.vocab_size and i not in hidden]
+        return self.library.decode(shown, skip_special_tokens=False).encode()
 
     def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
         return len(self.to_bytes(ids)) if self.rule is None else super().count_bytes(ids, goes_on)

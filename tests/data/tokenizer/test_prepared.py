@@ -1,0 +1,51 @@
+"""Each kind of tokens prepares a corpus: the bytes are counted, what is unknown is reported, another file is other data."""
+
+import pytest
+
+from xformer_kit.data import prepare
+from xformer_kit.data.tokenizer import Unigram
+
+PROSE = "".join(f"Line {i % 7}: the naïve café is open, isn't it?\n" for i in range(3000))
+
+
+def config(tmp_path, text=PROSE, **tokenizer):
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    data = {"name": "text", "path": str(tmp_path / "text.txt"), "seq_len": 16, "batch_size": 4}
+    return {"data": data | {"cache": str(tmp_path / "cache")}, "tokenizer": tokenizer}
+
+
+@pytest.mark.parametrize(
+    "node", [{"name": "word"}, {"name": "unigram", "vocab_size": 330}, {"name": "wordpiece", "vocab_size": 100}]
+)
+def test_ids_and_bytes_are_those_of_the_whole_text(tmp_path, node):
+    made = prepare(config(tmp_path, **node))
+    for split, text in (("train", PROSE[: int(len(PROSE) * 0.9)]), ("valid", PROSE[int(len(PROSE) * 0.9) :])):
+        windows, tokenizer = getattr(made, split), made.tokenizer
+        assert windows.ids.tolist() == tokenizer.encode(text).tolist()
+        whole = tokenizer.decode(windows.ids)
+        assert windows.bytes == len(whole.encode()) - len(tokenizer.to_bytes(windows.ids[:1]))
+        if node["name"] == "unigram":
+            assert whole == text
+    assert made.unknown == {}
+
+
+def test_what_is_unknown_is_reported(tmp_path):
+    text = "a b c d e " * 90 + "a hen " * 15
+    made = prepare(config(tmp_path, text, name="word"))
+    valid = made.tokenizer.decode(made.valid.ids).split()
+    assert set(made.unknown) == {"valid"} and made.unknown["valid"] == valid.count("<unk>") == 15
+    assert prepare(config(tmp_path, text, name="word")).unknown == made.unknown  # from the cache
+
+
+def test_another_file_of_the_same_name_is_other_data(tmp_path):
+    path = tmp_path / "mine.json"
+    fingerprints = set()
+    for text in (PROSE, PROSE + "Another end."):
+        learned = Unigram(vocab_size=400)
+        learned.fit([text])
+        learned.save(path)
+        made = prepare(config(tmp_path, name="pretrained", path=str(path)))
+        fingerprints.add(made.fingerprint)
+        assert made.tokenizer.vocab_size == learned.vocab_size
+        assert made.valid.bytes > 0
+    assert len(fingerprints) == 2
