@@ -117,8 +117,9 @@ class Data:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Of the split that is validated on; None where it is no text."""
-        return getattr(self.prepared.train if self.only else self.prepared.valid, "bytes_per_token", None)
+        """Of the split that is validated on; None where it is no text, or not all of it is predicted."""
+        split = self.prepared.train if self.only else self.prepared.valid
+        return getattr(split, "bytes_per_token", None) if getattr(self.objective, "covers", False) else None
 
     def _workers(self, device: torch.device) -> dict[str, Any]:
         workers = self.config["data"].get("num_workers") or 0
@@ -133,8 +134,10 @@ class Data:
 
 def speaking(objective: Any, prepared: Any) -> Any:
     """The objective with the tokenizers of a corpus, which get its special tokens."""
-    prepared.tokenizer.specials = objective.specials
-    objective.tokenizer = objective.source_tokenizer = prepared.tokenizer
+    objective.tokenizer = prepared.tokenizer
+    objective.source_tokenizer = prepared.source_tokenizer or prepared.tokenizer
+    for tokenizer in (objective.tokenizer, objective.source_tokenizer):
+        tokenizer.specials = objective.specials
     return objective
 
 

@@ -22,9 +22,17 @@ def answers(
     known = objective.tokenizer.vocab_size
     for start in range(0, len(order), rows):
         some = order[start : start + rows]
+        most = min(most, _room(model, prompts[some[-1]]))
         for i, ids in zip(some, _batch(model, objective, [prompts[i] for i in some], most, options), strict=True):
             found[i] = ids[ids < known]
     return found
+
+
+def _room(model: Any, prompt: Any) -> int:
+    """Tokens that the model's positions have room for behind a prompt."""
+    if model.longest is None:
+        return 2**31
+    return max(1, model.longest - (1 if "source" in prompt else int(prompt["tokens.prefix"].sum())))
 
 
 def _length(prompt: Any) -> int:

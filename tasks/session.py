@@ -77,6 +77,8 @@ class Session:
         self.total = self.data.total_steps
         if self.first:
             self.prepared.tokenizer.save(self.run_dir / "tokenizer.json")
+            if self.objective.source_tokenizer is not self.prepared.tokenizer:
+                self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
         self._make_task()
         self._make_trainer()
         if found and self.first:
@@ -92,7 +94,8 @@ class Session:
     def _make_task(self) -> None:
         config = self.config
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
-        model = build(config, self.vocab_size)
+        source = self.objective.source_tokenizer
+        model = build(config, self.vocab_size, None if source is self.objective.tokenizer else source.size)
         objective = self.objective
         self.task = task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
         if self.state:
@@ -216,6 +219,7 @@ class Session:
             "peak_memory_bytes": summary.peak_memory(device),
             "seconds": time.time() - self.began,
             "epoch_examples_dropped": self.data.batches.dropped,
+            "examples_left_out": getattr(self.prepared, "dropped", None) or {},
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),

@@ -26,14 +26,15 @@ def compose(overrides: "list[str] | tuple[str, ...]" = ()) -> dict[str, Any]:
     return compose(overrides)
 
 
-def build(config: dict[str, Any], vocab_size: int | None = None) -> "Model":
-    """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the tokenizer's.
+def build(config: dict[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None) -> "Model":
+    """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the tokenizer's, and
+    `source_vocab_size` for that of a source with a vocabulary of its own.
 
     Raises ConfigError with every fault of the config.
     """
     from xformer_kit.making import build
 
-    return build(config, vocab_size)
+    return build(config, vocab_size, source_vocab_size)
 
 
 def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":

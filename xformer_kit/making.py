@@ -13,8 +13,8 @@ from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 
 
-def build(config: Mapping[str, Any], vocab_size: int | None = None) -> Model:
-    """The model of a config. Raises ConfigError with all its faults."""
+def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None) -> Model:
+    """The model of a config; the source's vocabulary is another where it is given. Raises ConfigError with all its faults."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}.")
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
@@ -25,7 +25,12 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None) -> Model:
         raise ConfigError(
             "model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...)."
         )
-    return Model(config, size)
+    if source_vocab_size not in (None, size) and "encoder" in config["model"] and config["model"]["share_embeddings"]:
+        raise ConfigError(
+            f"model.share_embeddings: source and target must have one vocabulary; got {source_vocab_size} and {size} tokens. "
+            "Set it to false, or tokenizer.shared to true."
+        )
+    return Model(config, size, source_vocab_size)
 
 
 def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
@@ -37,12 +42,24 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     import_parts(parts, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
-    model = build(config, config["model"].get("vocab_size") or tokenizer.size)
+    source = _source_tokenizer(Path(run), tokenizer)
+    size = config["model"].get("vocab_size") or tokenizer.size
+    model = build(config, size, None if source is tokenizer else source.size)
     state = torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)
     model.load_state_dict(state["state_dict"])
     model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
-    model.tokenizer = tokenizer  # type: ignore[assignment]
+    model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
     return model.eval()
+
+
+def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
+    """That of the sources, where they have one of their own."""
+    file = run / "source_tokenizer.json"
+    if not file.is_file():
+        return tokenizer
+    source = load_tokenizer(file)
+    source.specials = tokenizer.specials
+    return source
 
 
 def _checkpoint(run: str | Path, name: str) -> Path:

@@ -63,7 +63,9 @@ class Averages:
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        if task.judged is not None and self.plan.ends(task.step):  # for the test, the sample, and whoever goes on with it
+        if task.judged is not None and self.plan.ends(
+            task.step
+        ):  # for the test, the sample, and whoever goes on with it
             torch._foreach_copy_(self.weights, [task.judged[name] for name in self.names])
 
     def _exchange(self, others: list[Tensor]) -> None:

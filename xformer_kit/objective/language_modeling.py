@@ -21,6 +21,7 @@ class LanguageModeling(CrossEntropy):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text", "labelled")
+    covers = True
     documents: ClassVar[bool] = True
     laws = ("causality", "cache")
 
