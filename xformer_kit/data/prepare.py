@@ -84,6 +84,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     }
     others = {split: splits.pop(split) for split in set(splits) - {"train", "valid", "test"}}
     said: dict[str, Any] = {"source_tokenizer": source, "dropped": dropped, "others": others}
+    said["unknown"] = meta.get("unknown", {})
     return Prepared(tokenizer, fingerprint, folder=folder, **said, **splits)
 
 
