@@ -1,17 +1,46 @@
-"""The task of a language model: a text that it goes on with."""
+"""The task of a language model: a text that it goes on with, or answers that are asked for."""
+
+from typing import Any
 
 import torch
+from torch.distributed import all_reduce
 
 from tasks.judged import JudgedTask, Sample
+from xformer_kit.data.batch import collate, mapped
 
+ROWS = 64  # examples that are answered at once
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
 
 
 class LanguageModelingTask(JudgedTask):
-    """Its sample goes on with the first tokens of the validation text."""
+    """Its sample goes on with the first tokens of the validation text. Where a corpus asks for some tokens only, accuracy
+    is the share of them that the model likes best, and sequence_accuracy the share of examples with all of them right."""
+
+    def measure(self) -> dict[str, float]:
+        return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
+
+    def final(self) -> dict[str, float]:
+        return self._accuracy("test", 0, 1) if self.data.prepared.test is not None else {}
+
+    def _accuracy(self, split: str, rank: int, world: int) -> dict[str, float]:
+        examples = self.data.examples(split)
+        if not len(examples) or "labels" not in examples[0]:
+            return {}
+        device = next(self.model.parameters()).device
+        hits = torch.zeros(4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+        with self.drawn():
+            for start in range(rank * ROWS, len(examples), world * ROWS):
+                batch = collate([examples[i] for i in range(start, min(start + ROWS, len(examples)))])
+                hits += answered(self.model, mapped(batch, lambda x: x.to(device)))
+        if world > 1:
+            all_reduce(hits)
+        right, asked, whole, rows = hits.tolist()
+        return {"accuracy": right / asked, "sequence_accuracy": whole / rows}
 
     def sample(self, temperature: float = 0.8) -> Sample | None:
         windows, tokenizer = self.data.prepared.valid, self.data.prepared.tokenizer
+        if "labels" in windows[0]:
+            return None
         prompt = torch.as_tensor(windows[0]["tokens"])[:PROMPT]
         prompt, room = within(prompt, self.model.longest)  # type: ignore[arg-type]
         given = prompt.tolist()
@@ -24,6 +53,18 @@ class LanguageModelingTask(JudgedTask):
         return Sample(
             head, whole[len(head) :] if whole.startswith(head) else tokenizer.decode(ids[0, len(given) :].tolist())
         )
+
+
+def answered(model: Any, batch: Any) -> torch.Tensor:
+    """(tokens right, tokens asked, examples all right, examples) of a batch with labels."""
+    seen, _ = batch["tokens"].shifted()
+    target = batch["labels"][:, 1:]
+    asked = target >= 0
+    hidden, _ = model.hidden(seen)
+    wrong = torch.zeros_like(asked)
+    wrong[asked] = model.head(hidden[asked][None])[0].argmax(-1) != target[asked]
+    counts = (asked & ~wrong).sum(), asked.sum(), (~wrong.any(1)).sum()
+    return torch.stack([*counts, torch.tensor(len(target), device=target.device)])
 
 
 def within(prompt: torch.Tensor, longest: int | None) -> tuple[torch.Tensor, int]:

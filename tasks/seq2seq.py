@@ -20,10 +20,15 @@ class Seq2SeqTask(JudgedTask):
         return self._compared(split, range(min(count, len(split))))
 
     def final(self) -> dict[str, float]:
-        split = self.data.prepared.test
-        if split is None or not self.config["task"].get("test", True):
+        if not self.config["task"].get("test", True):
             return {}
-        return self._figures(self._pairs(split, range(len(split))))
+        prepared = self.data.prepared
+        found: dict[str, float] = {}
+        for name, split in {"test": prepared.test, **(prepared.others or {})}.items():
+            if split is not None:
+                figures = self._figures(self._pairs(split, range(len(split))))
+                found |= {key if name == "test" else f"{name}_{key}": value for key, value in figures.items()}
+        return found
 
     def sample(self) -> Sample | None:
         split = self.data.prepared.valid

@@ -1,0 +1,96 @@
+"""Every task trains, is judged, goes on where it stopped bit for bit, and counts accumulation 4 as one batch."""
+
+import json
+
+import pytest
+import torch
+
+from tasks import run
+from xformer_kit import compose
+
+SMALL = [
+    "model.dim=16", "model.layers=1", "attn.heads=2", "data.batch_size=8", "trainer.max_steps=8",
+    "trainer.log_every_n_steps=1", "trainer.val_every=4", "trainer.checkpoint_every=2", "schedule.warmup=2", "logger=none",
+    "trainer.accelerator=cpu", "trainer.limit_val_batches=4",
+]  # fmt: skip
+TEXT = ["data=text", "tokenizer=byte", "data.seq_len=16"]
+PAIRS = ["data=tsv", "tokenizer=char", "data.seq_len=12", "task.decoded=8"]
+KINDS = {
+    "translation": ["task=seq2seq", "model=encoder_decoder", *PAIRS],
+    "translation by a decoder": ["task=seq2seq", "model=decoder", "mask=prefix", *PAIRS],
+    "token batches": ["task=seq2seq", "model=encoder_decoder", *PAIRS, "data.batch_tokens=128"],
+    "masks": ["task=masked_language_modeling", "model=encoder", *TEXT],
+    "spans": ["task=denoising", "model=encoder_decoder", *TEXT],
+    "infilling": ["task=text_infilling", "model=encoder_decoder", *TEXT],
+    "a mixture": ["task=mixture_of_denoisers", "model=encoder_decoder", *TEXT],
+    "prefixes": ["task=prefix_language_modeling", "model=decoder", "mask=prefix", *TEXT],
+    "a probe": ["task=language_modeling", "model=decoder", "data=copy", "data.seq_len=64"],
+}
+
+
+@pytest.fixture
+def start(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{a}{b}\t{b}{a}\n" for a in "abcdefgh" for b in "ijklmnopqrst"))
+
+    def start(name: str, kind: str, *more: str):
+        words = KINDS[kind]
+        path = [f"data.path={text if 'data=text' in words else pairs}"] if "data=copy" not in words else []
+        config = compose(["experiment=null", *SMALL, *words, *path, *more])
+        assert run.start(config, tmp_path / name) == 0
+        return tmp_path / name
+
+    return start
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_ends_judged_and_goes_on_where_it_stopped(start, kind, monkeypatch):
+    from tasks.callbacks import Deadline
+
+    more = ["model.dropout=0.1", "data.num_workers=0"]
+    whole = start("whole", kind, *more)
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["steps"] == 8
+    assert summary["val/loss"] > 0
+    assert summary["tokens_per_second"] > 0
+    assert summary["flops_per_token"] > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 5)
+        cut = start("cut", kind, *more, "trainer.max_time=00:00:10:00")
+    monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
+    assert run.resume(cut) == 0
+    pairs = zip(weights(cut).values(), weights(whole).values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accumulation_is_one_batch_also_with_padding(start, kind):
+    one, four = (weights(start(f"by {n}", kind, f"trainer.accumulate={n}", "optim.eps=1e-4")) for n in (1, 4))
+    for name, value in one.items():
+        torch.testing.assert_close(value, four[name], rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_answers_are_compared_with_what_is_right(start):
+    summary = json.loads((start("pairs", "translation") / "summary.json").read_text())
+    assert 0 <= summary["val/exact_match"] <= 1
+
+
+def test_accuracy_is_the_share_of_the_asked_tokens_by_eye():
+    from tasks.language_modeling import answered
+    from xformer_kit.tokens import Tokens
+
+    class Parrot:  # says the token that it has just seen
+        def hidden(self, tokens):
+            return torch.nn.functional.one_hot(tokens.ids, 5).float(), {}
+
+        def head(self, hidden):
+            return hidden
+
+    tokens = Tokens(ids=torch.tensor([[1, 1, 2, 2], [3, 3, 3, 4]]))
+    labels = torch.tensor([[-1, 1, -1, 2], [-1, -1, 3, 4]])
+    assert answered(Parrot(), {"tokens": tokens, "labels": labels}).tolist() == [3, 4, 1, 2]
