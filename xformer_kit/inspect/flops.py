@@ -4,6 +4,9 @@ Counted by torch's FlopCounterMode while the model runs on the meta device, wher
 a product of (n, k) and (k, m) is 2 n k m, element-wise work is left out. Scores count in full, as a dense product, also
 where a kernel skips what a causal mask hides, and the backward pass counts what the gradient needs, without what a
 kernel computes again. So the figure belongs to the model, not to a kernel or a device.
+
+A token is one that a tower reads. Two towers at a length of n read n tokens of a source and n of a target: what they cost
+together is divided by 2 n. Every token of the tower that speaks is given its logits.
 """
 
 from contextlib import nullcontext
@@ -26,7 +29,8 @@ class Flops(NamedTuple):
 
 
 def flops_per_token(model: nn.Module, seq_len: int) -> float:
-    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens. The model may lie anywhere."""
+    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens, of a source as of a target. The
+    model may lie anywhere."""
     return count(model, seq_len).training
 
 
@@ -51,8 +55,9 @@ class _Step(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: Tensor) -> Tensor:
-        hidden, report = self.model.hidden(Tokens(ids=ids))  # type: ignore[operator]
+    def forward(self, ids: Tensor, source: Tensor | None = None) -> Tensor:
+        read = None if source is None else Tokens(ids=source)
+        hidden, report = self.model.hidden(Tokens(ids=ids), source=read)  # type: ignore[operator]
         logits = self.model.head(hidden)  # type: ignore[operator]
         return logits + report["loss"] if "loss" in report else logits
 
@@ -63,20 +68,22 @@ def _count(model: nn.Module, seq_len: int, device: str) -> Flops:
         name: torch.empty_like(x, device="meta", requires_grad=False) if device == "meta" else x.detach().clone()
         for name, x in (*step.named_parameters(), *step.named_buffers())
     }
-    ids = torch.zeros(1, seq_len, dtype=torch.int64, device=device)
+    streams = 2 if getattr(model, "two_towers", False) else 1
+    given = tuple(torch.zeros(1, seq_len, dtype=torch.int64, device=device) for _ in range(streams))
+    tokens = streams * seq_len
     with _eager(model), torch.no_grad(), _counter() as ahead:
-        functional_call(step, tensors, (ids,))
+        functional_call(step, tensors, given)
     for x in tensors.values():  # only now: torch's counter stumbles over views of parameters under no_grad
         x.requires_grad_(x.is_floating_point())
     with _eager(model), torch.enable_grad(), _counter() as both:
-        functional_call(step, tensors, (ids,)).sum().backward()
+        functional_call(step, tensors, given).sum().backward()
     prefix = f"{_Step.__name__}.model."
     modules = {
-        name.removeprefix(prefix): sum(ops.values()) / seq_len
+        name.removeprefix(prefix): sum(ops.values()) / tokens
         for name, ops in ahead.get_flop_counts().items()
         if name.startswith(prefix)
     }
-    return Flops(ahead.get_total_flops() / seq_len, both.get_total_flops() / seq_len, modules)
+    return Flops(ahead.get_total_flops() / tokens, both.get_total_flops() / tokens, modules)
 
 
 def _counter() -> FlopCounterMode:
