@@ -241,10 +241,15 @@ class Hub:
     """In place of the network."""
 
     def __init__(self):
-        self.asked, self.answer = [], ""
+        self.asked, self.answer, self.cached = [], "", False
 
-    def __call__(self, name, file):
-        self.asked.append((name, file))
+    def __call__(self, name, file, local_files_only=False):
+        self.asked.append((name, file, local_files_only))
+        if local_files_only and not self.cached:
+            import huggingface_hub
+
+            missing = huggingface_hub.errors.LocalEntryNotFoundError
+            raise missing.__new__(missing)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -260,7 +265,13 @@ def hub(monkeypatch):
 def test_a_name_on_the_hub(hub, files):
     hub.answer = str(files / "gpt2" / "tokenizer.json")
     assert Pretrained(path="openai-community/gpt2").decode([]) == ""
-    assert hub.asked == [("openai-community/gpt2", "tokenizer.json")]
+    assert hub.asked == [("openai-community/gpt2", "tokenizer.json", local) for local in (True, False)]
+
+
+def test_a_name_that_was_fetched_before_needs_no_network(hub, files):
+    hub.answer, hub.cached = str(files / "gpt2" / "tokenizer.json"), True
+    Pretrained(path="openai-community/gpt2")
+    assert hub.asked == [("openai-community/gpt2", "tokenizer.json", True)]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS
@@ -77,11 +78,13 @@ def _read(path: str) -> str:
 
 
 def _download(name: str) -> str:
-    """The place of a model's tokenizer.json in the hub's cache, fetched where it is not there yet."""
+    """The place of a model's tokenizer.json in the hub's cache; the network is asked only where it is not there yet."""
     import huggingface_hub
     from huggingface_hub import errors
 
     try:
+        with suppress(errors.LocalEntryNotFoundError):
+            return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
         return huggingface_hub.hf_hub_download(name, FILE)
     except errors.RepositoryNotFoundError:
         said = "the hub has no such model, or it asks you to log in. It is no file here either"
