@@ -220,6 +220,9 @@ class Session:
             "seconds": time.time() - self.began,
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},
+            "tokens_unknown": dict(
+                getattr(self.prepared, "unknown", None) or {}
+            ),  # file -> tokens; of text, not dropped
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),

@@ -122,6 +122,13 @@ def _ready(args: Any, prompt: str) -> tuple[Any, Any]:
         encoded = model.tokenizer.encode(prompt)
     except ConfigError as error:
         raise ConfigError(fault.replace("tokenizer:", "--prompt:", 1) for fault in error.faults) from None
+    if not len(encoded):
+        raise ConfigError("--prompt: must hold at least one token; got white space, of which this tokenizer has none.")
+    if unknown := model.tokenizer.count_unknown(encoded):
+        said = model.tokenizer.decode([model.tokenizer.unknown_id])
+        print(
+            f"--prompt: {unknown} of {len(encoded)} tokens are {said}: the run has not learned them.", file=sys.stderr
+        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device), torch.tensor([[int(i) for i in encoded]], device=device)
 
