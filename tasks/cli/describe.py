@@ -52,12 +52,14 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | 
     if runs:
         from xformer_kit.config import ensure
         from xformer_kit.data.tokenizer import load_tokenizer
+        from xformer_kit.objective import objective_of
 
         path, config = open_run(runs[0], files)
         ensure(config, data=False)
         tokenizer = path / "tokenizer.json"
+        own = len(objective_of(config).specials)
         vocab_size = config["model"].get("vocab_size") or (
-            load_tokenizer(path).vocab_size if tokenizer.is_file() else None
+            load_tokenizer(path).vocab_size + own if tokenizer.is_file() else None
         )
         return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
     from xformer_kit.config.hydra import compose
@@ -75,7 +77,12 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     from xformer_kit.config.hydra import conf_dir
     from xformer_kit.inspect.origins import DEFAULT
 
-    chosen = {"model": "decoder"} | {key: value for key, value in given.items() if "." not in key}
+    task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}
+    chosen = task | {key: value for key, value in given.items() if "." not in key}
+    experiment = Path(conf_dir()) / "experiment" / f"{chosen['experiment']}.yaml"
+    if "model" not in given and experiment.is_file():
+        said = yaml.safe_load(experiment.read_text(encoding="utf-8")).get("defaults") or []
+        chosen["model"] = next((str(e["override /model"]) for e in said if "override /model" in e), chosen["model"])
     paths = {f"{group}={name}": Path(conf_dir()) / group / f"{name}.yaml" for group, name in chosen.items()}
     found = [
         (name, yaml.safe_load(path.read_text(encoding="utf-8")) or {}) for name, path in paths.items() if path.is_file()

@@ -96,9 +96,10 @@ def _flops(found: Description) -> Any:
         return Text("not known")
     table = _grid("left", "right", "left")
     ratio = found.training / found.forward if found.forward else 0
-    table.add_row(
-        "forward", Text(short(found.forward), "bold"), Text(f"in sequences of {found.seq_len:,} tokens", "dim")
-    )
+    where = f"in sequences of {found.seq_len:,} tokens"
+    if _two_towers(found):
+        where = f"with a source and a target of {found.seq_len:,} tokens each, tokens of both counted"
+    table.add_row("forward", Text(short(found.forward), "bold"), Text(where, "dim"))
     table.add_row(
         "training", Text(short(found.training), "bold"), Text(f"forward and backward, {ratio:.2f} x forward", "dim")
     )
@@ -126,9 +127,14 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
 def _cache(found: Description) -> Table:
     cache = found.cache
     table = _grid("left", "right", "left")
-    table.add_row("per token", Text(size(cache.per_token), "bold"), Text("of one sequence", "dim"))
+    whose = "of one sequence" + (" beside a source of as many tokens" if _two_towers(found) else "")
+    table.add_row("per token", Text(size(cache.per_token), "bold"), Text(whose, "dim"))
     table.add_row("whole", Text(size(cache.whole), "bold"), Text(f"at max_len, {cache.length:,} tokens", "dim"))
     return table
+
+
+def _two_towers(found: Description) -> bool:
+    return {"encoder", "decoder"} <= {node.name for node in found.tree.children}
 
 
 def _kernels(found: Description) -> Table:

@@ -10,7 +10,7 @@ from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
 from xformer_kit.model import Model
-from xformer_kit.plan import KINDS, towers
+from xformer_kit.plan import KINDS, TOWERS, towers
 
 SMALL = ["logger=none", "model.dim=32", "model.layers=4", "attn.heads=4", "data.seq_len=16", "data.batch_size=2"]
 PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
@@ -28,6 +28,9 @@ def test_the_tree_accounts_for_every_parameter(kind, name):
         if not faults(config):
             root = grown(config)
             assert root.parameters == sum(p.numel() for p in Model(config, 65).parameters())
+            assert {"encoder", "decoder"} & {child.name for child in root.children} == set(config["model"]) & set(
+                TOWERS
+            )
             assert root.parameters == sum(child.parameters * child.times for child in root.children)
 
 
@@ -122,6 +125,19 @@ def test_figures_agree_with_each_other():
     assert layers.flops * layers.times == decoder.flops
     assert sum(child.flops for child in layers.children) == layers.flops
     assert found.cache.length == 16
+
+
+def test_figures_of_two_towers_agree_with_each_other():
+    words = ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.token_types=2"]
+    found = describe(compose([*SMALL, *words, "model.encoder.layers=6", "model.embed_norm=true", "tokenizer=byte"]))
+    assert found.unknown == []
+    assert found.vocab_size == 256 + 2  # with a start and an end
+    names = ["embed", "source_embed", "token_type", "encoder", "decoder", "head"]
+    assert [child.name for child in found.tree.children] == names
+    encoder, decoder, head = found.tree.children[3:]
+    assert encoder.flops + decoder.flops + head.flops == found.forward == found.tree.flops
+    assert [child.name for child in encoder.children] == ["position", "embed_norm", "0-5", "norm"]
+    assert [choice.where for choice in found.kernels] == ["encoder.0-5.attn", "decoder.0-3.attn", "decoder.0-3.cross"]
 
 
 def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():

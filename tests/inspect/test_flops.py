@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from xformer_kit import build, compose
 from xformer_kit.inspect import flops
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.checking import compositions
+from xformer_kit.laws.checking import COMPANIONS, compositions
 from xformer_kit.model import Model
 from xformer_kit.plan import KINDS
 
@@ -21,11 +21,13 @@ VOCAB = 37
 def counted(config, length, training):
     """Torch's own count of a real model on this machine, by the kernel that is made of matrix products alone."""
     model = Model({**config, "kernel": {"name": "reference"}}, VOCAB)
+    ids = torch.zeros(1, length, dtype=torch.int64)
+    source = {"source": ids} if model.two_towers else {}
     with FlopCounterMode(display=False) as counter:
-        logits = model(torch.zeros(1, length, dtype=torch.int64))
+        logits = model(ids, **source)
         if training:
             logits.sum().backward()
-    return counter.get_total_flops() / length
+    return counter.get_total_flops() / (length * (1 + model.two_towers))
 
 
 def on_meta(config):
@@ -36,7 +38,7 @@ def on_meta(config):
 @pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
 def test_every_part_costs_what_torch_counts(kind, name):
     tried = 0
-    for config in islice(compositions(kind, name), 5):  # with each set of companions once
+    for config in islice(compositions(kind, name), len(COMPANIONS)):  # with each set of companions once
         if faults(config):
             continue
         tried += 1
@@ -66,6 +68,20 @@ def test_a_decoder_by_hand():
     assert found.training == 3 * by_hand
     assert found.modules["decoder.0.ffn"] == 3 * 2 * dim * width
     assert found.modules["decoder.0.attn"] == projections + scores
+
+
+def test_two_towers_by_hand():
+    """Of 2 n tokens: the encoder reads n, the decoder n and n of the source's, the head n."""
+    attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
+    config = tiny("encoder_decoder", attn=attn, ffn="glu", layers=1, encoder={"layers": 2})
+    dim, length, width = 36, 13, config["ffn"]["width"]
+    attention = 4 * 2 * dim * 60 + 2 * 2 * 6 * 10 * length
+    ffn, logits = 3 * 2 * dim * width, 2 * dim * VOCAB
+    found = flops.count(on_meta(config), length)
+    assert found.forward == (2 * (attention + ffn) + (2 * attention + ffn) + logits) / 2
+    assert found.training == 3 * found.forward
+    assert found.modules["encoder"] == attention + ffn
+    assert found.modules["decoder.0.cross"] == attention / 2
 
 
 @pytest.mark.parametrize("words", [["kernel=sdpa"], ["kernel=reference"], ["kernel=sdpa", "attn.dropout=0.1"]])

@@ -1,14 +1,12 @@
 """The memory of a step that is not run is that of the step that is."""
 
 import pytest
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from xformer_kit import build, compose
 from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
-from xformer_kit.objective import OBJECTIVES
+from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.tokens import Tokens
 
 SMALL = [
     "logger=none", "trainer.precision=32-true", "model.dim=64", "model.layers=2", "attn.heads=4",
@@ -23,6 +21,8 @@ COMPOSITIONS = [
     ["model.dropout=0.1", "attn.dropout=0.1", "ffn.dropout=0.1", "position=sinusoidal"],
     ["model.vocab_size=20000", "data.batch_size=16"],  # cross-entropy in chunks
     ["data.batch_size=1", "data.seq_len=8", "model.dim=256"],  # weights outweigh activations
+    ["model=encoder", "task=masked_language_modeling"],
+    ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.embed_norm=true"],
 ]
 
 
@@ -32,11 +32,10 @@ def measured(config, vocab_size):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model = build(config, vocab_size)
         optimizer = OPTIMIZERS.create(config["optim"], model=model)
-        objective = OBJECTIVES.create(config["task"])
+        objective = objective_of(config)
         for _ in range(2):
             for _ in range(micro_batches):
-                ids = torch.zeros(rows, config["data"]["seq_len"] + 1, dtype=torch.int64)
-                nats, _, _ = objective.loss(model, {"tokens": Tokens(ids=ids)})
+                nats, _, _ = objective.loss(model, objective.blank(rows, config["data"]["seq_len"]))
                 nats.backward()
                 del nats
             optimizer.step()
@@ -91,3 +90,11 @@ def test_a_cache_holds_keys_and_values(words, per_token):
     cache = cache_memory(build(config, 65), length=64)
     assert cache.per_token == per_token * 16 * 4 * 2  # of 16 channels, in fp32, in two layers
     assert cache.whole == 64 * cache.per_token
+
+
+def test_a_cache_beside_a_source_holds_the_keys_and_values_of_both():
+    config = compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "model.encoder.layers=1"])
+    cache = cache_memory(build(config, 65), length=64)
+    assert (
+        cache.per_token == 2 * (2 * 4 * 16 * 4) * 2
+    )  # keys and values of 4 heads, of both, in the decoder's two layers

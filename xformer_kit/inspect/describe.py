@@ -16,6 +16,7 @@ from xformer_kit.inspect.origins import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.kernel import KERNELS, choose
 from xformer_kit.model import Model
+from xformer_kit.objective import objective_of
 from xformer_kit.plan import TowerPlan, contexts, max_len, towers
 from xformer_kit.registry import ConfigError, Context
 from xformer_kit.tokens import Tokens
@@ -34,7 +35,7 @@ class Description(NamedTuple):
     seq_len: int  # tokens
     precision: str
     tree: Node
-    forward: float | None  # FLOPs per token at seq_len
+    forward: float | None  # FLOPs per token at seq_len, of a source as of a target
     training: float | None
     training_memory: memory.TrainingMemory | None
     cache: memory.CacheMemory
@@ -71,13 +72,14 @@ def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: 
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option. Raises ConfigError otherwise."""
+    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option, with those that the task adds. Raises
+    ConfigError otherwise."""
     if size := config["model"].get("vocab_size"):
         return size
     node = config["tokenizer"]
     size = node.get("vocab_size") or getattr(TOKENIZERS[node["name"]], "vocab_size", None)
     if isinstance(size, int):
-        return size
+        return size + len(objective_of(config).specials)
     raise ConfigError(
         f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got null. "
         "Set it, e.g. model.vocab_size=65."
@@ -113,10 +115,10 @@ def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> 
 
 
 def _how(tower: Any, seq_len: int) -> list[str]:
-    """In the order of the tower's looks, how their kernels run on one sequence without padding."""
-    tokens = Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
+    """In the order of the tower's looks, how their kernels run on one sequence without padding, and such a source."""
+    tokens, source = (Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed() for _ in range(2))
     try:
-        views = tower.views(tokens, tokens, tokens, torch.float32)
+        views = tower.views(tokens, tokens, source, torch.float32)
         pairs = zip(tower.looks, views, strict=True)
         return [tower.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
     except (RuntimeError, NotImplementedError):

@@ -39,15 +39,19 @@ class TrainingMemory(NamedTuple):
 
 
 class CacheMemory(NamedTuple):
-    """Bytes of the cache of one sequence."""
+    """Bytes of the cache of one sequence; beside a source as long as the sequence, whose keys and values it holds too."""
 
     per_token: float
     whole: int
     length: int  # tokens of `whole`
 
 
+CHOOSING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten._index_put_impl_.default)
+
+
 class Ledger(TorchDispatchMode):
-    """Storages that operations make while it is active, from birth to death."""
+    """Storages that operations make while it is active, from birth to death. `asked` is the number of places that a mask
+    chooses, which fake tensors do not know."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,14 +60,25 @@ class Ledger(TorchDispatchMode):
         self.held = self.peak = self.made = 0
         self.at_peak: frozenset[int] = frozenset()
         self.watching = False
+        self.asked: int | None = None
         self._grown = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in CHOOSING and self.asked is not None:
+            args = (args[0], self._numbered(args[1]), *args[2:])
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self.enter(leaf)
         return result
+
+    def _numbered(self, chosen: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Places chosen by a mask as places chosen by number: how many there are does not depend on a value then."""
+        found: list[Tensor | None] = []
+        for places in chosen:
+            masked = places is not None and places.dtype == torch.bool
+            found += [places.new_empty(self.asked, dtype=torch.int64)] * places.ndim if masked else [places]  # type: ignore
+        return found
 
     def enter(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -91,6 +106,8 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
+    labels = objective_of(config).blank(rows, config["data"]["seq_len"]).get("labels")
+    asked = None if labels is None else int((labels >= 0).sum())
     with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
         model = _fake(config, vocab_size, weights_dtype(config))
         objective = objective_of(config)
@@ -99,7 +116,7 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         optimizer = OPTIMIZERS.create(config["optim"], model=model)
         _step(optimizer, parameters)
         state = ledger.held - weights
-        ledger.watching = True
+        ledger.watching, ledger.asked = True, asked
         for _ in range(min(micro_batches, 2)):  # from the second on, there are gradients beside the activations
             _backward(model, objective, objective.blank(rows, config["data"]["seq_len"]), config)
         gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
@@ -123,8 +140,10 @@ def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def cache_memory(model: nn.Module, length: int) -> CacheMemory:
-    """The cache of one sequence of `length` tokens, in the dtype of the weights; the model may be on meta."""
-    once, twice = (model.cache(1, n).bytes for n in (length, 2 * length))  # type: ignore[operator]
+    """The cache of one sequence of `length` tokens, beside a source of as many, in the dtype of the weights; the model may
+    be on meta."""
+    two = getattr(model, "two_towers", False)
+    once, twice = (model.cache(1, n, n * two).bytes for n in (length, 2 * length))  # type: ignore[operator]
     return CacheMemory((twice - once) / length, once, length)
 
 

@@ -85,6 +85,7 @@ class _Tree:
                 what=part(self.position, "position") if name == "base" else names.get(type(position), ""),
             )
             for name, position in tower.position.items()
+            if name == "base" or names.get(type(position)) != "none"
         ]
         if parameters.count(tower.embed_norm):
             norm = self.leaf(f"{plan.name}.embed_norm", tower.embed_norm)
