@@ -5,6 +5,7 @@ import torch
 
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.generate import choose, generate, stream
+from xformer_kit.tokens import Tokens
 
 SMALL = ["model.dim=24", "model.layers=2", "attn.heads=3", "data.seq_len=32"]
 
@@ -99,3 +100,175 @@ def test_more_tokens_than_a_learned_position_knows_are_refused():
     assert str(error.value) == (
         "max_new_tokens: the model's positions end at 32 tokens (model.max_len), the prompt has 3; got 30. Ask for at most 29."
     )
+
+
+def test_two_towers_are_greedy_as_the_uncached_model_is(small):
+    model = small("encoder_decoder")
+    source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
+    out = generate(model, source=source, source_real=real, start=9, max_new_tokens=12, temperature=0.0)
+    assert out[:, 0].tolist() == [9, 9] and out.shape == (2, 13)
+    logits = model(source=source, source_real=real, target=out[:, :-1])
+    assert out[:, 1:].tolist() == logits.argmax(-1).tolist()
+
+
+def test_the_source_is_encoded_once_whatever_is_asked_for(small, monkeypatch):
+    model, calls = small("encoder_decoder"), []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda source: calls.append(source.ids.shape) or encode(source))
+    given = {"source": torch.tensor([[1, 2, 3], [4, 5, 6]]), "start": 9, "max_new_tokens": 5}
+    generate(model, **given)
+    generate(model, **given, num_return=3)
+    generate(model, **given, beam=4)
+    assert calls == [(2, 3)] * 3
+
+
+def test_the_first_tokens_of_a_target_may_be_given(small):
+    model, source = small("encoder_decoder"), torch.tensor([[1, 2, 3]])
+    whole = generate(model, source=source, start=9, max_new_tokens=8, temperature=0.0)
+    assert generate(model, whole[:, :4], 5, source=source, temperature=0.0).tolist() == whole.tolist()
+
+
+def test_a_row_that_ended_is_filled_and_the_last_end_ends_all(small):
+    model, ids = small(), torch.arange(11)[:, None]
+    free = generate(model, ids, 20, temperature=0.0)
+    end = int(free[0, 5])  # some rows come to it, at different times
+    out = generate(model, ids, 20, temperature=0.0, end=end)
+    for row, text in enumerate(out[:, 1:].tolist()):
+        at = text.index(end) if end in text else len(text)
+        assert text[:at] == free[row, 1 : at + 1].tolist() and set(text[at:]) <= {end}
+    alone = generate(model, ids[:1], 20, temperature=0.0, end=end)
+    assert alone[0, -1] == end and end not in alone[0, 1:-1].tolist() and alone.shape[1] < 21
+
+
+def test_seeds_of_rows_draw_the_same_whatever_stands_beside_them(small):
+    model, ids = small(), torch.tensor([[1, 2], [3, 4], [1, 2]])
+    together = generate(model, ids, 12, seed=[5, 6, 7])
+    for row, seed in enumerate((5, 6, 7)):
+        assert generate(model, ids[row : row + 1], 12, seed=seed).tolist() == together[row : row + 1].tolist()
+    assert generate(model, ids[:1], 12, num_return=2, seed=[5, 7])[:, 2:].tolist() == together[[0, 2], 2:].tolist()
+
+
+def test_texts_of_one_prompt_follow_each_other(small):
+    out = generate(small(), torch.tensor([[1, 2], [3, 4]]), 6, num_return=3, seed=0)
+    assert out[:, :2].tolist() == [[1, 2]] * 3 + [[3, 4]] * 3
+    assert len({tuple(text) for text in out.tolist()}) > 2
+
+
+class Letters:
+    """A tokenizer whose id i is the letter i, one byte each."""
+
+    def stream(self):
+        return lambda i: "abcdefghijk"[i]
+
+
+def test_a_text_stops_behind_a_stop_text(small, monkeypatch):
+    model = small()
+    monkeypatch.setattr(model, "tokenizer", Letters(), raising=False)
+    free = generate(model, torch.tensor([[1]]), 20, temperature=0.0)[0, 1:].tolist()
+    word = "".join("abcdefghijk"[i] for i in free[4:6])
+    at = "".join("abcdefghijk"[i] for i in free).index(word) + 2
+    for stop in (word, ["zz", word]):
+        assert generate(model, torch.tensor([[1]]), 20, temperature=0.0, stop=stop)[0, 1:].tolist() == free[:at]
+    rows = generate(model, torch.tensor([[1], [1], [6]]), 20, temperature=0.0, stop=word, end=10)
+    assert rows[0, 1 : at + 1].tolist() == free[:at] and set(rows[0, at + 1 :].tolist()) <= {10}
+
+
+def test_an_allowed_vocabulary_is_all_that_comes(small):
+    ids = torch.tensor([[1, 2], [3, 4]])
+    assert set(generate(small(), ids, 30, allowed=[2, 5], seed=0)[:, 2:].unique().tolist()) == {2, 5}
+    step = generate(small(), ids, 6, allowed=lambda row, text: [(int(text[-1]) + row + 1) % 11], seed=0)
+    assert step.tolist() == [[1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 6, 8, 10, 1, 3, 5]]
+
+
+def test_a_consumer_of_the_stream_is_not_in_inference_mode(small):
+    for _ in stream(small(), torch.tensor([[1]]), 2):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_a_prompt_is_the_prefix_of_what_is_generated(small):
+    model = small("decoder", 11, 15, 2.0, "mask=prefix", "task=prefix_language_modeling")
+    ids = torch.tensor([[1, 2, 3]])
+    out = generate(model, ids, 6, temperature=0.0)
+    for t in range(3, 9):
+        tokens = Tokens(ids=out[:, :t], prefix=torch.arange(t)[None] < 3)
+        assert model.head(model.hidden(tokens)[0])[0, -1].argmax() == out[0, t]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"top_k": 1.5}, "top_k: must be a whole number or null; got 1.5."),
+        ({"tpo_k": 1}, "generate.tpo_k: decoding has no such key. Did you mean 'top_k'? It has: "),
+        ({"min_p": 2.0}, "min_p: must be at least 0 and at most 1; got 2.0."),
+        ({"typical_p": 1.0}, "typical_p: must be above 0 and below 1; got 1.0."),
+        (
+            {"typical_p": 0.5, "temperature": 0.0},
+            "typical_p: may leave out the likeliest token, which temperature=0 takes",
+        ),
+        ({"repetition_penalty": 0.0}, "repetition_penalty: must be above 0; got 0.0. Above 1 repeats less"),
+        ({"no_repeat_ngram": 0}, "no_repeat_ngram: must be at least 1; got 0."),
+        ({"min_new_tokens": 2}, "min_new_tokens: puts off `end`, and there is none; give end"),
+        (
+            {"min_new_tokens": 9, "end": 1},
+            "min_new_tokens: must be at least 0 and at most max_new_tokens; got 9 and 4.",
+        ),
+        ({"end": 11}, "end: must be an id of the vocabulary, 0 to 10; got 11."),
+        ({"allowed": []}, "allowed: must list at least one id besides end; got []."),
+        ({"allowed": [3, 40]}, "allowed: must list ids of the vocabulary, 0 to 10; got 40."),
+        ({"seed": [1, 2]}, "seed: must be one number, or one for each of 1 rows; got 2."),
+        ({"seed": -1}, "seed: must be at least 0 and below 2^63; got -1."),
+        ({"num_return": 2, "temperature": 0.0}, "num_return: temperature 0 gives one text for each prompt; got 2."),
+        ({"stop": "a"}, "stop: texts need model.tokenizer, and the model has none"),
+        ({"stop": ""}, "stop: must be texts of at least one character; got an empty one."),
+        (
+            {"source": torch.tensor([[1]])},
+            "source: needs an encoder, and the model has none; give the source as the prompt",
+        ),
+        ({"ids": torch.tensor([[11]])}, "prompt: must be ids of the vocabulary, 0 to 10; got 11."),
+        (
+            {"ids": torch.tensor([1])},
+            "prompt: must be ids (batch, tokens) with at least one token; got (1,) of torch.int64.",
+        ),
+        ({"ids": None}, "prompt: there is none; give a prompt, ids (batch, tokens), or start."),
+        ({"real": torch.tensor([[False]])}, "real: must be True at the end of every row; pad prompts on the left."),
+        (
+            {"real": torch.ones(1, 2).bool()},
+            "real: must be true or false for each token of the prompt, (1, 1) of torch.bool",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_one_sentence(small, options, sentence):
+    with pytest.raises(ConfigError) as error:
+        generate(small(), **({"ids": torch.tensor([[1]]), "max_new_tokens": 4} | options))
+    assert str(error.value).startswith(sentence) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "sentence"),
+    [
+        ("encoder_decoder", {"start": 9}, "source: must be given to a model with an encoder; call generate(model, source="),
+        ("encoder_decoder", {"source": torch.tensor([[1]])}, "prompt: there is none; give start, the decoder's first token."),
+        ("encoder_decoder", {"source": torch.tensor([[1], [2]]), "ids": torch.tensor([[1]])},
+         "source: must have a row for each prompt; got 2 rows and 1 prompts."),
+        ("encoder_decoder", {"source": torch.tensor([[12]]), "start": 9}, "source: must be ids of the vocabulary, 0 to 10;"),
+    ],
+)  # fmt: skip
+def test_what_a_kind_of_model_cannot_read_is_one_sentence(small, kind, options, sentence):
+    with pytest.raises(ConfigError) as error:
+        generate(small(kind), max_new_tokens=4, **options)
+    assert str(error.value).startswith(sentence)
+
+
+def test_an_encoder_alone_does_not_generate():
+    model = build(compose(["model=encoder", "task=masked_language_modeling", *SMALL]), vocab_size=11)
+    with pytest.raises(
+        ConfigError, match=r"^model: a mask sees the future, so the model does not say what comes next\."
+    ):
+        generate(model, torch.tensor([[1]]))
+
+
+def test_all_faults_come_at_once(small):
+    with pytest.raises(ConfigError) as error:
+        generate(small(), torch.tensor([[1]]), 4, top_k=0, top_p=2.0, beam=0)
+    assert len(error.value.faults) == 5  # three values, and two that a beam has no use for

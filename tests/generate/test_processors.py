@@ -1,0 +1,82 @@
+"""Processors do what those of `transformers` do to the same scores, and small cases by eye."""
+
+import os
+
+import pytest
+import torch
+
+from xformer_kit import ConfigError
+from xformer_kit.generate import processors as ours
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+theirs = pytest.importorskip("transformers.generation.logits_process")
+
+VOCAB = 13
+NONE = torch.zeros(1, 0, dtype=torch.long)
+
+
+def scores_of(rows=40):
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(2)) * 2
+
+
+def text_of(rows=40, length=9):
+    return torch.randint(4, (rows, length), generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize(
+    ("mine", "reference"),
+    [
+        (ours.Temperature(0.6), theirs.TemperatureLogitsWarper(0.6)),
+        (ours.TopK(3), theirs.TopKLogitsWarper(3)),
+        (ours.TopK(50), theirs.TopKLogitsWarper(50)),
+        (ours.TopP(0.7), theirs.TopPLogitsWarper(0.7)),
+        (ours.TopP(0.01), theirs.TopPLogitsWarper(0.01)),
+        (ours.MinP(0.2), theirs.MinPLogitsWarper(0.2)),
+        (ours.TypicalP(0.6), theirs.TypicalLogitsWarper(0.6)),
+        (ours.TypicalP(0.05), theirs.TypicalLogitsWarper(0.05)),
+        (ours.RepetitionPenalty(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
+        (ours.RepetitionPenalty(0.5), theirs.RepetitionPenaltyLogitsProcessor(0.5)),
+        (ours.NoRepeatNgram(1), theirs.NoRepeatNGramLogitsProcessor(1)),
+        (ours.NoRepeatNgram(2), theirs.NoRepeatNGramLogitsProcessor(2)),
+        (ours.NoRepeatNgram(3), theirs.NoRepeatNGramLogitsProcessor(3)),
+        (ours.NoRepeatNgram(12), theirs.NoRepeatNGramLogitsProcessor(12)),
+        (ours.MinNewTokens(4, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 4, 5)),
+        (ours.MinNewTokens(3, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 3, 5)),
+    ],
+    ids=str,
+)
+def test_scores_are_those_of_transformers(mine, reference):
+    torch.testing.assert_close(mine(scores_of(), text_of()), reference(text_of(), scores_of()))
+
+
+@pytest.mark.parametrize("warper", [ours.TopP(0.6), ours.TypicalP(0.6), ours.MinP(0.3), ours.TopK(2)], ids=str)
+def test_warpers_keep_what_others_took_away_out(warper):
+    scores = scores_of().index_fill(1, torch.tensor([3, 7]), -float("inf"))
+    shaped = warper(scores, NONE)
+    assert not shaped.isnan().any() and (shaped[:, [3, 7]] == -float("inf")).all()
+    assert shaped.isfinite().any(-1).all()
+
+
+def test_no_bigram_comes_twice_by_eye():
+    text = torch.tensor([[1, 2, 1, 3, 1], [1, 1, 1, 1, 1]])
+    shaped = ours.NoRepeatNgram(2)(torch.zeros(2, 5), text)
+    assert (shaped == 0).int().tolist() == [[1, 1, 0, 0, 1], [1, 0, 1, 1, 1]]
+
+
+def test_where_every_ngram_has_come_the_row_is_left_as_it_was():
+    shaped = ours.NoRepeatNgram(1)(torch.zeros(2, 3), torch.tensor([[0, 1, 2], [0, 0, 1]]))
+    assert (shaped == 0).int().tolist() == [[1, 1, 1], [0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    "process", [ours.RepetitionPenalty(2.0), ours.NoRepeatNgram(1), ours.NoRepeatNgram(2)], ids=str
+)
+def test_padding_is_not_a_token_that_came_before(process):
+    padded = torch.tensor([[VOCAB, VOCAB, 1, 2, 1]])
+    torch.testing.assert_close(process(scores_of(1), padded), process(scores_of(1), padded[:, 2:]))
+
+
+def test_what_a_function_allows_must_exist():
+    for listed in ([], [VOCAB], [-1]):
+        with pytest.raises(ConfigError, match=r"^allowed: must return at least one id, and ids from 0 to 12; got \["):
+            ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(scores_of(1), text_of(1))
