@@ -222,7 +222,7 @@ class Session:
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},
             "tokens_unknown": dict(
                 getattr(self.prepared, "unknown", None) or {}
-            ),  # file -> tokens; of text, not dropped
+            ),  # file of ids -> count
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),
