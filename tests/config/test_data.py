@@ -1,0 +1,65 @@
+"""What a config says of its data is answered before a run, in one sentence."""
+
+import pytest
+
+from xformer_kit.config import compose
+from xformer_kit.registry import ConfigError
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"a {i}\tb {i}\n" for i in range(50)))
+    (tmp_path / "pairs.jsonl").write_text('{"source": "a", "target": "b"}\n')
+    return tmp_path
+
+
+def said(overrides):
+    with pytest.raises(ConfigError) as error:
+        compose(overrides.split())
+    return str(error.value)
+
+
+def test_tokenizer_shared_is_for_every_tokenizer(files):
+    words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
+    for tokenizer in ("byte", "char", "bpe"):
+        assert compose(f"{words} tokenizer={tokenizer} tokenizer.shared=true".split())["tokenizer"]["shared"] is True
+    each = f"{words} tokenizer.shared=false"
+    assert compose(f"{each} model.share_embeddings=false".split())["tokenizer"]["shared"] is False
+    assert said(each) == (
+        "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
+        "set model.share_embeddings=false, or tokenizer.shared=true."
+    )
+    assert said(each.replace("encoder_decoder", "decoder")) == (
+        "tokenizer.shared: false gives source and target a vocabulary each, and the model has one tower; leave it true."
+    )
+    assert said("tokenizer.shared=false") == (
+        "tokenizer.shared: false is for source and target, and data=pydoc gives text; leave it true."
+    )
+    assert said(f"{words} tokenizer.shared=2") == "tokenizer.shared: must be true or false; got 2."
+
+
+def test_settings_for_pairs_are_refused_where_there_are_none(files):
+    assert said("data.batch_tokens=4096 data.too_long=drop").splitlines() == [
+        "data.batch_tokens: is about pairs, and data=pydoc gives text; leave it null.",
+        "data.too_long: is about pairs, and data=pydoc gives text; leave it null.",
+    ]
+    words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv data.seq_len=64"
+    assert compose(f"{words} data.batch_tokens=64 data.too_long=truncate".split())["data"]["batch_tokens"] == 64
+    assert said(f"{words} data.batch_tokens=63") == (
+        "data.batch_tokens: must hold one example of data.seq_len; got 63 and 64. Try 512, which holds 8 of the longest."
+    )
+    assert said(f"{words} data.too_long=cut") == (
+        "data.too_long: must be error or drop or truncate or null; got 'cut'."
+    )
+
+
+def test_a_corpus_gives_what_its_options_say(files):
+    words = f"data=jsonl data.path={files}/pairs.jsonl"
+    found = said(words)
+    assert found.startswith(
+        "task: 'language_modeling' learns from text or labelled, and data=jsonl gives pairs. Known for it: "
+    )
+    assert "data=jsonl data.text=FIELD, " in found and "data=pydoc" in found and "data=tsv" not in found
+    assert compose([*words.split(), "data.text=source"])["data"]["text"] == "source"
+    found = said(f"model=encoder_decoder task=seq2seq {words} data.text=source")
+    assert "data=jsonl gives text" in found and "data=jsonl, " in found and "data=tsv" in found
