@@ -1,0 +1,69 @@
+"""What is wrong with two towers is said by one sentence with the path where it lies."""
+
+import pytest
+
+from xformer_kit import ConfigError, compose
+
+BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
+OPTIONS = "heads, kv_heads, head_dim, bias, scale, qk_norm, dropout"
+VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
+FAULTS = {
+    "model.decoder.cross={heads:5}": (
+        "model.decoder.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
+    ),
+    "model.decoder.cross={heds:2}": (
+        f"model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'? It has: {OPTIONS}."
+    ),
+    "model.decoder.cross={mask:{windw:3}}": "model.decoder.cross.mask.windw: mask 'full' has no option 'windw'. It has: none.",
+    "model.decoder.cross={mask:{name:sliding_window,window:0}}": (
+        "model.decoder.cross.mask.window: must be at least 1 token; got 0."
+    ),
+    "position=learned model.decoder.cross={position:learned}": (
+        "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an attention to another "
+        "tower; use position=none, or one that enters in the attention."
+    ),
+    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
+        "model.decoder.layout.cross.mask.windw: mask 'full' has no option 'windw'. It has: none."
+    ),
+    "model.decoder.layout=[attn,ffn]": (
+        "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
+    ),
+    "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:4}": (
+        "model.decoder.cross.kv_heads: must divide attn.heads; got 4 and 6. Try 1, 2, 3 or 6."
+    ),
+    f"{VARIANT}{{cross:5}}": "model.decoder.variants.a.cross: must be a mapping of options or a name; got 5.",
+    f"{VARIANT}{{cross:{{heads:5}}}}": (
+        "model.decoder.variants.a.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
+    ),
+    "model.encoder.cross={heads:2}": "model.encoder.cross: looks at an encoder, and the encoder has none; leave it out.",
+    "model.encoder.pattern=[a] model.encoder.variants.a={cross:{heads:2}}": (
+        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none; leave it out."
+    ),
+}
+
+
+@pytest.mark.parametrize("overrides", FAULTS)
+def test_one_fault_is_one_sentence(overrides):
+    with pytest.raises(ConfigError) as error:
+        compose([*BASE, *overrides.split()])
+    assert str(error.value) == FAULTS[overrides]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:3}",  # of the decoder's own heads
+        f"model.decoder.cross={{mask:{{name:sliding_window,window:4}}}} {VARIANT}{{cross:{{mask:{{window:8}}}}}}",
+        "model.decoder.position.name=learned model.encoder.position.name=none",
+    ],
+)
+def test_a_difference_is_judged_by_what_it_lies_on(overrides):
+    compose([*BASE, *overrides.split()])
+
+
+def test_embeddings_are_shared_between_two_towers_only():
+    sentence = (
+        r"^model\.share_embeddings: is about a source and a target, and the model has one tower; leave it true\.$"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        compose(["logger=none", "model.share_embeddings=false"])
