@@ -12,10 +12,10 @@ from xformer_kit.registry import ConfigError, nearest
 
 @CORPORA.register("hub", also_called=("datasets", "huggingface", "hf"))
 class Hub(Records):
-    """A data set of the library `datasets` (the extra `hub`): by its name on the hub, in a directory that
-    `save_to_disk` wrote, or a directory of data files. It is loaded whole; no code of a data set is run.
+    """A data set of the library `datasets`, from the hub or from this machine (the extra `hub`).
 
-    The splits are the data set's own, or shares of its training split.
+    It has a name on the hub, or is a directory that `save_to_disk` wrote, or a directory of data files. It is loaded
+    whole; no code of a data set is run. The splits are the data set's own, or shares of its training split.
     """
 
     def __init__(
