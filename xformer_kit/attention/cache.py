@@ -14,6 +14,7 @@ class KeyValueCache(Cache):
 
     def __init__(self, *shapes: tuple[int, ...], dtype: torch.dtype, device: torch.device):
         self.held = [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+        self.spare: list[Tensor | None] = [None] * len(shapes)
         self.length = 0
 
     def append(self, *new: Tensor) -> list[Tensor]:
@@ -30,15 +31,20 @@ class KeyValueCache(Cache):
         return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:
+        """What is held is copied, without the room behind it, into the room of the last copy: a beam does so at each step."""
         for at, (held, kept) in enumerate(zip(self.held, self.kept(), strict=True)):
-            chosen = kept[rows]  # what is held, without the room behind it
-            if held.shape[0] != len(rows):
-                self.held[at] = held = held.new_empty((len(rows), *held.shape[1:]))
-            held.narrow(-2, 0, self.length).copy_(chosen)
+            fresh = self.spare[at]
+            if fresh is None or fresh.shape[0] != len(rows) or fresh.dtype != held.dtype:
+                fresh = held.new_empty((len(rows), *held.shape[1:]))
+            if held.requires_grad:
+                fresh.narrow(-2, 0, self.length).copy_(kept[rows])
+            else:
+                torch.index_select(kept, 0, rows, out=fresh.narrow(-2, 0, self.length))
+            self.held[at], self.spare[at] = fresh, held
 
     def rewind(self, n: int) -> None:
         self.length -= n
 
     @property
     def bytes(self) -> int:
-        return sum(held.numel() * held.element_size() for held in self.held)
+        return sum(held.numel() * held.element_size() for held in (*self.held, *self.spare) if held is not None)
