@@ -13,8 +13,8 @@ from xformer_kit.data.batch import Batch, mapped
 NOTHING = "nothing on this rank"
 
 
-def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> NonFinite:
-    """The exception for a step: which it was, on which examples, and which module was the first to break."""
+def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> str:
+    """What went wrong behind `step` good steps: on which examples, and which module was the first to break."""
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     kept, task.step = task.step, step
@@ -23,10 +23,30 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> No
     finally:
         task.step = kept
     shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (", ..." if len(examples) > 8 else "")
+    return (
+        f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
+        f"Its examples on this rank: {shown}."
+    )
+
+
+def keep(task: Task, checkpoints: Any, step: int) -> str:
+    """Save the state behind `step` good steps, and say what of the run is kept. Every rank takes part."""
+    if not checkpoints.plan.saves:
+        return "Nothing is kept: trainer.enable_checkpointing is false."
+    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):  # a finite gradient, too large a rate
+        saved = checkpoints.saved
+        return f"The last checkpoint is of step {saved}." if saved >= 0 else "There is no checkpoint before it."
+    task.step, task.left_out = step, torch.zeros_like(task.left_out)  # nothing moved since
+    checkpoints.keep(task.trainer, task)
+    return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
+
+
+def ending(what: str, kept: str) -> NonFinite:
+    """The exception: what went wrong, what is kept, and what can be done. A step is a function of the config and its
+    number alone: whoever goes on comes to the same end."""
     return NonFinite(
-        f"The loss or the gradient of step {step} is not finite. The first to break: {where}. "
-        f"Its examples on this rank: {shown}. The weights are those before the step, and the last checkpoint is kept. "
-        "Try a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
+        f"{what} {kept} Going on with this run would end at the same step: start a new one with a lower optim.lr, "
+        "a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks import summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
-from tasks.endings import CONFIG, FAILED, FULL, Ended, NoRun, Stopped
+from tasks.endings import CONFIG, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
 from xformer_kit.config import GROUPS, config_yaml, import_parts, read_config
 from xformer_kit.registry import ConfigError
 
@@ -163,7 +163,7 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
         text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
     else:
         text, code = str(error), getattr(error, "code", FAILED)
-    if run_dir is not None and code not in (CONFIG,) and "resume=" not in text and _keeps(run_dir):
+    if run_dir is not None and code not in (CONFIG, NONFINITE) and "resume=" not in text and _keeps(run_dir):
         text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
     if workers.rank() == 0:
         print(text, file=sys.stderr, flush=True)

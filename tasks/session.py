@@ -118,6 +118,7 @@ class Session:
         }
         self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder.clock)
         self.checkpoints.best = self.state.get("best")
+        self.checkpoints.saved = self.state.get("global_step", -1)
         guard = Guard(plan, self._explain)
         stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
         limit = seconds(node.get("max_time"))
@@ -180,13 +181,14 @@ class Session:
         return self.data.train(self.steps, device), self.data.valid(rows, device, rank, world)
 
     def _explain(self, step: int) -> NonFinite:
-        """The ending for a step that is not finite; ranks tell each other what they found."""
-        error = nonfinite.explain(self.task, self.data.examples("train"), collate, self.steps, step)
-        if self.trainer.world_size == 1:
-            return error
-        found: list[Any] = [None] * self.trainer.world_size
-        torch.distributed.all_gather_object(found, str(error))
-        return NonFinite(next((text for text in found if nonfinite.NOTHING not in text), found[0]))
+        """The ending for a step that is not finite, with what was good saved; ranks tell each other what they found."""
+        what = nonfinite.explain(self.task, self.data.examples("train"), collate, self.steps, step)
+        if self.trainer.world_size > 1:
+            found: list[Any] = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(found, what)
+            what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
+        log.info("%s", what)
+        return nonfinite.ending(what, nonfinite.keep(self.task, self.checkpoints, step))
 
     def _sum_up(self) -> None:
         task, first = self.task, self.bar
@@ -220,9 +222,7 @@ class Session:
             "seconds": time.time() - self.began,
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},
-            "tokens_unknown": dict(
-                getattr(self.prepared, "unknown", None) or {}
-            ),  # file of ids -> count
+            "tokens_unknown": dict(getattr(self.prepared, "unknown", None) or {}),  # file of ids -> count
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),

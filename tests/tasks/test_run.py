@@ -88,6 +88,34 @@ def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, c
     assert all(torch.isfinite(w).all() for w in weights(folder).values())
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(begin, capsys, monkeypatch, saves):
+    objective = OBJECTIVES["language_modeling"]
+    loss, calls = objective.loss, []
+
+    def from_the_fourth(self, model, batch):
+        nats, count, report = loss(self, model, batch)
+        calls.append(model.training)
+        return (nats * math.nan if calls.count(True) >= 4 else nats), count, report
+
+    monkeypatch.setattr(objective, "loss", from_the_fourth)
+    more = ["trainer.checkpoint_every=null", f"trainer.enable_checkpointing={saves}"]
+    code, folder = begin("unsaved", *more)
+    said = capsys.readouterr().err
+    assert code == 3
+    assert "of step 4 is not finite" in said
+    assert "start a new one with a lower optim.lr" in said
+    assert "resume=" not in said
+    assert ("of step 3, are kept in checkpoints/last.ckpt" in said) == saves
+    assert ("Nothing is kept" in said) != saves
+    assert (folder / "checkpoints" / "last.ckpt").exists() == saves
+    if saves:
+        assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3
+        assert all(torch.isfinite(w).all() for w in weights(folder).values())
+        assert run.resume(folder) == 3
+        assert "of step 4 is not finite" in capsys.readouterr().err
+
+
 def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch):
     objective = OBJECTIVES["language_modeling"]
     loss, calls = objective.loss, []
