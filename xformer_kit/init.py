@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Registry, at_least
+from xformer_kit.registry import Registry, above
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
 
@@ -51,7 +51,7 @@ class Init:
 
     @classmethod
     def check(cls, options, context):
-        yield from at_least(options, std=0, embedding=0)
+        yield from above(options, std=0, embedding=0)
 
     def spread(self, out: int, into: int) -> float:
         """The standard deviation of a matrix with `into` inputs and `out` outputs."""

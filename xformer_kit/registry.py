@@ -215,6 +215,14 @@ def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]
             yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
 
 
+def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[str]:
+    """Sentences for options at their bound or below it; None passes. For use in a part's `check`."""
+    for name, bound in bounds.items():
+        value = getattr(options, name)
+        if value is not None and not value > bound:
+            yield f"{name}: must be above {bound}; got {value}.{way_out and ' ' + way_out}"
+
+
 def within(options: Options, **bounds: tuple[float, float]) -> Iterator[str]:
     """Sentences for options outside [low, high); None passes. For use in a part's `check`."""
     for name, (low, high) in bounds.items():
@@ -329,7 +337,9 @@ def _parameters(part: Any) -> dict[str, inspect.Parameter]:
 
 
 def _meaning(part: Any, option: str) -> str:
-    return _meanings(part).get(option, "")
+    """What is said where the option is written, which may be a class that the part builds on."""
+    places = [c for c in part.__mro__ if c is not object] if inspect.isclass(part) else [part]
+    return next((said for place in places if (said := _meanings(place).get(option))), "")
 
 
 @cache

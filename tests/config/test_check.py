@@ -25,6 +25,10 @@ ONE_FAULT = {
         "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
     ),
     "attn.scale=nan": "attn.scale: must be a number or null; got nan.",
+    "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
+    "model.decoder.attn.scale=-0.5": "model.decoder.attn.scale: must be above 0; got -0.5. null is head_dim^-0.5.",
+    "init.std=0": "init.std: must be above 0; got 0.",
+    "init=lecun init.embedding=0": "init.embedding: must be above 0; got 0.",
     "norm.eps=inf": "norm.eps: must be a finite number; got inf.",
     "model.dim=-4": "model.dim: must be at least 1; got -4.",
     "seed=9999999999999999999": "seed: must be below 2^63; got 9999999999999999999.",

@@ -106,6 +106,7 @@ def test_a_part_that_changed_is_imported_anew(mine):
             "parts: {file}: attn 'mine': option knob has no type; annotate it, e.g. knob: int = 1.",
         ),
         ("\n1 / 0\n", "parts: {file}, line 2, raised ZeroDivisionError: division by zero."),
+        ("import sys; sys.exit(3)\n", "parts: {file}, line 1, raised SystemExit: 3."),
     ],
 )
 def test_a_file_of_parts_that_cannot_be_read_is_one_sentence(mine, source, sentence):
@@ -113,6 +114,9 @@ def test_a_file_of_parts_that_cannot_be_read_is_one_sentence(mine, source, sente
     with pytest.raises(ConfigError) as error:
         compose([f"parts=[{mine}]"])
     assert error.value.faults[0] == sentence.format(file=mine)
+    with pytest.raises(ConfigError) as again:
+        compose([f"parts=[{mine}]"])
+    assert again.value.faults == error.value.faults
 
 
 def test_a_saved_config_is_read_back_as_it_was(tmp_path):

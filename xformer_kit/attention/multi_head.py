@@ -8,7 +8,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, devic
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
 from xformer_kit.packing import Packed
-from xformer_kit.registry import within
+from xformer_kit.registry import above, within
 
 
 @ATTENTIONS.register(
@@ -57,6 +57,8 @@ class MultiHead(Attention):
     def check(cls, options, context):
         yield from check_heads(options, context)
         yield from within(options, dropout=(0, 1))
+        # 0 and below: fused kernels multiply what a mask hides, -inf, by it.
+        yield from above(options, "null is head_dim^-0.5.", scale=0)
         if options.qk_norm and context.names.get("norm") == "none":
             yield "qk_norm: uses the block's norm, which is 'none'; choose norm=rms or norm=layer."
 

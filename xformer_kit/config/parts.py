@@ -37,7 +37,10 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
             continue
         digest = hashlib.sha256(source).hexdigest()
         if _loaded.get(path) != digest:
-            faults += _import(path, file, registries)
+            if refused := _import(path, file, registries):
+                faults += refused
+                _loaded.pop(path, None)  # asked for again, it is answered again
+                continue
             _loaded[path] = digest
         hashes[path.name] = digest
     if faults:
@@ -59,9 +62,9 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
         return [f"parts: cannot read {file}: {line}{error.msg}."]
     except ConfigError as error:
         return [f"parts: {file}: {fault}" for fault in error.faults]
-    except Exception as error:
-        line = _line(error, path)
-        return [f"parts: {file}{line} raised {type(error).__name__}: {error}."]
+    except (Exception, SystemExit) as error:
+        line, said = _line(error, path), f": {error}" if str(error) else ""
+        return [f"parts: {file}{line} raised {type(error).__name__}{said}."]
     return []
 
 
