@@ -17,7 +17,9 @@ class Seq2SeqTask(JudgedTask):
     def measure(self) -> dict[str, float]:
         count = self.config["task"].get("decoded", 0)
         split = self.data.prepared.valid
-        return self._compared(split, range(min(count, len(split))))
+        return self._compared(
+            split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
+        )  # spread over it
 
     def final(self) -> dict[str, float]:
         if not self.config["task"].get("test", True):

@@ -39,7 +39,11 @@ def options(parser: Any) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed draws the same text")
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="texts, drawn one after another (1)")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last", "previous"),
+        help="which weights (best, or where there is none or it is damaged another)",
+    )
 
 
 def run(args: Any) -> int:
@@ -49,9 +53,9 @@ def run(args: Any) -> int:
         raise ConfigError(f"--num-samples: must be at least 1; got {args.num_samples}.")
     if args.seed is not None and not 0 <= args.seed < 2**63:
         raise ConfigError(f"--seed: must be at least 0 and below 2^63; got {args.seed}.")
-    if _answers(args):
+    prompt = "" if args.prompt is None else _prompt(args.prompt)
+    if _answers(args, prompt):
         return 0
-    prompt = _prompt(args.prompt)
     model, ids = _ready(args, prompt)
     from xformer_kit.generate import stream
 
@@ -69,13 +73,13 @@ def run(args: Any) -> int:
     return 0
 
 
-def _answers(args: Any) -> bool:
+def _answers(args: Any, prompt: str) -> bool:
     """Answers of a run of source and target, written out; False where the run goes on with texts."""
-    from tasks.cli.command import best_of, load_run, on_device, open_run
+    from tasks.cli.command import load_run, on_device, open_run
     from tasks.translate import read_lines, translate
     from xformer_kit.registry import ConfigError
 
-    path, config = open_run(args.run, args.parts)
+    _, config = open_run(args.run, args.parts)
     if config["task"]["name"] != "seq2seq":
         for name in ("input", "output", "beam", "length_penalty", "batch_size"):
             if getattr(args, name) is not None:
@@ -87,8 +91,8 @@ def _answers(args: Any) -> bool:
     for name, least in (("beam", 1), ("batch_size", 1), ("max_new_tokens", 1)):
         if (value := getattr(args, name)) is not None and value < least:
             raise ConfigError(f"--{name.replace('_', '-')}: must be at least {least}; got {value}.")
-    lines = [_prompt(args.prompt)] if args.input is None else read_lines(args.input, "--input")
-    model, config, _ = load_run(args.run, args.parts, args.checkpoint or best_of(path))
+    lines = [prompt] if args.input is None else read_lines(args.input, "--input")
+    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
     where = "--prompt" if args.input is None else "--input"
     wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "max_new_tokens", "batch_size")}
     text = "\n".join(translate(on_device(model), config, lines, where, **wanted)) + "\n"
@@ -113,11 +117,9 @@ def _ready(args: Any, prompt: str) -> tuple[Any, Any]:
     """The model and the prompt's ids (1, t), on the device. Raises ConfigError for characters that are not known."""
     import torch
 
-    from tasks.cli.command import best_of, open_run
     from xformer_kit.registry import ConfigError
 
-    path, _ = open_run(args.run, args.parts)
-    model, _, _ = load_run(args.run, args.parts, args.checkpoint or best_of(path))
+    model, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
     try:
         encoded = model.tokenizer.encode(prompt)
     except ConfigError as error:

@@ -97,8 +97,9 @@ class Dates(_Babel):
 
 @CORPORA.register("names", also_called=("babel_names",))
 class Names(_Babel):
-    """What a language calls a territory or a language -> what English calls it: `Frankreich` -> `France` (Unicode CLDR,
-    through Babel): some 90,000 different pairs of 250 languages.
+    """What a language calls a territory or a language -> what English calls it: `Frankreich` -> `France`.
+
+    Unicode CLDR, through Babel: some 90,000 different pairs of 250 languages.
 
     valid and test are a fixed share each, by the hash of the name, so that no name of theirs stands in training.
     """
