@@ -60,8 +60,8 @@ TOWERS = {
     },
     "cross window": {
         "model": "encoder_decoder",
-        "encoder": {"mask": {"name": "causal"}, "placement": "post", "ffn": {"width": 23}},
-        "decoder": {"cross": BEHIND, "layers": 3},
+        "encoder": {"mask": {"name": "causal"}, "placement": "post", "ffn": {"width": 23}, "layers": 1},
+        "decoder": {"cross": BEHIND},
     },
 }
 HEADS = [{}, {"embed_norm": True, "token_types": 2, "head_transform": True, "head_bias": True}]

@@ -182,6 +182,8 @@ class Model(nn.Module):
             )
         if (ids is None) == (target is None):
             raise ConfigError("ids: give either ids or target, the tokens of the tower that predicts.")
+        if (target_real if target is None else real) is not None:
+            raise ConfigError("real, target_real: the first says what is padding in ids, the second in target.")
         return (ids, real) if target is None else (target, target_real)
 
     @staticmethod

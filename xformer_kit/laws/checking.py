@@ -100,7 +100,8 @@ def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
     """The part with each of its faces in turn among its companions."""
     nodes = faces(kind, name)
     for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
-        yield tiny(**{**companions, kind: nodes[i % len(nodes)]})
+        changes: dict[str, Any] = {**companions, kind: nodes[i % len(nodes)]}
+        yield tiny(**changes)
 
 
 def faces(kind: str, name: str) -> list[dict[str, Any]]:
@@ -114,7 +115,12 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
             found.append({**base, key: not base[key]})
         elif get_origin(option.type) is Literal:
             found += [{**base, key: choice} for choice in get_args(option.type) if choice != base[key]]
-    return [face for face in found if not faults(tiny(**{kind: face}))] or [base]
+    return [face for face in found if not faults(_alone(kind, face))] or [base]
+
+
+def _alone(kind: str, node: dict[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {kind: node}
+    return tiny(**changes)
 
 
 def example(annotation: Any) -> Any:

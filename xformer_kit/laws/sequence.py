@@ -55,7 +55,7 @@ def documents(case: Case) -> str | None:
     """Documents in one row do not leak into each other, and a packed document equals the document alone; so with the
     documents of a source."""
     model, document = case.model(), packed(LENGTH, CUT)
-    sources = [None, None, None]  # of both documents, of the first, of the second
+    sources: list[Tokens | None] = [None, None, None]  # of both documents, of the first, of the second
     if case.source is not None:
         ids = case.source
         sources = [Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))]
