@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
+
 
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one sentence, and whose help keeps the lines of descriptions and examples."""
@@ -100,13 +102,9 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     return path, config
 
 
-def best_of(path: Path) -> str:
-    """The checkpoint to speak with: the best where there is one."""
-    return "best" if (path / "checkpoints" / "best.ckpt").is_file() else "last"
-
-
-def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
-    """(model with its `tokenizer`, config, directory) of a run.
+def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last") -> Any:
+    """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the checkpoint that is wanted by
+    name, or where none is `first`, and the newest that is whole where that one is not; which is said on stderr.
 
     Raises ConfigError, also for a checkpoint that cannot be read.
     """
@@ -116,17 +114,38 @@ def load_run(run: str, parts: list[str], checkpoint: str) -> Any:
     from xformer_kit.registry import ConfigError
 
     path, config = open_run(run, parts)
-    file = path / "checkpoints" / f"{checkpoint}.ckpt"
-    if not file.is_file():
-        there = sorted(p.stem for p in file.parent.glob("[!.]*.ckpt"))
-        way = f"It has: {', '.join(there)}." if there else f"Go on with it: python train.py resume={run}."
-        raise ConfigError(f"{run}: has no checkpoint '{checkpoint}'. {way}")
+    name = _readable(path, run, wanted, first)
     try:
-        return load(path, parts, checkpoint), config, path
+        return load(path, parts, name), config, path, name
     except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        file = path / "checkpoints" / f"{name}.ckpt"
         raise ConfigError(
             f"{file}: cannot be read as a checkpoint: {str(error).splitlines()[0].rstrip('.')}."
         ) from None
+
+
+def _readable(path: Path, run: str, wanted: str | None, first: str) -> str:
+    """The name of a checkpoint that is whole."""
+    from tasks.checkpoint import broken
+    from xformer_kit.registry import ConfigError
+
+    folder = path / "checkpoints"
+    there = [name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()]
+    if wanted is not None and wanted not in there:
+        way = f"It has: {', '.join(sorted(there))}." if there else f"Go on with it: python train.py resume={run}."
+        raise ConfigError(f"{run}: has no checkpoint '{wanted}'. {way}")
+    if not there:
+        raise ConfigError(f"{run}: has no checkpoint yet. Go on with it: python train.py resume={run}.")
+    faults: list[str] = []
+    for name in there if wanted is None else [wanted]:
+        if (fault := broken(folder / f"{name}.ckpt")) is None:
+            if faults:
+                print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
+            return name
+        faults.append(f"{folder / f'{name}.ckpt'}: is damaged ({fault})")
+    whole = [] if wanted is None else [n for n in there if n != wanted and broken(folder / f"{n}.ckpt") is None]
+    way = f"Try --checkpoint {' or '.join(whole)}." if whole else "No other checkpoint is whole; train it again."
+    raise ConfigError(f"{'; '.join(faults)}. {way}")
 
 
 def on_device(model: Any) -> Any:

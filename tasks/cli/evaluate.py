@@ -16,9 +16,8 @@ def options(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's directory")
     parser.add_argument(
         "--checkpoint",
-        choices=("last", "best"),
-        default="last",
-        help="which weights: the last, or those of the lowest loss (last)",
+        choices=("last", "previous", "best"),
+        help="which weights: the last, those saved before, or those of the lowest loss (last; another if it is damaged)",
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)")
     parser.add_argument("--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)")
@@ -35,8 +34,8 @@ def run(args: Any) -> int:
         raise ConfigError(f"--batch-size: must be at least 1 sequence; got {args.batch_size}.")
     if args.input or args.reference:
         return _answered(args)
-    model, config, path = load_run(args.run, args.parts, args.checkpoint)
-    figures = {"run": str(path), "checkpoint": args.checkpoint} | evaluate(model, config, path, args.batch_size)
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
+    figures = {"run": str(path), "checkpoint": name} | evaluate(model, config, path, args.batch_size)
     if args.json:
         print_json(figures)
     else:
@@ -48,27 +47,23 @@ def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
     from tasks.cli.command import on_device
     from tasks.metrics import compared
-    from tasks.translate import read_lines, translate
+    from tasks.translate import partners, read_lines, translate
     from xformer_kit.registry import ConfigError
 
     if not (args.input and args.reference):
         raise ConfigError("--input, --reference: both are needed, sources and right answers; got one of them.")
-    sources, references = read_lines(args.input, "--input"), read_lines(args.reference, "--reference")
-    if len(sources) != len(references):
-        raise ConfigError(
-            f"--reference: must have a line for every source; got {len(references):,} and {len(sources):,}. "
-            f"Line {min(len(sources), len(references)) + 1} has no partner."
-        )
-    model, config, path = load_run(args.run, args.parts, args.checkpoint)
+    sources = read_lines(args.input, "--input")
+    references = partners(sources, read_lines(args.reference, "--reference"))
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
     if config["task"]["name"] != "seq2seq":
         raise ConfigError(f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}.")
     wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)
     if args.json:
-        print_json({"run": str(path), "checkpoint": args.checkpoint, "examples": len(sources)} | figures)
+        print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
         return 0
     screen = console()
-    screen.print(f"[bold]{path}[/] [dim]{args.checkpoint}, {len(sources):,} sources[/]", soft_wrap=True)
+    screen.print(f"[bold]{path}[/] [dim]{name}, {len(sources):,} sources[/]", soft_wrap=True)
     for name, value in figures.items():
         shown = value if isinstance(value, str) else f"[bold]{100 * value if name == 'exact_match' else value:.2f}[/]"
         screen.print(f"{name.replace('_', ' '):16} {shown}", soft_wrap=True)

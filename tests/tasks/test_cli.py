@@ -254,11 +254,25 @@ def test_a_damaged_checkpoint_and_missing_parts(capsys, finished):
     (finished / "parts.json").write_text('{"my_parts.py": "0"}')
     assert sentence(capsys, "evaluate", str(finished)).endswith("Add --parts my_parts.py.")
     (finished / "parts.json").unlink()
-    last = finished / "checkpoints" / "last.ckpt"
+    last, previous, best = (finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best"))
     last.write_bytes(last.read_bytes()[:1000])
-    assert "cannot be read as a checkpoint" in sentence(capsys, "evaluate", str(finished))
+    answer = sentence(capsys, "evaluate", str(finished), "--checkpoint", "last")
+    assert f"{last}: is damaged (1,000 bytes" in answer
+    assert answer.endswith("Try --checkpoint previous or best.")
+    code, out, err = said(capsys, "evaluate", str(finished), "--json")
+    assert (code, json.loads(out)["checkpoint"]) == (0, "previous")
+    assert err.startswith(f"{last}: is damaged")
+    assert err.endswith("Taken instead: previous.\n")
+    best.write_bytes(b"")
+    code, out, err = said(capsys, "generate", str(finished), "--prompt", "the ", "--max-new-tokens", "3")
+    assert (code, out[:4]) == (0, "the ")
+    assert err.endswith("Taken instead: previous.\n")
+    previous.write_bytes(b"")
+    assert "No other checkpoint is whole" in sentence(capsys, "evaluate", str(finished))
     last.unlink()
-    assert "has no checkpoint 'last'. It has: best" in sentence(capsys, "evaluate", str(finished))
+    assert "has no checkpoint 'last'. It has: best, previous" in sentence(
+        capsys, "evaluate", str(finished), "--checkpoint", "last"
+    )
 
 
 @pytest.mark.parametrize(
