@@ -16,15 +16,11 @@ def translate(
     Raises ConfigError for a source that the tokenizer cannot encode and for one that is too long, with its line.
     """
     from tasks.decoding import ROWS, answers
-    from xformer_kit.objective import objective_of
 
     given = {key: value for key, value in options.items() if value is not None}
     longest = config["data"]["seq_len"]
-    objective = objective_of(config)
-    objective.tokenizer = model.tokenizer
-    objective.source_tokenizer = getattr(model, "source_tokenizer", None) or model.tokenizer
-    objective.source_tokenizer.specials = objective.specials
-    sources = [_encoded(objective.source_tokenizer, line, f"{where}, line {i}") for i, line in enumerate(lines, 1)]
+    objective = speaking_as(model, config)
+    sources = [encoded_line(objective.source_tokenizer, line, f"{where}, line {i}") for i, line in enumerate(lines, 1)]
     for i, ids in enumerate(sources, 1):
         if len(ids) + 1 > longest:
             raise ConfigError(
@@ -39,7 +35,27 @@ def translate(
     return [model.tokenizer.decode(ids) for ids in found]
 
 
-def _encoded(tokenizer: Any, line: str, where: str) -> Any:
+def speaking_as(model: Any, config: dict[str, Any]) -> Any:
+    """The objective of a run, with the tokenizers of its loaded model."""
+    from xformer_kit.objective import objective_of
+
+    objective = objective_of(config)
+    objective.tokenizer = model.tokenizer
+    objective.source_tokenizer = getattr(model, "source_tokenizer", None) or model.tokenizer
+    return objective
+
+
+def partners(sources: list[str], references: list[str]) -> list[str]:
+    """The references. Raises ConfigError where they are not as many as the sources."""
+    if len(sources) != len(references):
+        raise ConfigError(
+            f"--reference: must have a line for every source; got {len(references):,} and {len(sources):,}. "
+            f"Line {min(len(sources), len(references)) + 1} has no partner."
+        )
+    return references
+
+
+def encoded_line(tokenizer: Any, line: str, where: str) -> Any:
     try:
         return tokenizer.encode(line)
     except ConfigError as error:

@@ -8,10 +8,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tasks.cli import check, describe, evaluate, generate, parts
+from tasks.cli import check, describe, evaluate, generate, parts, score
 from tasks.cli.command import Parser
 
-COMMANDS = {"parts": parts, "describe": describe, "evaluate": evaluate, "generate": generate, "check": check}
+COMMANDS = {
+    "parts": parts,
+    "describe": describe,
+    "evaluate": evaluate,
+    "generate": generate,
+    "score": score,
+    "check": check,
+}
 HINT = "Train with python train.py; python train.py --help lists its choices."
 
 

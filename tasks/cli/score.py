@@ -1,0 +1,87 @@
+"""How likely does a run's model find given texts? One line each: nats, tokens, nats per token, and the text."""
+
+from typing import Any
+
+from tasks.cli.command import load_run, print_json
+
+SUMMARY = "log-probabilities of given texts, or of answers to sources"
+EXAMPLES = """examples:
+  xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
+  xformer score outputs/translation/2026-11-20_12-00-00 --input test.en --reference test.de --json"""
+ROWS = 32  # texts that are scored at once
+
+
+def options(parser: Any) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run's directory")
+    parser.add_argument("--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin")
+    parser.add_argument("--reference", metavar="FILE", help="the answers to score, one a line (task=seq2seq)")
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)")
+    parser.add_argument("--json", action="store_true", help="print plain data")
+
+
+def run(args: Any) -> int:
+    from tasks.cli.command import on_device, open_run
+    from tasks.translate import partners, read_lines
+    from xformer_kit.registry import ConfigError
+
+    _, config = open_run(args.run, args.parts)
+    task, lines = config["task"]["name"], read_lines(args.input, "--input")
+    pairs = task == "seq2seq"
+    if pairs != (args.reference is not None) or task not in ("seq2seq", "language_modeling"):
+        way = (
+            "needs --reference, the answers"
+            if pairs
+            else "takes no --reference"
+            if args.reference
+            else "gives no likelihood"
+        )
+        raise ConfigError(f"--input: a run of task={task} {way}.")
+    answers = partners(lines, read_lines(args.reference, "--reference")) if pairs else lines
+    model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
+    sources = lines if pairs else None
+    found = [
+        {"nats": nats, "tokens": count, "nats_per_token": nats / count if count else 0.0, "text": text}
+        for (nats, count), text in zip(scored(on_device(model), config, answers, sources), answers, strict=True)
+    ]
+    if args.json:
+        print_json(found)
+    else:
+        for row in found:
+            print(f"{row['nats']:.4f}\t{row['tokens']}\t{row['nats_per_token']:.4f}\t{row['text']}")
+    return 0
+
+
+def scored(model: Any, config: dict[str, Any], texts: list[str], sources: list[str] | None) -> list[tuple[float, int]]:
+    """(-log p in nats, tokens that are predicted) of each text; of an answer with its end, given its source."""
+    import torch
+
+    from tasks.translate import speaking_as
+    from xformer_kit.data.batch import collate, mapped
+    from xformer_kit.generate import score
+
+    objective = speaking_as(model, config)
+    if sources is None:
+        examples = [{"tokens": encoded(model.tokenizer, text, i)} for i, text in enumerate(texts, 1)]
+    else:
+        pairs = zip(sources, texts, strict=True)
+        examples = [
+            objective.pair(encoded(objective.source_tokenizer, a, i), encoded(model.tokenizer, b, i))
+            for i, (a, b) in enumerate(pairs, 1)
+        ]
+    device, found = next(model.parameters()).device, []
+    for start in range(0, len(examples), ROWS):
+        batch: Any = mapped(collate(examples[start : start + ROWS]), lambda x: x.to(device))
+        said = batch["target"] if "target" in batch else batch["tokens"]
+        given = {} if "source" not in batch else {"source": batch["source"].ids, "source_real": batch["source"].real}
+        nats = -score(model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
+        asked = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
+        asked = asked if said.prefix is None else asked & ~said.prefix
+        counts = asked[:, 1:].sum(1)
+        found += list(zip(nats.tolist(), counts.tolist(), strict=True))
+    return found
+
+
+def encoded(tokenizer: Any, text: str, line: int) -> Any:
+    from tasks.translate import encoded_line
+
+    return encoded_line(tokenizer, text, f"line {line}")

@@ -1,0 +1,91 @@
+"""What a run of source and target says to files: answers, figures against references, and how likely they were."""
+
+import json
+import math
+
+import pytest
+
+from tasks import run
+from tasks.cli import main
+from xformer_kit import compose
+
+TINY = [
+    "experiment=null", "task=seq2seq", "model=encoder_decoder", "model.dim=16", "model.layers=1", "attn.heads=2",
+    "data=tsv", "tokenizer=char", "data.seq_len=12", "task.decoded=4", "data.batch_size=8", "trainer.max_steps=4",
+    "schedule.warmup=1", "logger=none", "trainer.accelerator=cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers")
+    pairs = folder / "pairs.tsv"
+    pairs.write_text("".join(f"{a}{b}\t{b}{a}\n" for a in "abcdefgh" for b in "ijklmnopqrst"))
+    config = compose([*TINY, f"data.path={pairs}", f"data.cache={folder}/cache"])
+    assert run.start(config, folder / "run") == 0
+    (folder / "in.txt").write_text("ai\nbj\nck\n")
+    (folder / "right.txt").write_text("ia\njb\nkc\n")
+    return folder
+
+
+def said(capsys, *words):
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_file_gets_a_line_for_every_line_also_with_beams(trained, capsys):
+    said(capsys, "generate", trained / "run", "--input", trained / "in.txt", "--output", trained / "out.txt")
+    assert len((trained / "out.txt").read_text().splitlines()) == 3
+    greedy = said(capsys, "generate", trained / "run", "--input", trained / "in.txt")
+    assert greedy == (trained / "out.txt").read_text()
+    one = said(capsys, "generate", trained / "run", "--input", trained / "in.txt", "--beam", 1, "--batch-size", 1)
+    assert one == greedy
+    assert said(capsys, "generate", trained / "run", "--prompt", "ai").splitlines()[0] == greedy.splitlines()[0]
+
+
+def test_figures_against_references_are_those_of_sacrebleu(trained, capsys):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    words = ["evaluate", trained / "run", "--input", trained / "in.txt", "--reference", trained / "right.txt", "--json"]
+    figures = json.loads(said(capsys, *words))
+    answers = said(capsys, "generate", trained / "run", "--input", trained / "in.txt", "--checkpoint", "last").splitlines()
+    right = (trained / "right.txt").read_text().splitlines()
+    assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [right]).score)
+    assert figures["exact_match"] == sum(a == b for a, b in zip(answers, right, strict=True)) / 3
+    assert figures["signature"].startswith("nrefs:1|case:mixed")
+
+
+def test_a_score_is_the_likelihood_of_the_answer_and_its_end(trained, capsys):
+    import torch
+
+    from xformer_kit import load
+    from xformer_kit.tokens import Tokens
+
+    words = ["score", trained / "run", "--input", trained / "in.txt", "--reference", trained / "right.txt", "--json"]
+    rows = json.loads(said(capsys, *words))
+    model = load(trained / "run")
+    encode, special = model.tokenizer.encode, model.tokenizer.special
+    source = torch.tensor([[*map(int, encode("ai")), special("</s>")]])
+    target = torch.tensor([[special("<s>"), *map(int, encode("ia")), special("</s>")]])
+    hidden, _ = model.hidden(Tokens(ids=target[:, :-1]), source=Tokens(ids=source))
+    expected = -model.head(hidden).log_softmax(-1).gather(-1, target[:, 1:, None]).sum().item()
+    assert rows[0]["tokens"] == 3
+    assert math.isclose(rows[0]["nats"], expected, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["generate", "RUN", "--input", "IN", "--beam", "0"], "--beam: must be at least 1; got 0."),
+    (["evaluate", "RUN", "--input", "IN"], "--input, --reference: both are needed"),
+    (["evaluate", "RUN", "--input", "IN", "--reference", "SHORT"], "--reference: must have a line for every source; got 1"),
+    (["generate", "RUN", "--input", "BAD"], "--input: BAD must be utf-8; got byte 0xFF at position 1."),
+    (["generate", "RUN", "--input", "LONG"], "--input, line 2: must have at most 11 tokens"),
+    (["score", "RUN", "--input", "IN"], "--input: a run of task=seq2seq needs --reference, the answers."),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(trained, capsys, words, sentence):
+    (trained / "short.txt").write_text("ia\n")
+    (trained / "bad.txt").write_bytes(b"a\xff")
+    (trained / "long.txt").write_text("ai\n" + "a" * 20 + "\n")
+    names = {"RUN": "run", "IN": "in.txt", "SHORT": "short.txt", "BAD": "bad.txt", "LONG": "long.txt"}
+    assert main([str(trained / names[w]) if w in names else w for w in words]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(sentence.replace("BAD", str(trained / "bad.txt")))
+    assert err.count("\n") == 1
