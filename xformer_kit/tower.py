@@ -1,5 +1,6 @@
 """A tower: blocks over one residual stream, with the positions, masks and kernels that they look through."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention import ATTENTIONS
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, WindowCache
 from xformer_kit.attention.base import Cache
 from xformer_kit.block import Block, Memo, Report
 from xformer_kit.ffn import FFNS
@@ -34,10 +35,20 @@ class Look(NamedTuple):
 class Past:
     """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of each call depth."""
 
-    def __init__(self, caches: Sequence[Mapping[str, Cache]], crosses: Sequence[Sequence[str]] = ()):
+    def __init__(self, caches: Sequence[dict[str, Cache]], crosses: Sequence[Sequence[str]] = ()):
         self.caches = caches
         self.crosses = crosses or [()] * len(caches)  # names of those that hold the source's, call depth by call depth
         self.tokens: Tokens | None = None
+        self.left: int | None = None  # tokens before a new one that the caches give; None: all
+
+    def narrow(self, left: int) -> bool:
+        """Keep no more than is seen from `left` tokens on, where all caches hold plain keys and values; whether they do."""
+        if any(type(cache) is not KeyValueCache for cache in self._own()):
+            return False
+        for caches, cross in zip(self.caches, self.crosses, strict=True):
+            caches |= {n: WindowCache(c.held, left) for n, c in caches.items() if n not in cross}  # type: ignore[attr-defined]
+        self.left = left
+        return True
 
     def select(self, rows: Tensor, sources: bool = True) -> None:
         """Go on with these rows of the batch (beam search). Without `sources` each takes the place of one with the same
@@ -56,6 +67,12 @@ class Past:
             for cache in sorted(self._own(), key=lambda cache: cache.rewinds):  # those that refuse come first
                 cache.rewind(n)
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
+
+    def seen(self, new: int) -> Tokens:
+        """The tokens whose keys and values the caches give to the `new` newest ones."""
+        if self.left is None or self.length <= self.left + new:
+            return self.tokens
+        return self.tokens.map(lambda field: field[:, -(self.left + new) :])
 
     @property
     def length(self) -> int:
@@ -215,6 +232,7 @@ class Tower(nn.Module):
         if past is not None:
             key = tokens if past.tokens is None else past.tokens.then(tokens)
             past.tokens = key
+            key = past.seen(tokens.length)
         views = self.views(tokens, key, source_tokens, x.dtype)
         report: Report = {}
         memo: Memo = {}
@@ -229,9 +247,31 @@ class Tower(nn.Module):
         return self.placement.finish(state, self.norm), report
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
-        """Room for `rows` sequences of at most `length` tokens, beside a source of `source_length`."""
+        """Room for `rows` sequences of at most `length` tokens, beside a source of `source_length`.
+
+        Where no attention sees further back than a window, room for that is enough.
+        """
+        left = self._left()
+        if left is not None and WindowCache.room(left) < length:
+            past = self._caches(rows, WindowCache.room(left), source_length)
+            if past.narrow(left):
+                return past
+        return self._caches(rows, length, source_length)
+
+    def _caches(self, rows: int, length: int, source_length: int) -> Past:
         caches = [
             {n: a.cache(rows, source_length if n in block.crosses else length) for n, a in block.attentions().items()}
             for block in self.blocks
         ]
         return Past(caches, [block.crosses for block in self.blocks])
+
+    def _left(self) -> int | None:
+        """How many tokens before a new one are seen at most; None where some attention sees all, or its position needs
+        them all."""
+        own = [look for look in self.looks if not look.cross]
+        bands = [look.mask.band() for look in own]
+        for look, band in zip(own, bands, strict=True):
+            whole = self.position[look.position].needs_length or "scores" in self.hooks[look.position]
+            if band is None or band[0] == math.inf or band[1] > 0 or whole:
+                return None
+        return max((int(band[0]) for band in bands), default=None)  # type: ignore[index]

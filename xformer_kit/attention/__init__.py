@@ -1,7 +1,7 @@
 """How do tokens look? Projections, caches, and what is done with scores."""
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
-from xformer_kit.attention.cache import KeyValueCache
+from xformer_kit.attention.cache import KeyValueCache, WindowCache
 from xformer_kit.attention.multi_head import MultiHead
 
-__all__ = ["ATTENTIONS", "Attention", "KeyValueCache", "MultiHead"]
+__all__ = ["ATTENTIONS", "Attention", "KeyValueCache", "MultiHead", "WindowCache"]
