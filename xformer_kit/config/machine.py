@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.config.size import too_large
 from xformer_kit.registry import ConfigError
 
 
@@ -26,6 +27,8 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
         workers, most = data.get("num_workers"), 4 * (os.cpu_count() or 1)
         if here and isinstance(workers, int) and workers > most:
             yield f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
+    if here:
+        yield from too_large(config)
     name = logger.get("name") if isinstance(logger, Mapping) else logger
     if here and (sentence := missing_logger(name)):
         yield sentence

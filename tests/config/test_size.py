@@ -1,0 +1,70 @@
+"""A model that cannot be held is refused before anything is written or built."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from xformer_kit import build, compose
+from xformer_kit.config import size
+from xformer_kit.config.machine import run_faults
+
+MEMORY = 16 * 2**30
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """A machine of 16 GiB without a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": MEMORY // 4096}.get)
+
+
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        (["model.dim=1000000000"], "model.dim=1000000000"),
+        (["position=learned", "model.max_len=1000000000000"], "model.max_len=1000000000000"),
+        (["model.layers=1000000"], "model.layers=1000000"),
+        (["model.vocab_size=1000000000000"], "model.vocab_size=1000000000000"),
+        (["ffn.width=1000000000"], "ffn.width=1000000000"),
+        (["model.dim=8192", "model.layers=80"], "model.dim=8192, model.layers=80"),
+    ],
+    ids=lambda x: x[-1] if isinstance(x, list) else "",
+)
+def test_a_model_beyond_the_memory_is_a_sentence(words, got):
+    began = time.perf_counter()
+    (found,) = run_faults(compose(words))
+    assert time.perf_counter() - began < 3
+    assert found.startswith("model: its weights, gradients and optimizer state need ")
+    assert found.endswith(f", and this machine has 16 GiB; got {got}. Try smaller sizes.")
+
+
+def test_what_fits_is_not_refused():
+    for words in (["model.dim=1024", "model.layers=24"], ["model.vocab_size=50257"], ["model.layers=200"]):
+        assert not list(run_faults(compose(words)))
+
+
+def test_an_ordinary_config_is_not_built(monkeypatch):
+    monkeypatch.setattr(size, "parameters", lambda config: pytest.fail("the model was built"))
+    assert not list(run_faults(compose([])))
+
+
+def test_many_layers_count_as_if_they_were_built():
+    words = ["model.dim=16", "attn.heads=2", "model.vocab_size=64"]
+    config = compose([*words, "model.layers=130"])
+    whole = sum(p.numel() for p in build(config, 64).parameters())
+    assert size.parameters(config) == whole
+
+
+def test_the_memory_of_training_is_that_of_its_parameters():
+    """AdamW in fp32 holds a weight, a gradient and two averages: 4 x 4 bytes."""
+    from xformer_kit.inspect.memory import training_memory
+
+    config = compose(
+        ["model.dim=64", "model.layers=2", "attn.heads=2", "model.vocab_size=64", "trainer.precision=32-true"]
+    )
+    found = training_memory(config, 64)
+    assert found.weights + found.gradients + found.optimizer == pytest.approx(
+        size.BYTES * size.parameters(config), rel=0.01
+    )

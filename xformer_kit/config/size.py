@@ -1,0 +1,103 @@
+"""Can this machine hold the model of a config? Asked before anything is written."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SUSPICIOUS = 10_000  # an option of a part above it, or more than a hundredth as many layers: look closer
+WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
+BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
+NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
+PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
+
+
+def too_large(config: Mapping[str, Any]) -> Iterator[str]:
+    """The sentence for a model whose training does not fit into the memory of its device."""
+    if not all(isinstance(config.get(name), Mapping) for name in (*PARTS, "optim", "data")) or not _suspicious(config):
+        return
+    trainer = config.get("trainer") or {}
+    there, kind = _memory(trainer)
+    needed = BYTES * NARROW.get(trainer.get("precision"), 1) * parameters(config)
+    if needed <= there:
+        return
+    need = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "more GiB than can be counted"
+    yield (
+        f"model: its weights, gradients and optimizer state need {need}, and {kind} has {there / 2**30:,.0f} GiB; "
+        f"got {_largest(config)}. Try smaller sizes."
+    )
+
+
+def parameters(config: Mapping[str, Any]) -> float:
+    """How many parameters the model has, without its memory: of very many layers by what a layer adds; inf where sizes
+    are beyond 64 bits. A vocabulary that is not known yet counts as none."""
+    most = max(layers for _, layers in _layers(config))
+    if most <= WHOLE:
+        return _count(config)
+    few, more = (_count(_cut(config, cap)) for cap in (WHOLE // 10, WHOLE // 5))
+    return more + (more - few) / (WHOLE // 10) * (most - WHOLE // 5)
+
+
+def _count(config: Mapping[str, Any]) -> float:
+    import torch
+
+    from xformer_kit.model import Model
+
+    try:
+        with torch.device("meta"):
+            return sum(p.numel() for p in Model(config, config["model"].get("vocab_size") or 1).parameters())
+    except (RuntimeError, OverflowError, MemoryError):  # torch's count of bytes has 64 bits
+        return math.inf
+
+
+def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Config path -> layers, of the model and of towers that have their own number."""
+    model = config["model"]
+    yield "model.layers", model["layers"]
+    for name in ("encoder", "decoder"):
+        if isinstance(tower := model.get(name), Mapping) and isinstance(tower.get("layers"), int):
+            yield f"model.{name}.layers", tower["layers"]
+
+
+def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
+    """The config with at most `cap` layers."""
+    model = {**config["model"], "layers": min(config["model"]["layers"], cap)}
+    for name in ("encoder", "decoder"):
+        if isinstance(tower := model.get(name), Mapping) and isinstance(tower.get("layers"), int):
+            model[name] = {**tower, "layers": min(tower["layers"], cap)}
+    return {**config, "model": model}
+
+
+def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key != "seed":
+                yield from _sizes(value, f"{path}.{key}")
+    elif isinstance(node, int) and not isinstance(node, bool):
+        yield path, node
+
+
+def _suspicious(config: Mapping[str, Any]) -> bool:
+    model = config["model"]
+    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)] + [config["data"].get("seq_len") or 0]
+    many = max(layers for _, layers in _layers(config))
+    return max(sizes) > SUSPICIOUS or many > WHOLE or many * model["dim"] ** 2 > SUSPICIOUS**2
+
+
+def _largest(config: Mapping[str, Any]) -> str:
+    """The sizes that stand out, as they are written on a command line."""
+    sizes = dict(_layers(config)) | dict(pair for name in PARTS for pair in _sizes(config[name], name))
+    shown = [path for path, size in sizes.items() if size > (WHOLE if path.endswith("layers") else SUSPICIOUS)]
+    return ", ".join(f"{path}={sizes[path]}" for path in shown or ("model.dim", "model.layers"))
+
+
+def _memory(trainer: Mapping[str, Any]) -> tuple[float, str]:
+    """(bytes, what has them) of the device that a run trains on; of this machine for a CPU. inf where it is not known."""
+    import torch
+
+    if trainer.get("accelerator", "auto") in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.cuda.get_device_properties(0).total_memory, "the GPU"
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "this machine"
+    except (AttributeError, ValueError, OSError):
+        return math.inf, "this machine"
