@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from xformer_kit import build, compose
+from xformer_kit import ConfigError, build, compose
 
 
 @pytest.fixture
@@ -15,3 +15,29 @@ def test_rows_that_round_the_vocabulary_up_give_no_logit_and_stand_for_no_token(
     assert model(torch.tensor([[0, 64]])).shape == (1, 2, 65)
     with pytest.raises(IndexError, match="below the vocabulary's 65; got 65"):
         model(torch.tensor([[0, 65]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_ids_of_any_integer_type_are_read_and_gone_on_from(model, dtype):
+    ids = torch.tensor([[1, 2, 64]])
+    assert torch.equal(model(ids.to(dtype)), model(ids))
+    given = model.generate(ids.to(dtype), max_new_tokens=3, temperature=0.0)
+    assert given.dtype == torch.int64
+    assert torch.equal(given, model.generate(ids, max_new_tokens=3, temperature=0.0))
+
+
+@pytest.mark.parametrize(
+    ("ids", "fields", "sentence"),
+    [
+        ([[1]], {}, "ids: must be a tensor (batch, tokens); got list. Try torch.tensor([[1, 2]])."),
+        (torch.ones(1, 2), {}, "ids: must be ids (batch, tokens) with at least one token; got (1, 2) of torch.float32."),
+        (torch.arange(3), {}, "ids: must be ids (batch, tokens) with at least one token; got (3,) of torch.int64."),
+        (torch.ones(2, 0).long(), {}, "ids: must be ids (batch, tokens) with at least one token; got (2, 0) of torch.int64."),
+        (torch.arange(3)[None], {"real": torch.ones(1, 2) > 0}, "real: must have a value for each token, (1, 3); got (1, 2)."),
+        (torch.ones(2, 3).long(), {"document": torch.ones(3)}, "document: must have a value for each token, (2, 3); got (3,)."),
+    ],
+)  # fmt: skip
+def test_what_are_no_ids_is_a_sentence(model, ids, fields, sentence):
+    with pytest.raises(ConfigError) as error:
+        model(ids, **fields)
+    assert str(error.value) == sentence

@@ -15,7 +15,7 @@ from xformer_kit.init import INITS, initialise
 from xformer_kit.norm import NORMS
 from xformer_kit.plan import towers
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
+from xformer_kit.tokens import Tokens, checked_ids
 from xformer_kit.tower import Past, Report, Tower
 
 
@@ -163,11 +163,14 @@ class Model(nn.Module):
         real, source_real, target_real are False on padding; document numbers the texts of a packed row, segment the
         kinds of tokens; prefix is True where mask=prefix sees whole; position overrides where tokens stand. Each (b, t).
         Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight, and
-        ConfigError for what the model has no tower for.
+        ConfigError for what the model has no tower for, for what are no ids, and for a field of another shape than theirs.
         """
         ids, real = self._given(ids, source, target, real, target_real)
+        fields = {"real": real, "document": document, "segment": segment, "prefix": prefix, "position": position}
+        ids = checked_ids("ids", ids, **fields)
         self._knows(ids, self.vocab_size)
         if isinstance(source, Tensor):
+            source = checked_ids("source", source, source_real=source_real)
             self._knows(source, self.source_vocab_size)
             source = Tokens(ids=source, real=source_real)  # type: ignore[assignment]
         tokens = Tokens(ids, None, position, document, segment, prefix, real)

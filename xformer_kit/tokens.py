@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from xformer_kit.registry import ConfigError
+
 
 class Tokens(NamedTuple):
     """One batch of sequences; every field is (b, t), or (1, t) where all rows agree, or None.
@@ -120,3 +122,22 @@ class View(NamedTuple):
     late: bool = False  # keys are rotated behind the cache: rotation depends on the total length
     scored: bool = False  # the position computes the scores
     cross: bool = False  # keys are another tower's: their slots say nothing about the queries'
+
+
+def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
+    """ids (b, t) of any integer type as int64. Raises ConfigError for what are none, and for a field that has no value for
+    each of them."""
+    if not isinstance(ids, Tensor):
+        raise ConfigError(
+            f"{name}: must be a tensor (batch, tokens); got {type(ids).__name__}. Try torch.tensor([[1, 2]])."
+        )
+    number = ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool
+    if ids.ndim != 2 or not ids.numel() or number:
+        raise ConfigError(
+            f"{name}: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)} of {ids.dtype}."
+        )
+    rows, length = ids.shape
+    for key, field in fields.items():
+        if field is not None and (field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length):
+            raise ConfigError(f"{key}: must have a value for each token, ({rows}, {length}); got {tuple(field.shape)}.")
+    return ids.long()

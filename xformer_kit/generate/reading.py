@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
+from xformer_kit.tokens import Tokens, checked_ids
 
 MANY = 32  # new tokens from which on copies of the weights pay (see `packing`)
 
@@ -94,7 +94,7 @@ def prompt_of(
     """
     _towers(model, source)
     if source is not None:
-        _fits("source", source, source_real, model.source_vocab_size)
+        source = _fits("source", source, source_real, model.source_vocab_size)
     if ids is None:
         if start is None:
             what = (
@@ -103,7 +103,7 @@ def prompt_of(
             raise ConfigError(f"prompt: there is none; give {what}.")
         device = next(model.parameters()).device if source is None else source.device
         ids = torch.full((1 if source is None else len(source), 1), start, device=device)
-    _fits("prompt", ids, real, model.vocab_size)
+    ids = _fits("prompt", ids, real, model.vocab_size)
     if source is not None and len(source) != len(ids):
         raise ConfigError(f"source: must have a row for each prompt; got {len(source)} rows and {len(ids)} prompts.")
     if new is not None:
@@ -145,16 +145,9 @@ def _towers(model: Any, source: Tensor | None) -> None:
         raise ConfigError("source: needs an encoder, and the model has none; give the source as the prompt, ids.")
 
 
-def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> None:
-    """Raises ConfigError for what are no ids (b, t) of the vocabulary, and for a `real` of another shape."""
-    if not isinstance(ids, Tensor):
-        raise ConfigError(
-            f"{name}: must be a tensor (batch, tokens); got {type(ids).__name__}. Try torch.tensor([[1, 2]])."
-        )
-    if ids.ndim != 2 or not ids.numel() or ids.is_floating_point():
-        raise ConfigError(
-            f"{name}: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)} of {ids.dtype}."
-        )
+def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
+    """ids (b, t) as int64. Raises ConfigError for what are none of the vocabulary, and for a `real` of another shape."""
+    ids = checked_ids(name, ids)
     least, largest = (int(n) for n in ids.aminmax())
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
@@ -166,6 +159,7 @@ def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> None:
                 f"{given}: must be true or false for each token of the {name}, {tuple(ids.shape)} of torch.bool; got "
                 f"{tuple(real.shape)} of {real.dtype}."
             )
+    return ids
 
 
 def _room(model: Any, length: int, new: int) -> None:
