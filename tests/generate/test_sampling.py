@@ -218,6 +218,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"seed": [1, 2]}, "seed: must be one number, or one for each of 1 rows; got 2."),
         ({"seed": -1}, "seed: must be at least 0 and below 2^63; got -1."),
         ({"num_return": 2, "temperature": 0.0}, "num_return: temperature 0 gives one text for each prompt; got 2."),
+        ({"ahead": 3}, "ahead: is for a draft model, and there is none; got 3."),
         ({"stop": "a"}, "stop: texts need model.tokenizer, and the model has none"),
         ({"stop": ""}, "stop: must be texts of at least one character; got an empty one."),
         (

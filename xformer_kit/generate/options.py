@@ -40,7 +40,7 @@ class Decoding:
     length_penalty: float | None = None  # a finished score is divided by length ** this; null is 1
     early_stopping: bool | Literal["never"] | None = None  # when a prompt's beams are done; null is false
     num_return: int = 1  # texts for each prompt
-    ahead: int = 4  # tokens that a draft model proposes at once
+    ahead: int | None = None  # tokens that a draft model proposes at once; null is 4
 
     @classmethod
     def of(cls, vocab_size: int | None = None, drafted: bool = False, **options: Any) -> "Decoding":
@@ -73,6 +73,8 @@ class Decoding:
         yield from self._ranges()
         yield from self._end()
         yield from self._beams(drafted)
+        if self.ahead is not None and not drafted:
+            yield f"ahead: is for a draft model, and there is none; got {self.ahead}. Give draft, or leave it out."
         if self.greedy and self.beam is None:
             if self.num_return > 1:
                 yield (f"num_return: temperature 0 gives one text for each prompt; got {self.num_return}. "

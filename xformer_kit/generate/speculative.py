@@ -32,7 +32,7 @@ def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterato
             stack.enter_context(packed(model))
             stack.enter_context(packed(draft))
         pair = Pair(model, draft, prompt, choice)
-        left = choice.how.max_new_tokens
+        left, ahead = choice.how.max_new_tokens, 4 if choice.how.ahead is None else choice.how.ahead
         new = pair.first()
         while True:
             for token in new:
@@ -40,7 +40,7 @@ def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterato
                 left -= 1
                 if not left or choice.over:
                     return
-            new = pair.round(min(choice.how.ahead, left - 1))
+            new = pair.round(min(ahead, left - 1))
 
 
 class Proposal(NamedTuple):
