@@ -16,6 +16,7 @@ from xformer_kit.config import conf_dir, from_hydra
 
 _codes: list[int] = []  # of the runs of this process
 _sweeps: list[Path] = []  # directories of the multiruns of this process
+_there: set[Path] = set()  # directories of runs that were there before Hydra made them
 
 
 class Remember(Callback):
@@ -30,6 +31,8 @@ def compose_and_run(line: Any) -> int:
     sys.argv[1:] = line.argv
     if line.multirun:
         sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.Remember")
+    named = (Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir="))
+    _there.update(path.resolve() for path in named if path.exists())
     hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
     if _sweeps:
         from tasks.sweep import finish
@@ -54,7 +57,8 @@ def job(config: DictConfig) -> float | None:
         str(Path(about.runtime.cwd, Path(f).expanduser())) for f in ([given] if isinstance(given, str) else given)
     )
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
-    code = run.start(from_hydra(config), directory, parts, job=several, quiet=beside_others)
+    there = directory.resolve() in _there
+    code = run.start(from_hydra(config), directory, parts, job=several, quiet=beside_others, there=there)
     _codes.append(code)
     if not several:
         return None

@@ -1,10 +1,12 @@
 """A run from its first step to its summary: start it, resume it, and train it in the processes that it needs."""
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -21,9 +23,20 @@ MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started 
 
 
 def start(
-    config: dict[str, Any], run_dir: Path, parts: tuple[str, ...] = (), *, job: bool = False, quiet: bool = False
+    config: dict[str, Any],
+    run_dir: Path,
+    parts: tuple[str, ...] = (),
+    *,
+    job: bool = False,
+    quiet: bool = False,
+    there: bool | None = None,
 ) -> int:
-    """Begin a run in its directory and return its exit code. `job`: one of a multirun, in a process of its own."""
+    """Begin a run in its directory and return its exit code. `job`: one of a multirun, in a process of its own. `there`:
+    whether the directory was there before, where somebody else has made it meanwhile.
+
+    Where the config proves wrong once the data are read, what was written is removed again.
+    """
+    there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
         if workers.joined():
             run_dir = workers.agree_on(run_dir)
@@ -32,11 +45,31 @@ def start(
             with workers.one_session(run_dir):  # nothing of a run that is going on is touched
                 _new_directory(config, run_dir, parts)
         os.environ[MEANT] = _digest(config)
-        return _go(config, run_dir, parts, job, quiet)
+        code = _go(config, run_dir, parts, job, quiet)
     except (Ended, ConfigError) as error:
-        return tell(error)
+        code = tell(error)
     finally:
         os.environ.pop(MEANT, None)
+    if code == CONFIG and fresh and not job and not workers.joined():  # the table of a multirun lists its failed jobs
+        _clear(run_dir, config, there)
+    return code
+
+
+def _is_fresh(run_dir: Path) -> bool:
+    """Whether a directory holds nothing but the mark of who has taken it."""
+    return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
+
+
+def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
+    """Remove what a run that has no checkpoint wrote, and its directory where it was not there before; nothing of a run
+    that another process began in it."""
+    with contextlib.suppress(OSError, ConfigError, NoRun), workers.one_session(run_dir):
+        if _digest(read_config(run_dir)) != _digest(config) or (run_dir / "checkpoints" / LAST).exists():
+            return
+        for path in run_dir.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not there:
+            run_dir.rmdir()
 
 
 def _digest(config: dict[str, Any]) -> str:

@@ -30,6 +30,37 @@ def test_a_config_that_was_changed_under_a_run_is_not_trained(tmp_path, capsys, 
     assert "another process began a run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_whose_config_proves_wrong_leaves_nothing(tmp_path, capsys, config, there):
+    wrong = config("data.seq_len=100000")
+    run_dir = tmp_path / "junk"
+    if there:
+        run_dir.mkdir()
+    assert run.start(wrong, run_dir) == 2
+    assert capsys.readouterr().err
+    assert run_dir.exists() == there
+    assert not there or not list(run_dir.iterdir())
+
+
+def test_a_directory_with_something_in_it_is_left_as_it_is(tmp_path, config):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("of the user")
+    assert run.start(config("data.seq_len=100000"), tmp_path / "mine") == 2
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "of the user"
+
+
+def test_what_another_process_began_meanwhile_is_not_removed(tmp_path, config, monkeypatch):
+    mine, other = config("data.seq_len=100000"), config("seed=5")
+
+    def meanwhile(_config, run_dir, *_):
+        run._new_directory(other, run_dir, ())
+        return 2
+
+    monkeypatch.setattr(run, "_go", meanwhile)
+    assert run.start(mine, tmp_path / "both") == 2
+    assert yaml.safe_load((tmp_path / "both" / "config.yaml").read_text())["seed"] == 5
+
+
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
     monkeypatch.delenv(run.MEANT, raising=False)
