@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
+from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
@@ -73,6 +75,8 @@ class Session:
         self.objective = speaking(objective_of(config), self.prepared)
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
+        for line in _fewer_tokens(config, self.prepared) if self.first else ():
+            self._say(line)
         self.data = Data(config, self.prepared, self.objective)
         self.total = self.data.total_steps
         if self.first:
@@ -212,6 +216,7 @@ class Session:
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             **{f"test/{name}": value for name, value in task.final().items()},
+            "task": self.config["task"]["name"],
             "steps": task.step,
             "stopped": self.plan.stopped(),
             "steps_left_out": int(task.left_out),
@@ -252,6 +257,15 @@ def _enough_tokens(wanted: int | None, needed: int) -> None:
     """Raises ConfigError where the model has fewer tokens than the tokenizer."""
     if wanted is not None and wanted < needed:
         raise ConfigError(f"model.vocab_size: must be at least the tokenizer's {needed}; got {wanted}. Set it to null.")
+
+
+def _fewer_tokens(config: dict[str, Any], prepared: Any) -> Iterator[str]:
+    """What to say where a text gave fewer tokens than tokenizer.vocab_size."""
+    node = config["tokenizer"]
+    for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
+        asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)
+        if isinstance(asked, int) and has < asked and isinstance(tokenizer, TOKENIZERS[node["name"]]):
+            yield f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
 
 
 def same_config(digest: str, fingerprint: str, world: int) -> None:

@@ -80,7 +80,7 @@ def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = Non
         console.print()
         _show_sample(console, sample)
     console.print()
-    for command in commands(summary, run_dir):
+    for command in commands(summary, run_dir, sample):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
@@ -101,13 +101,23 @@ def _show_sample(console: Any, sample: Any) -> None:
         console.print(Text(title, style="dim"), Text(said), sep="")
 
 
-def commands(summary: dict[str, Any], run_dir: Path) -> list[str]:
+def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
+    task = summary.get("task")
+    prompt = {"seq2seq": sample and sample.given, "language_modeling": "The ", "prefix_language_modeling": "The "}.get(
+        task
+    )
     run, found = shlex.quote(str(_short(run_dir))), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
         found = [f"python train.py resume={run}"] if summary.get("stopped") else []
-        found += [f'xformer generate {run} --prompt "The "', f"xformer evaluate {run}"]
-    return [*found, "python train.py position=alibi ffn=mlp"]
+        found += [f"xformer generate {run} --prompt {_quoted(prompt)}"] if prompt else []
+        found += [f"xformer evaluate {run}"]
+    other = "" if task in (None, "language_modeling") else f"task={task} "
+    return [*found, f"python train.py {other}position=alibi ffn=mlp"]
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text) if set('"$`!\\') & set(text) else f'"{text}"'
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,17 @@ EXAMPLES = """examples:
   xformer generate outputs/translation/2026-11-20_12-00-00 --input test.en --output test.hyp --beam 5"""
 
 
+DRAWN = {
+    "top_k": (int, ""),
+    "top_p": (float, ""),
+    "min_p": (float, "draw from tokens with at least this share of the likeliest one's probability"),
+    "typical_p": (float, "draw from the tokens nearest to the entropy that have probability P together"),
+    "repetition_penalty": (float, "above 1: makes tokens that stand before less likely"),
+    "no_repeat_ngram": (int, "no sequence of N tokens comes twice"),
+    "stop": (str, "a text behind which to stop"),
+}
+
+
 def options(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's directory")
     given = parser.add_mutually_exclusive_group(required=True)
@@ -37,6 +48,11 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--top-p", type=float, metavar="P", help="draw from the likeliest tokens that have probability P together"
     )
+    for name, (kind, said) in DRAWN.items():
+        if name not in ("top_k", "top_p"):
+            parser.add_argument(
+                f"--{name.replace('_', '-')}", type=kind, metavar="N" if kind is int else "P", help=said
+            )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed draws the same text")
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="texts, drawn one after another (1)")
     parser.add_argument(
@@ -59,7 +75,7 @@ def run(args: Any) -> int:
     model, ids = _ready(args, prompt)
     from xformer_kit.generate import stream
 
-    drawn = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
+    drawn = {key: getattr(args, key) for key in ("temperature", *DRAWN)}
     for i in range(args.num_samples):
         seed = None if args.seed is None else args.seed + i
         tokens = stream(model, ids, 200 if args.max_new_tokens is None else args.max_new_tokens, seed=seed, **drawn)
@@ -80,6 +96,10 @@ def _answers(args: Any, prompt: str) -> bool:
     from xformer_kit.registry import ConfigError
 
     _, config = open_run(args.run, args.parts)
+    if config["task"]["name"] not in ("seq2seq", "language_modeling", "prefix_language_modeling"):
+        raise ConfigError(
+            f"{args.run}: a run of task={config['task']['name']} goes on with no text and answers none. Try xformer evaluate."
+        )
     if config["task"]["name"] != "seq2seq":
         for name in ("input", "output", "beam", "length_penalty", "batch_size"):
             if getattr(args, name) is not None:
