@@ -60,3 +60,11 @@ def test_a_long_text_is_the_argmax_of_the_uncached_model():
     out = model.generate(IDS, max_new_tokens=40, temperature=0.0)
     again = model(out[:, :-1])[:, 6:].argmax(-1)
     assert out[:, 7:].tolist() == again.tolist()
+
+
+def test_what_a_generation_computes_once_is_not_packed():
+    model = build(compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "data=scan"]), vocab_size=17)
+    with packed(model):
+        found = {name for name, m in model.named_modules() if getattr(m, "packed", None) is not None}
+    assert found
+    assert all(name.startswith("decoder.") and not name.endswith(".cross") for name in found)

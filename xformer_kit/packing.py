@@ -49,7 +49,9 @@ def packed(model: nn.Module) -> Iterator[None]:
 
     Nothing is packed where blocks are compiled, which fuse by themselves, and where the copies would be larger than LARGEST.
     """
-    parts: list[Any] = [module for module in model.modules() if getattr(module, "packs", ())]
+    speaker: Any = getattr(model, "tower", model)  # an encoder is done once
+    unused = {getattr(block, name) for block in getattr(speaker, "blocks", ()) for name in block.crosses}
+    parts: list[Any] = [m for m in speaker.modules() if getattr(m, "packs", ()) and m not in unused]
     maps = [getattr(part, name) for part in parts for name in part.packs]
     weights = [m.weight for m in maps if hasattr(m, "weight")]
     small = sum(w.numel() * w.element_size() for w in weights) <= LARGEST
