@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from xformer_kit.config import GROUPS, ensure, import_parts, read_config
+from xformer_kit.config.parts import missing_parts
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model import Model
 from xformer_kit.objective import objective_of
@@ -19,6 +20,10 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab
         raise ConfigError(f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}.")
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
         raise ConfigError(f"vocab_size: must be at least 1 token; got {vocab_size!r}.")
+    if missing := [key for key in ("model", *GROUPS) if key not in config]:
+        raise ConfigError(
+            f"build: takes a whole config, such as compose(['model=decoder']) gives; got one without {', '.join(missing)}."
+        )
     ensure(config, data=False)
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
@@ -39,6 +44,12 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
     """
     config = read_config(run)
+    parts = [parts] if isinstance(parts, str) else list(parts)
+    if missing := missing_parts(run, parts):
+        raise ConfigError(
+            f"{run}: was begun with parts of its own, {', '.join(missing)}; got none of that name. "
+            f"Give load(run, parts={missing})."
+        )
     import_parts(parts, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials

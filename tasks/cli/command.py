@@ -83,6 +83,7 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     Raises ConfigError where it is no run, and where the run was begun with parts that are not given.
     """
     from xformer_kit.config import read_config
+    from xformer_kit.config.parts import missing_parts
     from xformer_kit.registry import ConfigError
 
     path = Path(run).expanduser()
@@ -91,9 +92,7 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
             f"{run}: is no directory. Name a run's directory such as outputs/decoder/2026-11-20_12-00-00."
         )
     config = read_config(path)
-    saved = path / "parts.json"
-    needed = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
-    if missing := [name for name in needed if name not in {Path(file).name for file in parts}]:
+    if missing := missing_parts(path, parts):
         words = " ".join(f"--parts {name}" for name in missing)
         raise ConfigError(
             f"{run}: was begun with parts of its own, {', '.join(missing)}; got none of that name. Add {words}."

@@ -51,7 +51,8 @@ ONE_FAULT = {
         "position: sinusoidal pairs sines with cosines, so model.dim must be even; got 9."
     ),
     "mask=casual": (
-        "mask: no mask is called 'casual'. Did you mean 'causal'? Known: all_of, any_of, causal, full, not, prefix, sliding_window."
+        "mask: no mask is called 'casual'. Did you mean 'causal'? "
+        "Known: all_of, any_of, causal, full, not, prefix, sliding_window."
     ),
     "mask=sliding_window mask.window=0": "mask.window: must be at least 1 token; got 0.",
     "mask=sliding_window mask.windw=3": (
@@ -91,7 +92,14 @@ ONE_FAULT = {
     "seed=true": "seed: must be a whole number; got True.",
     "name=a/b": "name: must be the name of a directory; got 'a/b'.",
     "attn.heads=2,4": (
-        "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the overrides, or quote a text."
+        "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other, or quote a text."
+    ),
+    "model.vocab_size=255 tokenizer=bpe": (
+        "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the tokenizer's."
+    ),
+    "model.dim=true": "model.dim: must be a whole number; got True.",
+    "model.decoder.layout=attn": (
+        "model.decoder.layout: must be a list of sublayers; got 'attn'. Sublayers: attn, cross, ffn."
     ),
     "model.decoder.pattern=[local,base]": "model.decoder.pattern: no variant is called 'local'. Known: base.",
     "model.decoder.first=[base,base] model.layers=1": (

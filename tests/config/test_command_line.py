@@ -53,6 +53,8 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),
         ("hydra.run.dir=/proc/x", "hydra.run.dir: must name a directory that can be made; got '/proc/x'."),
         ("=3", "=3: must be key=value."),
+        ("resume=", "resume: must name a run's directory; got ''."),
+        ("attn.heads=2,4", "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the overrides"),
     ],
 )
 def test_a_line_that_cannot_run_is_one_sentence(line, sentence):

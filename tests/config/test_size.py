@@ -51,9 +51,9 @@ def test_an_ordinary_config_is_not_built(monkeypatch):
 
 
 def test_many_layers_count_as_if_they_were_built():
-    words = ["model.dim=16", "attn.heads=2", "model.vocab_size=64"]
+    words = ["model.dim=16", "attn.heads=2", "model.vocab_size=256"]
     config = compose([*words, "model.layers=130"])
-    whole = sum(p.numel() for p in build(config, 64).parameters())
+    whole = sum(p.numel() for p in build(config, 256).parameters())
     assert size.parameters(config) == whole
 
 
@@ -62,9 +62,9 @@ def test_the_memory_of_training_is_that_of_its_parameters():
     from xformer_kit.inspect.memory import training_memory
 
     config = compose(
-        ["model.dim=64", "model.layers=2", "attn.heads=2", "model.vocab_size=64", "trainer.precision=32-true"]
+        ["model.dim=64", "model.layers=2", "attn.heads=2", "model.vocab_size=256", "trainer.precision=32-true"]
     )
-    found = training_memory(config, 64)
+    found = training_memory(config, 256)
     assert found.weights + found.gradients + found.optimizer == pytest.approx(
         size.BYTES * size.parameters(config), rel=0.01
     )

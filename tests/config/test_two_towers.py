@@ -3,6 +3,7 @@
 import pytest
 
 from xformer_kit import ConfigError, compose
+from xformer_kit.config import check
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = "heads, kv_heads, head_dim, bias, scale, qk_norm, dropout"
@@ -67,3 +68,18 @@ def test_embeddings_are_shared_between_two_towers_only():
     )
     with pytest.raises(ConfigError, match=sentence):
         compose(["logger=none", "model.share_embeddings=false"])
+
+
+def test_a_tower_that_is_null_is_left_out():
+    assert compose([*BASE[:2], "task=language_modeling", "model.encoder=null"])["model"].keys() & {
+        "encoder",
+        "decoder",
+    } == {"decoder"}
+    with pytest.raises(ConfigError, match=r"^model: has no tower; got "):
+        compose(["model.decoder=null"])
+    config = compose([])
+    config["model"]["encoder"] = None
+    [fault] = check(config)
+    assert fault == (
+        "model.encoder: must be a mapping of differences, {} where there are none; got null. Leave the key out for no tower."
+    )

@@ -100,7 +100,8 @@ def _context(config: Mapping[str, Any]) -> Context:
     names = {
         kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))
     }
-    return Context(dim=max(dim, 0) if isinstance(dim, int) else 0, names=names)
+    known = type(dim) is int and dim > 0  # else its own fault says it, and no part is measured against it
+    return Context(dim=dim if known else 0, names=names)
 
 
 def _settings(name: str, node: Any, path: str, context: Context, also: tuple[str, ...] = ()) -> Iterator[str]:
@@ -113,8 +114,10 @@ def _settings(name: str, node: Any, path: str, context: Context, also: tuple[str
 
 def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
     """A tower's own keys, its differences and those of its variants."""
-    tower = {} if tower is None else tower
-    yield from _settings("tower", tower, path, context, also=tuple(KINDS))
+    if tower is None:
+        yield f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave the key out for no tower."
+        return
+    yield from _settings("tower", tower, path, context, also=(*KINDS, "layout"))  # `_layout` knows more of a layout
     if not isinstance(tower, Mapping):
         return
     variants = tower.get("variants") or {}
@@ -253,9 +256,9 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
         yield "model.share_embeddings: is about a source and a target, and the model has one tower; leave it true."
     if task:
         yield from unused(config)
-    size, needed = config["model"].get("vocab_size"), _vocabulary(config)
-    if size is not None and needed is not None and size < needed:
-        yield f"model.vocab_size: must hold the tokenizer's {needed} tokens; got {size}. null is the tokenizer's."
+    size, (needed, bound) = config["model"].get("vocab_size"), _vocabulary(config)
+    if size is not None and size < needed:
+        yield f"model.vocab_size: must hold the tokenizer's {needed} tokens{bound}; got {size}. null is the tokenizer's."
     for name in TOWERS:
         if name in config["model"]:
             plan = tower_plan(config, name)
@@ -313,15 +316,14 @@ def _task(objective: Any, task: str, context: Context, block) -> Iterator[str]:
                 )
 
 
-def _vocabulary(config: Mapping[str, Any]) -> int | None:
-    """The number of tokens, where the tokenizer knows it without a text, or the corpus is its own vocabulary."""
-    probe = labelling(config["data"])
-    size = (
-        len(probe.words())
-        if probe is not None
-        else getattr(TOKENIZERS.get(named(config.get("tokenizer")).get("name")), "vocab_size", None)
-    )
-    return size + len(OBJECTIVES.create(named(config["task"])).specials) if isinstance(size, int) else None
+def _vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
+    """The number of tokens that there are at least, 0 where nothing is known before the text is read, and how to say that
+    there may be more."""
+    probe, tokenizer = labelling(config["data"]), TOKENIZERS.get(named(config.get("tokenizer")).get("name"))
+    size, bound = len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None), ""
+    if not isinstance(size, int):
+        size, bound = getattr(tokenizer, "fewest", 0), " or more"
+    return (size + len(OBJECTIVES.create(named(config["task"])).specials) if size else 0), bound
 
 
 def _suits(config: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from xformer_kit.config.check import GROUPS, check
 from xformer_kit.config.machine import makeable, run_faults
 from xformer_kit.config.parts import import_parts
+from xformer_kit.plan import TOWERS
 from xformer_kit.registry import ConfigError, nearest
 
 INSTRUCTIONS = ("parts", "resume")  # of the command line; a saved config holds none of them
@@ -72,7 +73,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: 
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise ConfigError(f"compose: takes a list of overrides, such as ['attn.heads=8']; got {overrides!r}.")
     loader, parsed, faults = _read(list(overrides or ()), config_dir)
-    faults += _swept(parsed)
+    faults += _swept(parsed, "Compose one after the other")
     if "resume" in (given := _instructions(parsed)):
         faults.append(f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it out.")
     config, more = _compose(loader, [override for override in parsed if not override.is_sweep_override()])
@@ -99,6 +100,8 @@ def preflight(argv: list[str]) -> Line:
         return line
     if line.resume is not None:
         faults += _alone(parsed)
+        if not isinstance(line.resume, str) or not line.resume:
+            faults.append(f"resume: must name a run's directory; got {line.resume!r}.")
         if faults:
             raise ConfigError(faults)
         return line
@@ -152,9 +155,13 @@ def _directory(parsed: list[Override], config_dir: str | None) -> list[str]:
 
 
 def from_hydra(config: DictConfig) -> dict[str, Any]:
-    """Hydra's composed config as the plain dict that runs: resolved, without instructions of the command line."""
+    """Hydra's composed config as the plain dict that runs: resolved, without instructions of the command line and without
+    towers that are null."""
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    return {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+    plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+    if isinstance(plain.get("model"), dict):  # null leaves a tower out
+        plain["model"] = {k: v for k, v in plain["model"].items() if k not in TOWERS or v is not None}
+    return plain
 
 
 def choices(config_dir: str | None = None) -> dict[str, list[str]]:
@@ -276,9 +283,9 @@ def _here(parsed: list[Override]) -> bool:
     return not launchers or launchers[-1] in ("basic", "joblib")
 
 
-def _swept(parsed: list[Override]) -> list[str]:
+def _swept(parsed: list[Override], way_out: str = "Put -m before the overrides") -> list[str]:
     return [
-        f"{o.key_or_group}: several values are a sweep; got {o.input_line}. Put -m before the overrides, or quote a text."
+        f"{o.key_or_group}: several values are a sweep; got {o.input_line}. {way_out}, or quote a text."
         for o in parsed
         if o.is_sweep_override()
     ]

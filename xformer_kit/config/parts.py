@@ -6,6 +6,7 @@ a saved config never names code.
 
 import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
@@ -46,6 +47,13 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
     if faults:
         raise ConfigError(faults)
     return hashes
+
+
+def missing_parts(run: str | Path, files: Iterable[str]) -> list[str]:
+    """Names of the files of parts that a run was begun with and that are not among `files`."""
+    saved, given = Path(run) / "parts.json", {Path(file).name for file in files}
+    needed = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
+    return [name for name in needed if name not in given]
 
 
 def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:

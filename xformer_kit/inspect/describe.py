@@ -82,7 +82,7 @@ def vocabulary(config: Mapping[str, Any]) -> int:
         return size + len(objective_of(config).specials)
     raise ConfigError(
         f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got null. "
-        "Set it, e.g. model.vocab_size=65."
+        "Set it, e.g. model.vocab_size=1024."
     )
 
 

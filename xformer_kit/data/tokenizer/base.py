@@ -26,6 +26,7 @@ class Tokenizer:
 
     learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
     vocab_size: int  # tokens of the text: ids are 0 .. vocab_size - 1
+    fewest: int = 0  # tokens of the text that there are whatever is learned from it
     specials: tuple[str, ...] = ()  # their ids follow: vocab_size .. size - 1
     spaced: bool = False  # words begin with a space of their own, which is left out where the text begins
     unknown_id: int | None = None  # the token for what the tokenizer does not know, where there is one

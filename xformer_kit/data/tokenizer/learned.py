@@ -25,6 +25,7 @@ class BPE(Library):
     """
 
     learns_from = ("train",)
+    fewest = 256  # the bytes
 
     def __init__(self, *, vocab_size: int = 2048):  # tokens: the 256 bytes and the merges
         self.vocab_size = vocab_size
@@ -70,6 +71,7 @@ class Unigram(Library):
     """
 
     learns_from = ("train",)
+    fewest = 257  # `<unk>` and the bytes
     # Beside bytes that are no utf-8: what the text may not say lest it be read as a space or as a byte.
     apart = re.compile(f"[\udc80-\udcff{SPACE}]|<(?=0x[0-9A-F]{{2}}>|unk>)")
 
