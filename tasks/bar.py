@@ -36,8 +36,9 @@ class Bar:
             self.task = self.progress.add_task("", total=total, completed=done, loss="...", speed="...", left=None)
             self.progress.start()
 
-    def due(self) -> bool:
-        return time.perf_counter() >= self.next
+    def due(self, step: int) -> bool:
+        """Whether it is time; a live bar always shows the last step."""
+        return time.perf_counter() >= self.next or (self.progress is not None and step >= self.total)
 
     def show(self, step: int, loss: float, tokens_per_second: float, seconds_left: float) -> None:
         if self.progress is not None:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from xformer_kit.config import read_config
 from xformer_kit.registry import ConfigError
 
 RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
+BEGUN = " INFO process "  # what a process writes into train.log when it begins
 SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
 def finish(sweep_dir: Path) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 where a job failed."""
+    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish."""
     rows, differing = table(sweep_dir)
     if not rows:
         print(f"No job ran in {sweep_dir}.")
@@ -30,7 +32,7 @@ def finish(sweep_dir: Path) -> int:
 
 
 def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """One row per job, best first, failed ones last; and the config paths in which the jobs differ."""
+    """One row per job, best first, those that did not finish last; and the config paths in which the jobs differ."""
     configs, rows = {}, []
     for folder in sorted((p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)):
         try:
@@ -38,12 +40,22 @@ def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
         except ConfigError:
             continue
         done = summary.read(folder)
-        row: dict[str, Any] = {"job": folder.name, "status": "finished" if done else "failed"}
+        status = "finished" if done else "stopped" if _was_stopped(folder) else "failed"
+        row: dict[str, Any] = {"job": folder.name, "status": status}
         rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
     differing = _differing(list(configs.values()))
     for row in rows:
         row |= {path: _written(configs[row["job"]].get(path, "")) for path in differing}
     return sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))), differing
+
+
+def _was_stopped(folder: Path) -> bool:
+    """Whether the last process that trained the run saved it and ended because it was told to."""
+    try:
+        text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
 
 
 def _written(value: Any) -> Any:
@@ -83,7 +95,7 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
     for row in rows:
         named = [str(row["job"]), *(str(row[path]) for path in differing)]
         if row["status"] != "finished":
-            shown.add_row(*named, "failed", style="red")
+            shown.add_row(*named, row["status"], style="red" if row["status"] == "failed" else "yellow")
             continue
         values = [
             *(f"{row[name]:.4f}" if name in row else "" for name in measured),
@@ -97,7 +109,18 @@ def _show(rows: list[dict[str, Any]], differing: list[str], sweep_dir: Path) -> 
         console = Console(highlight=False, width=max(console.width, Measurement.get(console, wide, shown).maximum))
     console.print()
     console.print(shown)
-    failed = [row["job"] for row in rows if row["status"] != "finished"]
-    if failed:
-        console.print(f"\nFailed: {', '.join(failed)}; each directory's train.log says why.", style="red")
+    for line in endings(rows, sweep_dir):
+        console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
+
+
+def endings(rows: list[dict[str, Any]], sweep_dir: Path) -> Iterable[str]:
+    """A sentence on the jobs that failed, and one on each that was stopped."""
+    failed = [row["job"] for row in rows if row["status"] == "failed"]
+    if failed:
+        whose = "its" if len(failed) == 1 else "each one's"
+        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; {whose} train.log says why."
+    for row in rows:
+        if row["status"] == "stopped":
+            way = f"python train.py resume={shlex.quote(str(sweep_dir / row['job']))}"
+            yield f"Job {row['job']} was stopped. Go on with: {way}"

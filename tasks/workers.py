@@ -11,6 +11,7 @@ import ctypes
 import dataclasses
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -173,8 +174,7 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.distributed.run"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # torch's loggers have levels of their own; what there is to say is printed below
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -200,7 +200,8 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
-            print(f"Rank {rank} was killed by {name}, so the run stopped. Go on with resume={run_dir}", file=sys.stderr)
+            way = f"Go on with: python train.py resume={shlex.quote(str(run_dir))}"
+            print(f"Rank {rank} was killed by {name}, so the run stopped. {way}", file=sys.stderr)
             return 1
         return failure.exitcode
     except SignalException as error:

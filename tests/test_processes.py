@@ -76,7 +76,7 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     os.kill(workers_of(run)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "was killed by SIGKILL, so the run stopped. Go on with" in err
+    assert "was killed by SIGKILL, so the run stopped. Go on with: python train.py resume=" in err
     assert "Traceback" not in err, err
     assert not workers_of(run)
 
@@ -90,7 +90,8 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, err
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    assert f"Stopped by {number.name} at step {step}." in err
+    assert err.strip().startswith(f"Stopped by {number.name} at step {step}. Go on with: python train.py resume=")
+    assert err.count("\n") == 1, err
     assert last_step(run) == step
 
 

@@ -20,7 +20,7 @@ class ProgressBar:
         self.seen = task.step, self.clock.spent
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if not self.bar.due():
+        if not self.bar.due(task.step):
             return
         step, spent = task.step, self.clock.spent
         pace = (spent - self.seen[1]) / max(1, step - self.seen[0])
