@@ -100,17 +100,18 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
-    words = [f"data.path={text}", *PLAIN, "trainer.accumulate=1,3", "model.dim=16,32", "trainer.max_steps=5"]
+    words = [f"data.path={text}", *PLAIN, "data.seq_len=16,100000", "model.dim=16,32", "trainer.max_steps=5"]
     done = subprocess.run(
         command("-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"),
         cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=2 * PATIENCE,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "data.batch_size: must be a multiple of accumulation times devices" in done.stderr
+    assert "data.seq_len: one window, seq_len + 1 = " in done.stderr
+    assert "Jobs 2, 3 failed; each one's train.log says why." in done.stdout
     rows = table(sweep / "sweep.csv")
     assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
     assert float(rows[0]["val/loss"]) <= float(rows[1]["val/loss"])
-    assert {(row["trainer.accumulate"], row["model.dim"]) for row in rows[:2]} == {("1", "16"), ("1", "32")}
+    assert {(row["data.seq_len"], row["model.dim"]) for row in rows[:2]} == {("16", "16"), ("16", "32")}
     assert (
         {row["job"] for row in rows} == {path.name for path in sweep.iterdir() if path.is_dir()} == {"0", "1", "2", "3"}
     )
