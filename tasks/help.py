@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.config import GROUPS
+from xformer_kit.config import GROUPS, compose
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.inspect.parts import summary, written
 
@@ -43,7 +43,8 @@ ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
 def train_help(width: int | None = None) -> str:
     """The page of `python train.py --help`, at most `width` columns wide (the terminal's)."""
     width = width or shutil.get_terminal_size((120, 24)).columns
-    chosen, groups = _defaults(), _choices()
+    config = compose(data=False)  # what a run without a word behind it trains, its experiment included
+    chosen, groups = _defaults() | {group: config[group]["name"] for group in GROUPS}, _choices()
     names = [*(g for g in ORDER if g in groups), *sorted(g for g in groups if g not in ORDER)]
     left, middle = max(map(len, names)), max(len(name) for group in groups.values() for name in group) + 1
     lines = [HEAD, "Groups and their choices (* is the default)"]
@@ -52,7 +53,7 @@ def train_help(width: int | None = None) -> str:
             mark = "*" if chosen.get(group) == name else " "
             lines.append(_cut(f"  {'' if i else group:{left}}  {mark}{name:{middle}} {said}", width))
     lines += ["", "Values that most runs set (--cfg job prints all)"]
-    values = list(_values())
+    values = list(_values(config))
     left = max(len(value) for value, _ in values)
     lines += [_cut(f"  {value:{left}}  {said}", width) for value, said in values]
     return "\n".join(lines) + "\n" + TAIL
@@ -89,16 +90,16 @@ def _defaults() -> dict[str, str]:
     return {group: choice for group, choice in pairs if not group.startswith("override")}
 
 
-def _values() -> Iterator[tuple[str, str]]:
+def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Key=default and its meaning, of what is no part: the run, the model, the data, the trainer."""
     for node in ("run", "model", "data"):
-        prefix = "" if node == "run" else f"{node}."
+        prefix, values = ("", config) if node == "run" else (f"{node}.", config[node])
         for key, option in SETTINGS.options(node).items():
             if key not in ("decoder", "encoder"):
-                yield f"{prefix}{key}={written(option.default)}", option.meaning
+                yield f"{prefix}{key}={written(values[key])}", option.meaning
     text = (_conf() / "trainer" / "default.yaml").read_text(encoding="utf-8")
-    for key, value, said in re.findall(r"^(\w+): *([^#\n]*?) *(?:# (.*))?$", text, flags=re.MULTILINE):
-        yield f"trainer.{key}={value.replace('_', '') if value[:1].isdigit() else value}", said
+    for key, said in re.findall(r"^(\w+):[^#\n]*(?:# (.*))?$", text, flags=re.MULTILINE):
+        yield f"trainer.{key}={written(config['trainer'][key])}", said
 
 
 def _conf() -> Any:
