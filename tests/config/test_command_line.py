@@ -135,13 +135,14 @@ def test_the_hash_is_of_what_is_computed():
         assert config_hash(compose(other)) != base
 
 
-def test_a_task_comes_with_the_experiment_that_suits_it(tmp_path):
-    (tmp_path / "experiment").mkdir()
-    for name in ("language_modeling_decoder", "language_modeling_encoder"):
-        (tmp_path / "experiment" / f"{name}.yaml").write_text("# @package _global_\ndata: {seq_len: 32}\n")
-    where = ["--config-dir", str(tmp_path)]
-    chosen = preflight(["task=language_modeling", *where]).argv
-    assert chosen == ["experiment=language_modeling_decoder", "task=language_modeling", *where]
-    assert preflight(["task=language_modeling"]).argv == ["experiment=language_modeling", "task=language_modeling"]
-    assert preflight(["task=language_modeling", "experiment=null"]).argv == ["task=language_modeling", "~experiment"]
-    assert preflight(["attn.heads=8"]).argv == ["++attn.heads=8"]
+def test_a_task_comes_with_what_suits_it():
+    def argv(*words):
+        return preflight(list(words)).argv
+
+    assert argv("task=language_modeling") == ["experiment=language_modeling", "task=language_modeling"]
+    assert argv("task=language_modeling", "experiment=null") == ["task=language_modeling", "~experiment"]
+    assert argv("attn.heads=8") == ["++attn.heads=8"]
+    assert argv("task=seq2seq") == ["experiment=seq2seq", "mask=prefix", "task=seq2seq"]
+    assert argv("task=seq2seq", "mask=causal") == ["experiment=seq2seq", "task=seq2seq", "mask=causal"]
+    two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
+    assert argv(*two) == ["experiment=seq2seq_dates", *two]

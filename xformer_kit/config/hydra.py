@@ -25,6 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 from xformer_kit.config.check import GROUPS, check
 from xformer_kit.config.machine import makeable, run_faults
 from xformer_kit.config.parts import import_parts
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import ConfigError, nearest
 
@@ -204,14 +206,20 @@ def _read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, l
 
 
 def _suitable(loader: ConfigLoaderImpl, parsed: list[Override]) -> list[str]:
-    """The experiment that suits a task: conf/experiment/<task>_<model>.yaml, else <task>.yaml, else none; nothing to
-    add where the command line names an experiment or no task."""
-    given = {o.key_or_group: o for o in parsed}
-    if "experiment" in given or "task" not in given or given["task"].is_delete():
+    """What suits a task that the command line names, where it says nothing else: the experiment <task>_<data>,
+    <task>_<form of the data> or <task>, and for a decoder alone the mask that the task is made for."""
+    given = {o.key_or_group: str(o.value()) for o in parsed if not o.is_sweep_override() and not o.is_delete()}
+    task, swept = given.get("task"), {o.key_or_group for o in parsed}
+    if task not in OBJECTIVES:
         return []
-    names = loader.repository.get_group_options("experiment")
-    task, model = (str(given[key].value()) if key in given else "decoder" for key in ("task", "model"))
-    return [f"experiment={next((n for n in (f'{task}_{model}', task) if n in names), 'null')}"]
+    found = []
+    if "experiment" not in swept:
+        names, data = loader.repository.get_group_options("experiment"), given.get("data")
+        forms = [f"{task}_{data}", f"{task}_{CORPORA[data].form}"] if data in CORPORA else []
+        found.append(f"experiment={next((n for n in (*forms, task) if n in names), 'null')}")
+    if "mask" not in swept and (mask := OBJECTIVES[task].masks.get(given.get("model", "decoder"))):
+        found.append(f"mask={mask}")
+    return found
 
 
 def _no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:

@@ -36,6 +36,7 @@ class Objective:
     reads: ClassVar[tuple[str, ...]] = ("text",)
     documents: ClassVar[bool] = False
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
+    masks: ClassVar[Mapping[str, str]] = {}  # model -> the mask that it has where the command line names none
     covers: ClassVar[bool] = False  # whether every token is predicted once, so that bits per byte say something
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
     towers: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Predict how a text goes on, from a beginning that is seen whole."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ class PrefixLanguageModeling(LanguageModeling):
     The prefix has 1 to n - 1 of an example's n tokens, each length as likely; another one in every epoch.
     """
 
+    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
     reads = ("text",)
     documents = False
 

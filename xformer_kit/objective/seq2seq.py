@@ -27,6 +27,7 @@ class Seq2Seq(CrossEntropy):
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("encoder", "decoder"), ("decoder",))
     reads: ClassVar[tuple[str, ...]] = ("pairs",)
     laws = ("causality", "cache", "padding")
+    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
     specials: tuple[str, ...] = (START, END)
 
     def __init__(
