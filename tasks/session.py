@@ -85,6 +85,8 @@ class Session:
                 self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
         self._make_task()
         self._make_trainer()
+        if self.first:
+            self._say(summary.beginning(config, self.task.model, self.prepared.train, self.run_dir))
         if found and self.first:
             self._say(f"Going on at step {self.task.step:,} of {self.total:,}.")
         if self.task.step < self.total:

@@ -1,4 +1,4 @@
-"""What came of a run? summary.json for machines, and a short page for people."""
+"""What is a run, and what came of it? A line before it, summary.json for machines, and a short page for people."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import torch
 
 from tasks.bar import compact
 from tasks.metrics import SHARES
+from xformer_kit.plan import TOWERS
 
 
 def versions() -> dict[str, str]:
@@ -45,6 +46,17 @@ def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
     with torch.device("meta"):
         model = Model(config, vocab_size)
     return {choice.where: choice.kernel for choice in describe.kernels(config, towers(config), model)}
+
+
+def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_dir: Path) -> str:
+    """What is trained, on what data, and where."""
+    from xformer_kit.data.corpus.probes.base import FRESH
+
+    towers = " and ".join(name for name in TOWERS if name in config["model"])
+    size, most = compact(sum(p.numel() for p in model.parameters())), "up to " * hasattr(train, "lengths")
+    data, count = config["data"], "fresh" if len(train) >= FRESH else f"{len(train):,}"
+    what = f"{count} examples of {most}{data['seq_len']:,} tokens"
+    return f"{towers}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
 
 
 def write(summary: dict[str, Any], path: Path) -> None:
@@ -80,7 +92,7 @@ def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = Non
         console.print()
         _show_sample(console, sample)
     console.print()
-    for command in commands(summary, run_dir, sample):
+    for command in (*activation(), *commands(summary, run_dir, sample)):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
@@ -99,6 +111,14 @@ def _show_sample(console: Any, sample: Any) -> None:
         pairs.append(("Right is  ", printable(sample.wanted)))
     for title, said in pairs:
         console.print(Text(title, style="dim"), Text(said), sep="")
+
+
+def activation() -> list[str]:
+    """What a shell must do first to find the commands of this Python's virtual environment; nothing where it has done so."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    if not script.is_file() or str(script.parent) in os.environ.get("PATH", "").split(os.pathsep):
+        return []
+    return [f"source {shlex.quote(str(_short(script)))}"]
 
 
 def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list[str]:

@@ -1,4 +1,11 @@
-"""What a run says before it trains."""
+"""What a run says before it trains, and the commands behind it."""
+
+import re
+import sys
+
+from tasks import run, summary
+from tasks.bar import compact
+from xformer_kit import load
 
 
 def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
@@ -12,3 +19,30 @@ def test_nothing_is_said_where_all_are_learned(begin):
     code, folder = begin("all", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=260")
     assert code == 0
     assert "asked for" not in (folder / "train.log").read_text()
+
+
+def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):
+    code, folder = begin("said", "trainer.max_steps=1")
+    parameters = sum(w.numel() for w in load(folder).parameters())
+    first = capsys.readouterr().err.splitlines()[0]
+    assert code == 0
+    assert re.fullmatch(
+        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens; {folder}", first
+    )
+
+
+def test_a_quiet_run_says_nothing(config, tmp_path, capsys):
+    assert run.start(config("trainer.max_steps=1"), tmp_path / "quiet", quiet=True) == 0
+    assert "parameters" not in capsys.readouterr().err
+
+
+def test_the_shell_is_told_how_to_find_the_commands(tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert summary.activation() == []  # there is nothing to activate
+    (tmp_path / ".venv" / "bin" / "activate").touch()
+    assert summary.activation() == ["source .venv/bin/activate"]
+    monkeypatch.setenv("PATH", f"{tmp_path}/.venv/bin:/usr/bin")
+    assert summary.activation() == []
