@@ -124,7 +124,7 @@ def activation() -> list[str]:
 def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
-    prompt = {"seq2seq": sample and sample.given, "language_modeling": "The ", "prefix_language_modeling": "The "}.get(
+    prompt = {"seq2seq": sample and sample.given, "language_modeling": sample and "The ", "prefix_language_modeling": "The "}.get(
         task
     )
     run, found = shlex.quote(str(_short(run_dir))), []
