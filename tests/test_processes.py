@@ -108,7 +108,7 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "data.seq_len: one window, seq_len + 1 = " in done.stderr
-    assert "Jobs 2, 3 failed; each one's train.log says why." in done.stdout
+    assert "Jobs 1, 3 failed; each one's train.log says why." in done.stdout
     rows = table(sweep / "sweep.csv")
     assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
     assert float(rows[0]["val/loss"]) <= float(rows[1]["val/loss"])
