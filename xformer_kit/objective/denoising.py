@@ -1,7 +1,7 @@
 """Restore a text that was corrupted: spans behind sentinels (T5), text infilling (BART), a mixture of denoisers (UL2)."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ class Denoiser(Seq2Seq):
     """
 
     needs = (("encoder", "decoder"),)
+    masks: ClassVar[Mapping[str, str]] = {}
     reads = ("text",)
     taken = 1
 
