@@ -186,16 +186,24 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ("zzz", "wardrobe: no hat is called 'zzz'. Known: bare, stack, top."),
         ("cylinder", "wardrobe: 'cylinder' is called 'top' here."),
         (3, "wardrobe: must name a hat; got 3. Known: bare, stack, top."),
-        (None, "wardrobe: must name a hat; got None. Known: bare, stack, top."),
-        ({"height": 3}, "wardrobe: no hat is called 'None'. Known: bare, stack, top."),
+        (None, "wardrobe: must name a hat; got null. Known: bare, stack, top."),
+        ({"height": 3}, "wardrobe: must name a hat; got {height: 3}. Known: bare, stack, top."),
         (
             {"name": "top", "hight": 3},
             "wardrobe.hight: hat 'top' has no option 'hight'. Did you mean 'height'? It has: height, felt, brim.",
         ),
+        (
+            {"name": "bare", "brim": 1},
+            "wardrobe.brim: hat 'bare' has no option 'brim'. It has: none. Try wardrobe=top.",
+        ),
+        (
+            {"name": "stack", "of": [], "fellt": 1},
+            "wardrobe.fellt: hat 'stack' has no option 'fellt'. Did you mean 'felt' of wardrobe=top? It has: of.",
+        ),
         ({"name": "bare", "x": 1}, "wardrobe.x: hat 'bare' has no option 'x'. It has: none."),
         ({"name": "top", "height": "tall"}, "wardrobe.height: must be a whole number; got 'tall'."),
         ({"name": "top", "height": 7.5}, "wardrobe.height: must be a whole number; got 7.5."),
-        ({"name": "top", "height": True}, "wardrobe.height: must be a whole number; got True."),
+        ({"name": "top", "height": True}, "wardrobe.height: must be a whole number; got true."),
         ({"name": "top", "brim": "wide"}, "wardrobe.brim: must be a number or null; got 'wide'."),
         (
             {"name": "top", "felt": "rabit"},
@@ -203,7 +211,7 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ),
         ({"name": "top", "height": 0}, "wardrobe.height: must be at least 1 inch; got 0."),
         ({"name": "top", "brim": 3}, "wardrobe.brim: must be at least 0 and below 3; got 3."),
-        ({"name": "stack"}, "wardrobe.of: hat 'stack' needs this option; give it a value."),
+        ({"name": "stack"}, "wardrobe.of: hat 'stack' needs this option; give it hats, from below."),
         ({"name": "stack", "of": 3}, "wardrobe.of: must be a list of hat; got 3."),
         (
             {"name": "stack", "of": [{"name": "bare"}, {"name": "top", "height": 0}]},
@@ -291,12 +299,12 @@ def test_a_value_that_fits(annotation, value):
     ("annotation", "value", "sentence"),
     [
         (float, "1", "x: must be a number; got '1'."),
-        (float, True, "x: must be a number; got True."),
+        (float, True, "x: must be a number; got true."),
         (bool, 1, "x: must be true or false; got 1."),
         (str, 1, "x: must be a text; got 1."),
         (list[int], ["a"], "x[0]: must be a whole number; got 'a'."),
         (tuple[float, float], [0.9], "x: must be a list of 2 values; got [0.9]."),
-        (Literal[1, 2], True, "x: no choice is called True. Known: 1, 2."),
+        (Literal[1, 2], True, "x: no choice is called true. Known: 1, 2."),
         (dict, 3, "x: must be a mapping; got 3."),
     ],
 )

@@ -131,7 +131,7 @@ class Prefix(Mask):
 class AllOf(Mask):
     """A token sees what every one of the masks lets it see."""
 
-    of: tuple[Mask, ...]  # masks
+    of: tuple[Mask, ...]  # masks, such as [causal, sliding_window]
 
     @classmethod
     def check(cls, options, context):
@@ -169,7 +169,7 @@ class AllOf(Mask):
 class AnyOf(Mask):
     """A token sees what at least one of the masks lets it see."""
 
-    of: tuple[Mask, ...]  # masks
+    of: tuple[Mask, ...]  # masks, such as [causal, sliding_window]
 
     check = AllOf.check
 
@@ -204,7 +204,7 @@ class AnyOf(Mask):
 class Not(Mask):
     """A token sees what the mask hides from it. A token that then sees nothing attends to nothing: its output is zero."""
 
-    of: Mask  # a mask
+    of: Mask  # a mask, such as causal
 
     def allows(self, query, key, head):
         return ~self.of.allows(query, key, head)

@@ -139,10 +139,10 @@ class Registry(dict[str, Any]):
         `beside` names keys that stand in the same node without being options of the part.
         """
         node = {"name": node} if isinstance(node, str) else node
-        if not isinstance(node, Mapping):
-            yield f"{path}: must name a {self.kind}; got {node!r}. Known: {', '.join(sorted(self))}."
+        name = node.get("name") if isinstance(node, Mapping) else None
+        if not isinstance(node, Mapping) or name is None:
+            yield f"{path}: must name a {self.kind}; got {shown(node)}. Known: {', '.join(sorted(self))}."
             return
-        name = node.get("name")
         if name not in self:
             yield f"{path}: {self.unknown(name)}"
             return
@@ -151,7 +151,7 @@ class Registry(dict[str, Any]):
             if key == "name":
                 continue
             if key not in options:
-                yield unknown_option(path, self.kind, name, key, [*options, *beside])
+                yield unknown_option(path, self.kind, name, key, [*options, *beside], self._elsewhere(name))
                 wrong = True
                 continue
             for fault in mismatch(options[key].type, value, f"{path}.{key}", context):
@@ -160,11 +160,20 @@ class Registry(dict[str, Any]):
         chosen = self.defaults(name) | dict(node)
         for key, value in chosen.items():
             if value == REQUIRED:
-                yield f"{path}.{key}: {self.kind} '{name}' needs this option; give it a value."
+                meaning = options[key].meaning
+                yield f"{path}.{key}: {self.kind} '{name}' needs this option; give it {meaning or 'a value'}."
                 wrong = True
         check = getattr(self[name], "check", None)
         if check and not wrong:
             yield from (f"{path}.{fault}" for fault in check(Options(**chosen), context))
+
+    def _elsewhere(self, name: str) -> dict[str, list[str]]:
+        """Options of the other parts -> those parts, as one chooses them."""
+        found: dict[str, list[str]] = {}
+        for other in sorted(self) if self.kind != "settings" else ():
+            for option in self._options_of[other] if other != name else ():
+                found.setdefault(option, []).append(f"{self.group}={other}")
+        return found
 
     def _read(self, name: str, part: Any) -> dict[str, Option]:
         """The options of a part, read from its signature."""
@@ -195,16 +204,41 @@ class Registry(dict[str, Any]):
 _NESTED: dict[type, Registry] = {}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """' Did you mean ...?', or nothing where no known word is near."""
-    close = get_close_matches(word, list(known), n=1)
+    close = get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def unknown_option(path: str, kind: str, name: str, key: str, options: Iterable[str]) -> str:
-    has = ", ".join(dict.fromkeys(options)) or "none"
+def unknown_option(
+    path: str, kind: str, name: str, key: str, options: Iterable[str], elsewhere: Mapping[str, list[str]] | None = None
+) -> str:
+    """The sentence that answers an unknown option; `elsewhere`: options of other parts -> those parts."""
+    has, elsewhere = ", ".join(dict.fromkeys(options)) or "none", elsewhere or {}
     what = "the config has no such key" if kind == "settings" else f"{kind} '{name}' has no option '{key}'"
-    return f"{path}.{key}: {what}.{nearest(key, options)} It has: {has}."
+    if key in elsewhere:
+        return f"{path}.{key}: {what}. It has: {has}. Try {listed(elsewhere[key])}."
+    hint = nearest(key, options)
+    if not hint and (close := get_close_matches(key, elsewhere, n=1, cutoff=0.75)):
+        hint = f" Did you mean '{close[0]}' of {listed(elsewhere[close[0]])}?"
+    return f"{path}.{key}: {what}.{hint} It has: {has}."
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Some of one thing, as a phrase: 1, 2 or 4."""
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence, as YAML writes it: null, true, 'a text', [1, 2], {a: 1}."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {shown(v)}" for key, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(shown, value))}]"
+    return repr(value)
 
 
 def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
@@ -266,7 +300,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
         if isinstance(value, (list, tuple)):
             each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
             if len(each) != len(value):
-                yield f"{path}: must be a list of {len(each)} values; got {value!r}."
+                yield f"{path}: must be a list of {len(each)} values; got {shown(value)}."
                 return
             for i, (kind, item) in enumerate(zip(each, value, strict=True)):
                 yield from mismatch(kind, item, f"{path}[{i}]", context)
@@ -275,7 +309,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
         if value in args and type(value) in {type(a) for a in args}:
             return
         hint = nearest(str(value), [str(a) for a in args])
-        yield f"{path}: no choice is called {value!r}.{hint} Known: {', '.join(str(a) for a in args)}."
+        yield f"{path}: no choice is called {shown(value)}.{hint} Known: {', '.join(str(a) for a in args)}."
         return
     elif origin is dict or annotation is dict:
         if isinstance(value, Mapping):
@@ -290,7 +324,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
             return
         if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
             return
-    yield f"{path}: must be {_article(type_name(annotation))}; got {value!r}."
+    yield f"{path}: must be {_article(type_name(annotation))}; got {shown(value)}."
 
 
 def _article(name: str) -> str:

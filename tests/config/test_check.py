@@ -58,7 +58,8 @@ ONE_FAULT = {
     "mask=sliding_window mask.windw=3": (
         "mask.windw: mask 'sliding_window' has no option 'windw'. Did you mean 'window'? It has: window."
     ),
-    "mask=all_of": "mask.of: mask 'all_of' needs this option; give it a value.",
+    "mask.window=3": "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=sliding_window.",
+    "mask=all_of": "mask.of: mask 'all_of' needs this option; give it masks, such as [causal, sliding_window].",
     "mask=all_of mask.of=[]": "mask.of: must list at least one mask; got [].",
     "mask=all_of mask.of=[causal,{name:sliding_window,window:0}]": "mask.of[1].window: must be at least 1 token; got 0.",
     "mask=full": (
@@ -89,7 +90,7 @@ ONE_FAULT = {
         "It has: seq_len, batch_size, batch_tokens, too_long, documents, num_workers, seed, cache."
     ),
     "seed=x": "seed: must be a whole number; got 'x'.",
-    "seed=true": "seed: must be a whole number; got True.",
+    "seed=true": "seed: must be a whole number; got true.",
     "name=a/b": "name: must be the name of a directory; got 'a/b'.",
     "attn.heads=2,4": (
         "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other, or quote a text."
@@ -97,7 +98,7 @@ ONE_FAULT = {
     "model.vocab_size=255 tokenizer=bpe": (
         "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the tokenizer's."
     ),
-    "model.dim=true": "model.dim: must be a whole number; got True.",
+    "model.dim=true": "model.dim: must be a whole number; got true.",
     "model.decoder.layout=attn": (
         "model.decoder.layout: must be a list of sublayers; got 'attn'. Sublayers: attn, cross, ffn."
     ),

@@ -7,6 +7,7 @@ from xformer_kit.config import check
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = "heads, kv_heads, head_dim, bias, scale, qk_norm, dropout"
+WINDW = "mask 'full' has no option 'windw'. Did you mean 'window' of mask=sliding_window? It has: none."
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
 FAULTS = {
     "model.decoder.cross={heads:5}": (
@@ -15,7 +16,7 @@ FAULTS = {
     "model.decoder.cross={heds:2}": (
         f"model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'? It has: {OPTIONS}."
     ),
-    "model.decoder.cross={mask:{windw:3}}": "model.decoder.cross.mask.windw: mask 'full' has no option 'windw'. It has: none.",
+    "model.decoder.cross={mask:{windw:3}}": (f"model.decoder.cross.mask.windw: {WINDW}"),
     "model.decoder.cross={mask:{name:sliding_window,window:0}}": (
         "model.decoder.cross.mask.window: must be at least 1 token; got 0."
     ),
@@ -23,9 +24,7 @@ FAULTS = {
         "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an attention to another "
         "tower; use position=none, or one that enters in the attention."
     ),
-    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
-        "model.decoder.layout.cross.mask.windw: mask 'full' has no option 'windw'. It has: none."
-    ),
+    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (f"model.decoder.layout.cross.mask.windw: {WINDW}"),
     "model.decoder.layout=[attn,ffn]": (
         "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
     ),

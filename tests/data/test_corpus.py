@@ -223,7 +223,8 @@ def test_all_faults_come_together_and_a_path_is_needed(tmp_path):
         f"data.path: no file or directory has this name; got '{tmp_path}/none.txt'. Give a text file.",
     ]
     assert list(CORPORA.faults("text", "data", Context())) == [
-        "data.path: corpus 'text' needs this option; give it a value."
+        "data.path: corpus 'text' needs this option; give it a file such as book.txt, a directory "
+        "(its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'."
     ]
 
 

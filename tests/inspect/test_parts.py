@@ -39,6 +39,14 @@ def test_an_unknown_kind_is_answered_with_the_nearest():
         parts.find_kind("atn", GROUPS)
 
 
+@pytest.mark.parametrize("word", ["rotary", "rope"])
+def test_a_part_in_place_of_a_kind_is_answered_with_its_kind(word):
+    with pytest.raises(
+        ConfigError, match=rf"^parts: '{word}' is no kind but a position\. Try xformer parts position rotary\.$"
+    ):
+        parts.find_kind(word, GROUPS)
+
+
 @pytest.mark.parametrize(
     ("doc", "said"),
     [

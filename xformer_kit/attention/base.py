@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Registry, listed
 from xformer_kit.tokens import View
 
 
@@ -95,11 +95,6 @@ def divisors(n: int) -> list[int]:
 def near(value: int, choices: list[int]) -> str:
     """The four choices nearest to a value, as a phrase."""
     return listed(sorted(sorted(choices, key=lambda c: abs(c - value))[:4]))
-
-
-def listed(values: list[int]) -> str:
-    *most, last = (str(v) for v in values)
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:

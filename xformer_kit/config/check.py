@@ -12,7 +12,7 @@ from xformer_kit.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.plan import KINDS, SEEN, SUBLAYERS, TOWERS, contexts, merge, named, tower_plan
-from xformer_kit.registry import ConfigError, Context, Registry, nearest
+from xformer_kit.registry import ConfigError, Context, Registry, nearest, shown
 from xformer_kit.schedule import SCHEDULES
 
 GROUPS: dict[str, Registry] = KINDS | {
@@ -78,7 +78,7 @@ def _top(config: Mapping[str, Any]) -> Iterator[str]:
     yield from (fault.removeprefix(".") for fault in SETTINGS.faults(plain, "", Context()))
     name = config.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        yield f"name: must be the name of a directory; got {name!r}."
+        yield f"name: must be the name of a directory; got {shown(name)}."
 
 
 def _missing(config: Mapping[str, Any]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _context(config: Mapping[str, Any]) -> Context:
 
 def _settings(name: str, node: Any, path: str, context: Context, also: tuple[str, ...] = ()) -> Iterator[str]:
     if not isinstance(node, Mapping):
-        yield f"{path}: must be a mapping of options; got {node!r}."
+        yield f"{path}: must be a mapping of options; got {shown(node)}."
         return
     kept = {key: value for key, value in node.items() if key not in also}
     yield from SETTINGS.faults({"name": name} | kept, path, context, beside=also)
@@ -138,7 +138,7 @@ def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
             if name == "base":
                 yield f"{where}: 'base' is the tower itself; give the variant another name."
             elif not isinstance(variant or {}, Mapping):
-                yield f"{where}: must be a mapping of differences; got {variant!r}."
+                yield f"{where}: must be a mapping of differences; got {shown(variant)}."
             else:
                 allowed = (*KINDS, "layout", "cross")
                 for key in variant or {}:
@@ -153,14 +153,14 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> I
         return
     words = ", ".join(SUBLAYERS)
     if not isinstance(layout, list) or not layout:
-        yield f"{path}.layout: must be a list of sublayers; got {layout!r}. Sublayers: {words}."
+        yield f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
         return
     if [] in layout:
         yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
     for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
-            yield f"{path}.layout: no sublayer is called {entry!r}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+            yield f"{path}.layout: no sublayer is called {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
         elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
             who = "encoder" if "encoder" in config["model"] else "model"
             yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
@@ -229,7 +229,7 @@ def _difference(kind: str, base: Mapping | None, difference: Any, path: str, con
     if base is None:
         return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
-        yield f"{path}: must be a mapping of options or a name; got {difference!r}."
+        yield f"{path}: must be a mapping of options or a name; got {shown(difference)}."
         return
     name = named(difference).get("name", base["name"])
     if name not in registry:

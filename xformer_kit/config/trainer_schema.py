@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Option, mismatch, nearest
+from xformer_kit.registry import Context, Option, mismatch, nearest, shown
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 
@@ -99,12 +99,12 @@ def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
 def faults(node: Any, path: str = "trainer") -> Iterator[str]:
     """Every fault of a trainer node, each a sentence that starts with its config path."""
     if not isinstance(node, Mapping):
-        yield f"{path}: must hold the trainer's options; got {node!r}. Try trainer=default."
+        yield f"{path}: must hold the trainer's options; got {shown(node)}. Try trainer=default."
         return
     wrong = set()
     for key, value in node.items():
         if key in REPLACED:
-            yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {value!r}. Set that instead."
+            yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {shown(value)}. Set that instead."
         elif key not in OPTIONS:
             known = ", ".join(sorted(OPTIONS))
             yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {known}."
@@ -133,15 +133,15 @@ def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
     limit = node.get("max_time")
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
-            yield f"{path}.max_time: must be above 0; got {limit!r}. null means no limit."
+            yield f"{path}.max_time: must be above 0; got {shown(limit)}. null means no limit."
     except (ValueError, TypeError, OverflowError):
-        yield f"{path}.max_time: must be days:hours:minutes:seconds; got {limit!r}. Try 00:08:00:00 for eight hours."
+        yield f"{path}.max_time: must be days:hours:minutes:seconds; got {shown(limit)}. Try 00:08:00:00 for eight hours."
 
 
 def _devices(devices: Any, path: str) -> Iterator[str]:
     way_out = "Give a number, a list of indices, or auto."
     if isinstance(devices, str) and devices != "auto" and not devices.isdigit():
-        yield f"{path}.devices: must be a number, a list of indices or auto; got {devices!r}. {way_out}"
+        yield f"{path}.devices: must be a number, a list of indices or auto; got {shown(devices)}. {way_out}"
     elif isinstance(devices, int) and devices < 1 and devices != -1:
         yield f"{path}.devices: must be at least 1, or -1 for all; got {devices}. {way_out}"
     elif isinstance(devices, list) and (not devices or len(set(devices)) < len(devices) or min(devices) < 0):

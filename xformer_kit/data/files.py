@@ -84,7 +84,7 @@ def _neighbour(where: str) -> str:
     """A hint at the name beside the one that is missing."""
     folder, name = os.path.split(where)
     try:
-        return nearest(name, os.listdir(folder or "."))
+        return nearest(name, os.listdir(folder or "."), 0.8)
     except (OSError, ValueError):
         return ""
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.registry import REQUIRED, ConfigError, Registry, nearest, plain, type_name
+from xformer_kit.registry import REQUIRED, ConfigError, Registry, nearest, plain, shown, type_name
 
 Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
@@ -38,6 +38,10 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
     kinds = {registry.kind: registry for registry in groups.values()} | dict(groups)
     if word in kinds:
         return kinds[word]
+    for group, registry in groups.items():
+        if word in registry or word in registry.also_called:
+            name = registry.also_called.get(word, word)
+            raise ConfigError(f"parts: '{word}' is no kind but a {registry.kind}. Try xformer parts {group} {name}.")
     known = dict.fromkeys(registry.kind for registry in groups.values())
     raise ConfigError(f"parts: no kind is called '{word}'.{nearest(word, kinds)} Known: {', '.join(known)}.")
 
@@ -58,7 +62,7 @@ def written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(written, value))}]"
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return shown(value)
     return f"{value:g}" if isinstance(value, float) and len(f"{value:g}") < len(str(value)) else str(value)
 
 

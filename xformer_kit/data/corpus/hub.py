@@ -21,7 +21,7 @@ class Hub(Records):
     def __init__(
         self,
         *,
-        dataset: str,  # its name on the hub, or a directory
+        dataset: str,  # a name on the hub such as roneneldan/TinyStories, or a directory
         subset: str | None = None,  # configuration of the data set, such as de-en
         source: str = "source",  # field of the source of a pair
         target: str = "target",  # field of its target

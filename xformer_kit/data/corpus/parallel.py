@@ -23,8 +23,8 @@ class Parallel(Divided):
     def __init__(
         self,
         *,
-        source: str,  # file of the training sources; a name in .gz or .zst is unpacked
-        target: str,  # file of the training targets
+        source: str,  # a file of training sources such as train.en; a name in .gz or .zst is unpacked
+        target: str,  # a file of training targets such as train.de
         valid: float | None = None,  # share of the training sources for validation; null is 0.05, or files below
         test: float = 0.0,  # share of the training sources for the test
         valid_source: str | None = None,  # file of sources for validation
@@ -82,7 +82,7 @@ class Tabs(Divided):
     def __init__(
         self,
         *,
-        path: str,  # a file, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
+        path: str,  # a file such as train.tsv, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
         columns: tuple[int | str, int | str] = (1, 2),  # of source and target: numbers from 1, or names
         valid: float | None = None,  # share of the sources for validation; null is 0.05, or valid_path
         test: float = 0.0,  # share of the sources for the test

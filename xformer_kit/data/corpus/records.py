@@ -109,7 +109,7 @@ class JSONLines(Records):
     def __init__(
         self,
         *,
-        path: str,  # a file, a directory (its *.jsonl, *.jsonl.gz, *.jsonl.zst), or a glob
+        path: str,  # a file such as train.jsonl, a directory (its *.jsonl, *.jsonl.gz, *.jsonl.zst), or a glob
         source: str = "source",  # field of the source of a pair
         target: str = "target",  # field of its target
         text: str | None = None,  # field of a text, in place of a pair
@@ -164,7 +164,7 @@ class Parquet(Records):
     def __init__(
         self,
         *,
-        path: str,  # a file, a directory (its *.parquet), or a glob
+        path: str,  # a file such as train.parquet, a directory (its *.parquet), or a glob
         source: str = "source",  # column of the source of a pair
         target: str = "target",  # column of its target
         text: str | None = None,  # column of a text, in place of a pair

@@ -19,7 +19,7 @@ class Text(Corpus):
     def __init__(
         self,
         *,
-        path: str,  # a file, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'
+        path: str,  # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'
         valid: float = 0.1,  # fraction of the characters, from the end
     ):
         self.path, self.valid = path, valid
