@@ -78,7 +78,10 @@ def run(args: Any) -> int:
     drawn = {key: getattr(args, key) for key in ("temperature", *DRAWN)}
     for i in range(args.num_samples):
         seed = None if args.seed is None else args.seed + i
-        tokens = stream(model, ids, 200 if args.max_new_tokens is None else args.max_new_tokens, seed=seed, **drawn)
+        try:
+            tokens = stream(model, ids, 200 if args.max_new_tokens is None else args.max_new_tokens, seed=seed, **drawn)
+        except ConfigError as error:
+            raise ConfigError(_as_typed(fault, args) for fault in error.faults) from None
         if i:
             _write("-" * 8 + "\n")
         _write(prompt)
@@ -87,6 +90,12 @@ def run(args: Any) -> int:
             _write(decode(token.tolist()))
         _write(decode.end() + "\n")
     return 0
+
+
+def _as_typed(fault: str, args: Any) -> str:
+    """A sentence on an option, with the option's name as the command line has it."""
+    name, _, said = fault.partition(":")
+    return f"--{name.replace('_', '-')}:{said}" if hasattr(args, name) else fault
 
 
 def _answers(args: Any, prompt: str) -> bool:

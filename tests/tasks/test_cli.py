@@ -233,10 +233,10 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--prompt", "x" * 50], "max_new_tokens: the model's positions end at 48 tokens (model.max_len), the"),
-        (["--prompt", "x", "--max-new-tokens", "0"], "max_new_tokens: must be at least 1; got 0."),
-        (["--prompt", "x", "--temperature", "-1"], "temperature: must be at least 0; got -1.0."),
-        (["--prompt", "x", "--checkpoint", "best", "--top-p", "2"], "top_p: must be above 0 and at most 1; got 2.0."),
+        (["--prompt", "x" * 50], "--max-new-tokens: the model's positions end at 48 tokens (model.max_len), the"),
+        (["--prompt", "x", "--max-new-tokens", "0"], "--max-new-tokens: must be at least 1; got 0."),
+        (["--prompt", "x", "--temperature", "-1"], "--temperature: must be at least 0; got -1.0."),
+        (["--prompt", "x", "--checkpoint", "best", "--top-p", "2"], "--top-p: must be above 0 and at most 1; got 2.0."),
     ],
 )  # fmt: skip
 def test_generate_refuses_what_it_cannot(capsys, finished, words, answer):
