@@ -124,9 +124,11 @@ def activation() -> list[str]:
 def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
-    prompt = {"seq2seq": sample and sample.given, "language_modeling": sample and "The ", "prefix_language_modeling": "The "}.get(
-        task
-    )
+    prompt = {
+        "seq2seq": sample and sample.given,
+        "language_modeling": sample and "The ",
+        "prefix_language_modeling": "The ",
+    }.get(task)
     run, found = shlex.quote(str(_short(run_dir))), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
         found = [f"python train.py resume={run}"] if summary.get("stopped") else []

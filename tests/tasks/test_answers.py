@@ -47,7 +47,9 @@ def test_figures_against_references_are_those_of_sacrebleu(trained, capsys):
     sacrebleu = pytest.importorskip("sacrebleu")
     words = ["evaluate", trained / "run", "--input", trained / "in.txt", "--reference", trained / "right.txt", "--json"]
     figures = json.loads(said(capsys, *words))
-    answers = said(capsys, "generate", trained / "run", "--input", trained / "in.txt", "--checkpoint", "last").splitlines()
+    answers = said(
+        capsys, "generate", trained / "run", "--input", trained / "in.txt", "--checkpoint", "last"
+    ).splitlines()
     right = (trained / "right.txt").read_text().splitlines()
     assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(answers, [right]).score)
     assert figures["exact_match"] == sum(a == b for a, b in zip(answers, right, strict=True)) / 3
