@@ -1,6 +1,11 @@
 """Which examples make up a step? Loaders over a prepared corpus whose order knows nothing of devices."""
 
+import os
+import threading
+import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -129,7 +134,34 @@ class Data:
             "persistent_workers": bool(workers),
             # The parent holds threads, signal handlers and perhaps a GPU, which a forked worker would inherit.
             "multiprocessing_context": "forkserver" if workers else None,
+            "worker_init_fn": partial(end_with, os.getpid()) if workers else None,
         }
+
+
+def end_with(reader: int, _worker: int) -> None:
+    """End this loader process when the one that reads from it does, also by kill -9.
+
+    Its parent is the fork server, which lives as long as it does, so torch's own watch on the parent never sees it.
+    """
+
+    def watch() -> None:
+        while True:
+            time.sleep(1)
+            if not _alive(reader):
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return (
+            not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        )  # dead, and not yet waited for
+    except ProcessLookupError:
+        return False
 
 
 def speaking(objective: Any, prepared: Any) -> Any:

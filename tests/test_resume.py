@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import time
 
 import pytest
 import torch
@@ -37,6 +38,24 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, proc
     for part in ("state_dict", "optimizer", "window", "best"):
         assert same(a[part], b[part]), part
     assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
+    def ours() -> list[str]:
+        found = []
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                found += [file.parent.name] if str(tmp_path).encode() in file.read_bytes() else []
+            except OSError:
+                continue
+        return found
+
+    kill_at(start(tmp_path, tmp_path / "run", text), tmp_path / "run", 3)
+    end = time.monotonic() + 30
+    while ours() and time.monotonic() < end:
+        time.sleep(0.5)
+    assert ours() == []
 
 
 def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_path, text):  # noqa: F811
