@@ -144,5 +144,12 @@ def test_a_task_comes_with_what_suits_it():
     assert argv("attn.heads=8") == ["++attn.heads=8"]
     assert argv("task=seq2seq") == ["experiment=seq2seq", "mask=prefix", "task=seq2seq"]
     assert argv("task=seq2seq", "mask=causal") == ["experiment=seq2seq", "task=seq2seq", "mask=causal"]
+    assert argv("task=seq2seq", "data=scan", "experiment=null") == [
+        "mask=prefix",
+        "task=seq2seq",
+        "data=scan",
+        "~experiment",
+    ]
+    assert argv("task=seq2seq", "experiment=scan_simple") == ["task=seq2seq", "experiment=scan_simple"]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
     assert argv(*two) == ["experiment=seq2seq_dates", *two]
