@@ -170,9 +170,8 @@ class Session:
         trainers.lean(self.trainer)
         task, trainer = self.task, self.trainer
         task.boundary = self._loaders
-        torch.set_float32_matmul_precision(
-            "high" if trainers.precision(self.config["trainer"]) != "64-true" else "highest"
-        )
+        if trainer.strategy.root_device.type == "cuda":  # on a CPU it takes products to slower kernels, for no gain
+            torch.set_float32_matmul_precision("high")
         self.box.patient = False
         trainer.fit(task)
 
