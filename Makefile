@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: help train test laws lint types bench clean
+.PHONY: help train test laws lint types notebooks docs bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,12 +23,18 @@ lint: $(VENV)/ready  ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+notebooks: $(VENV)/ready  ## run the notebooks anew and keep their outputs (about 2 minutes on one core)
+	@$(BIN)/python -m notebooks
+
+docs: $(VENV)/ready  ## the reference as a site that needs no network: site/index.html; a broken link fails
+	@OMP_NUM_THREADS=1 $(BIN)/python -m docs
+
 bench: $(VENV)/ready  ## speed and memory beside peers; figures into benchmarks/results/
 	@$(BIN)/pip install -q -c constraints.txt -e ".[bench]"
 	@$(BIN)/python -m benchmarks
 
 clean:  ## remove .venv and caches; runs stay in outputs/
-	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist *.egg-info
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: pyproject.toml constraints.txt

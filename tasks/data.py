@@ -101,7 +101,7 @@ class Data:
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
         """Every example of the validation split once over all ranks, `rows` at a time.
 
-        With data.batch_tokens, as many as fit into `rows` rows of data.seq_len tokens.
+        With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len tokens.
         """
         split: Any = self.examples("train" if self.only else "valid")
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
@@ -123,7 +123,8 @@ class Data:
     def _valid_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
         data = self.config["data"]
         if data.get("batch_tokens") is None:
-            return _cut(span[rank::world], rows)
+            longer = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
+            return _cut(span[rank::world], max(1, int(rows / longer)))
         lengths = self.prepared.valid.lengths[span.start : span.stop]
         batches = in_order(lengths, rows * data["seq_len"], self.together)[rank::world]
         return [[span.start + i for i in batch] for batch in batches]

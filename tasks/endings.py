@@ -3,7 +3,7 @@
 import errno
 import signal
 
-CONFIG, FAILED, NONFINITE = 2, 1, 3  # exit codes; a signal gives 128 + its number: 130, 138, 143
+CONFIG, FAILED, NONFINITE, PRUNED = 2, 1, 3, 4  # exit codes; a signal gives 128 + its number: 130, 138, 143
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -30,6 +30,16 @@ class NonFinite(Ended):
     def __init__(self, text: str, step: int | None = None):
         super().__init__(text)
         self.step = step  # counted from 1
+
+
+class Pruned(Ended):
+    """A search gave the run up as hopeless, after a validation; its state was saved."""
+
+    code = PRUNED
+
+    def __init__(self, step: int):
+        self.step = step
+        super().__init__(f"Ended early at step {step}: by what it measured, the search gave it up.")
 
 
 class NotSaved(Ended):

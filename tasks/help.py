@@ -47,9 +47,10 @@ def train_help(width: int | None = None) -> str:
     config = compose(data=False)  # what a run without a word behind it trains, its experiment included
     chosen, groups = _defaults() | {group: config[group]["name"] for group in GROUPS}, _choices()
     names = [*(g for g in ORDER if g in groups), *sorted(g for g in groups if g not in ORDER)]
-    left, middle = max(map(len, names)), max(len(name) for group in groups.values() for name in group) + 1
+    left = max(map(len, names))
     lines = [HEAD, "Groups and their choices (* is the default)"]
     for group in names:
+        middle = max(map(len, groups[group])) + 1
         for i, (name, said) in enumerate(groups[group].items()):
             mark = "*" if chosen.get(group) == name else " "
             lines.append(_cut(f"  {'' if i else group:{left}}  {mark}{name:{middle}} {said}", width))
@@ -69,10 +70,10 @@ def _choices() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {
         group: {name: summary(part) for name, part in registry.items()} for group, registry in GROUPS.items()
     }
-    for path in sorted(_conf().glob("*/*.yaml")):
-        if path.parent.name == SWEEPS:
-            continue
-        found.setdefault(path.parent.name, {}).setdefault(path.stem, _first_comment(path))
+    for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
+        group, *inside = path.relative_to(_conf()).with_suffix("").parts
+        if group != SWEEPS:
+            found.setdefault(group, {}).setdefault("/".join(inside), _first_comment(path))
     return found
 
 

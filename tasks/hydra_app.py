@@ -1,6 +1,7 @@
 """Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of its jobs."""
 
 import itertools
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from tasks.workers import rank
 from xformer_kit.config import conf_dir, from_hydra
@@ -93,6 +94,7 @@ def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str,
     from tasks.study.state import claim, left
 
     os.environ[workers.SILENT] = "1"
+    os.environ[workers.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
     with claim(directory) as mine:
         if not mine:
             return 0.0

@@ -51,6 +51,7 @@ class Task(pl.LightningModule):
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
         self.saved: dict[str, Any] = {}  # the state to go on from
+        self.weigh: Any = None  # called with the factor that makes gradients those of the mean loss, before clipping
         self.agree: Any = None  # raises where ranks do not train the same thing
         self.boundary: Any = None  # accumulate -> (training loader, validation loader)
         self._make_schedule(total_steps)
@@ -201,6 +202,8 @@ class Task(pl.LightningModule):
         clip, norm = self.config["trainer"].get("gradient_clip_val"), torch.nn.utils.get_total_norm(gradients)
         scale = self._world / self.now.sums[1]
         self.now.norm = norm * scale
+        if self.weigh is not None:
+            self.weigh(scale)
         by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
         if clip is not None and by_norm:
             scale = scale * (clip / (self.now.norm + 1e-6)).clamp(max=1.0)

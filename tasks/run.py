@@ -84,8 +84,9 @@ def ensure(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet:
         if summary.read(run_dir) is not None:
             return 0
         return start(config, run_dir, parts, job=True, quiet=quiet, there=True)
-    os.environ[MEANT] = _digest(config)
     try:
+        config = read_config(run_dir)  # as it was begun: what the key leaves out, such as the logger, may differ by now
+        os.environ[MEANT] = _digest(config)
         _same_parts(run_dir, parts)
         return 0 if summary.read(run_dir) is not None else _go(config, run_dir, parts, True, quiet)
     except (Ended, ConfigError) as error:

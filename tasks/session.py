@@ -1,5 +1,6 @@
 """One process's part in a run: it puts model, data and trainer together, goes on from a checkpoint, and sums up."""
 
+import json
 import logging
 import math
 import os
@@ -24,12 +25,15 @@ from tasks.callbacks import (
     Plan,
     Profile,
     ProgressBar,
+    Pruning,
     Recorder,
     Samples,
     Stopper,
     users,
+    watching,
 )
 from tasks.data import Data, check_fingerprint, speaking
+from tasks.decoding_speed import decodable, decoding_speed
 from tasks.endings import NonFinite, SignalBox
 from tasks.kinds import task_of
 from tasks.records import Records
@@ -104,6 +108,7 @@ class Session:
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         source = self.objective.source_tokenizer
         model = build(config, self.vocab_size, None if source is self.objective.tokenizer else source.size)
+        decodable(config, model)
         objective = self.objective
         self.task = task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
         if self.state:
@@ -132,6 +137,7 @@ class Session:
         stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
         limit = seconds(node.get("max_time"))
         observers: list[Any] = [guard, *([Deadline(plan, limit)] if limit is not None else []), self.recorder]
+        observers += watching.watchers(self.config, plan, self.run_dir, self.log, self.first)
         if self.first:
             live = None if node.get("enable_progress_bar", True) and not self.quiet else False
             self.bar = Bar(self.total, self.task.step, live)
@@ -148,6 +154,8 @@ class Session:
         observers.append(self.checkpoints)
         if node.get("profile") and self.first:
             observers.append(Profile(self.run_dir, node["profile"]))
+        if trial := json.loads(os.environ.get(workers.TRIAL, "null")):
+            observers.append(Pruning(plan, trial, lambda: self.checkpoints.keep(self.trainer, self.task)))
         observers.append(stopper)
         logger, callbacks = (
             self.log.logger,
@@ -225,6 +233,7 @@ class Session:
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             **{f"test/{name}": value for name, value in task.final().items()},
+            **decoding_speed(task),
             "task": self.config["task"]["name"],
             "again": summary.again(self.config),
             "steps": task.step,

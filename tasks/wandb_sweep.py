@@ -21,8 +21,10 @@ from xformer_kit.config.hydra import compose, unfolded
 from xformer_kit.config.line import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
+from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.figures import metric
 from xformer_kit.study.plan import seeds, words_of
+from xformer_kit.study.space import Interval
 
 METHODS = ("grid", "random", "bayes")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
@@ -67,6 +69,11 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
     if faults := question.faults(line.study):
         raise ConfigError(faults)
     node = question.complete(line.study, line.study["name"])
+    if DESIGNS.create(node["design"]).rungs():
+        raise ConfigError(
+            f"study.design: '{node['design']['name']}' trains each size for as many steps as follow from its parameters, which "
+            "no W&B sweep says. Run the study itself, or take study.design=one_at_a_time."
+        )
     factors, chosen = question.levels_of(node)
     parameters: dict[str, Any] = {}
     for name, factor in factors.items():
@@ -75,7 +82,8 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
                 f"study.factors.{name}: W&B varies each key by itself, and the level {several[0]} sets "
                 f"{', '.join(factor.levels[several[0]]) or 'nothing'}. Run the study itself, or make each key a factor."
             )
-        parameters[name] = {"values": [_plain(said[name]) for said in factor.levels.values()]}
+        values = [_plain(said[name]) for said in factor.levels.values()]
+        parameters[name] = {"values": values} if factor.interval is None else _between(factor.interval)
     for key, values in (node["tune"] or {}).items():
         parameters[key] = {"values": [_plain(item) for item in values]}
     base, faults = line.compose(words_of(factors, {name: factor.baseline for name, factor in factors.items()}))
@@ -86,19 +94,41 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
         w for w in typed(base) if not w.lstrip("~").startswith(tuple(f"{key}{end}" for key in taken for end in "=."))
     ]
     fixed = [*(word for word in words if word.startswith("parts=")), *fixed]
+    searches, refused = DESIGNS[node["design"]["name"]].adaptive, ""
     for combination in combinations(parameters):
-        made = _accepted([*fixed, *combination], combination)
+        try:
+            made = _accepted([*fixed, *combination], combination)
+        except ConfigError as error:
+            if not searches:
+                raise
+            refused = error.faults[0]
+            continue
         wanted, _ = line.compose(combination)
         if wrong := differing([dict(flat(made)), dict(flat(wanted))]):
             raise ConfigError(
                 f"study.factors: W&B would train another model than the study at {' '.join(combination)}: {', '.join(wrong)} "
                 "would differ. Give such options as part of a level: mask: [{name: sliding_window, window: 64}]."
             )
-    how = _method(method, parameters)
+    how = _method(method or ("bayes" if searches else None), parameters)
     if how == "grid":
         parameters["seed"] = {"values": seeds(node, base["seed"])}
-    found = _sweep(parameters, fixed, how, measured or node["metric"], node["name"], node["question"])
-    return Sweep(found, list(_left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how)))
+    higher = None if measured else node["higher_is_better"]
+    found = _sweep(parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"])
+    left_out = list(_left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how))
+    if searches:
+        found["run_cap"] = node["design"]["trials"]
+        left_out += _searched(node, refused)
+    return Sweep(found, left_out)
+
+
+def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
+    """What a search does that W&B does not."""
+    if refused:
+        yield f"W&B proposes points that are no valid model, and their runs end at once with code 2, such as: {refused}"
+    if lost := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
+        yield f"W&B knows no conditions between parameters: {' and '.join(lost)} stays behind."
+    if node["design"]["pruner"] != "none":
+        yield "No run is ended early; add early_terminate to the file for that."
 
 
 def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Iterator[str]:
@@ -106,6 +136,8 @@ def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Ite
         yield f"The sweep tries all {every} combinations; the study, by its design {node['design']['name']}, {chosen} of them."
     if how != "grid":
         yield "The seeds of the study are left out: with them, a search would take the luckiest one for the best model."
+    if node["stop"]:
+        yield "W&B runs every variant at all seeds: study.stop is left out."
     if node["budget"]["match"] != "none":
         yield f"W&B turns no knob to meet a budget, so {node['budget']['match']} of the variants are not made equal."
 
@@ -169,6 +201,17 @@ def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
     return kind | {"min": low, "max": high}
 
 
+def _between(between: Interval) -> dict[str, Any]:
+    """An interval of a search."""
+    if between.step and (values := between.values()) is not None:
+        return {"values": values}
+    ends = {"min": between.low, "max": between.high}
+    if between.log:
+        whole = {"distribution": "q_log_uniform_values", "q": 1}
+        return (whole if between.whole else {"distribution": "log_uniform_values"}) | ends
+    return {"distribution": "int_uniform" if between.whole else "uniform"} | ends
+
+
 def _plain(item: Any) -> Any:
     """A value as it stands in the YAML, from where it goes into `key=value` as Python prints it."""
     return item if isinstance(item, (int, float)) else value(item)
@@ -184,10 +227,16 @@ def _method(method: str | None, parameters: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _sweep(
-    parameters: Mapping[str, Any], fixed: list[str], method: str, measured: str, name: str = "", said: str = ""
+    parameters: Mapping[str, Any],
+    fixed: list[str],
+    method: str,
+    measured: str,
+    higher_is_better: bool | None = None,
+    name: str = "",
+    said: str = "",
 ) -> dict[str, Any]:
     try:
-        goal = "maximize" if metric(measured).higher_is_better else "minimize"
+        goal = "maximize" if metric(measured, higher_is_better).higher_is_better else "minimize"
     except ConfigError as error:
         raise ConfigError([fault.replace("study.metric:", "--metric:") for fault in error.faults]) from None
     named = ({"name": name} if name else {}) | ({"description": said} if said else {})

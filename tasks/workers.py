@@ -23,6 +23,7 @@ JOB = "XFORMER_JOB"  # environment: this is a job of a multirun, which ends with
 SILENT = (
     "XFORMER_SILENT"  # environment: a run of a study says nothing on the screen; its log and ended.json have it all
 )
+TRIAL = "XFORMER_TRIAL"  # environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
 
 

@@ -1,5 +1,6 @@
 """Studies that nobody trained: results with known figures, and their directories as real runs leave them."""
 
+import itertools
 import json
 import math
 import random
@@ -140,3 +141,92 @@ def _run(one: Outcome, directory: Path) -> None:
     elif one.status in ("diverged", "failed"):
         code = NONFINITE if one.status == "diverged" else 1
         (directory / "ended.json").write_text(json.dumps({"code": code, "text": one.why, "step": one.step}))
+
+
+def plain_study(**node):
+    return placements(**node)
+
+
+def partial():
+    """The last seed has not finished: one runs, one stopped, one failed, one has not begun."""
+    whole = placements(3)
+    ends = {
+        0: ("running", 40, ""),
+        1: ("stopped", 70, ""),
+        2: ("failed", None, "No space left on device."),
+        3: ("open", None, ""),
+    }
+    kept = [ended(o.variant, o.seed, *ends[o.variant]) if o.seed == 2 else o for o in whole.outcomes]
+    return replace(whole, outcomes=kept)
+
+
+def lost():
+    """All runs of a variant diverged."""
+    known = [variant(), changed("placement", "post")]
+    outcomes = [finished(0, s, 2.3 + 0.01 * s) for s in range(3)] + [diverged(1, s, 100 + 10 * s) for s in range(3)]
+    return study(known, outcomes)
+
+
+def tuned():
+    """The baseline is best at the middle rate, post at the largest; at its smallest it diverges, with the best of figures."""
+    rates = ["0.001", "0.003", "0.01"]
+    known = [
+        variant(label, {"placement": level}, words, [f"optim.lr={rate}"])
+        for label, level, words in (("baseline", "pre", []), ("placement=post", "post", ["placement=post"]))
+        for rate in rates
+    ]
+    means = [2.4, 2.3, 2.5, 2.0, 2.6, 2.35]
+    outcomes = [
+        diverged(i, seed) if i == 3 and seed else finished(i, seed, mean + 0.01 * seed + 0.002 * (i * seed % 3))
+        for seed in range(3)
+        for i, mean in enumerate(means)
+    ]
+    return study(known, outcomes, tune={"optim.lr": [0.001, 0.003, 0.01]})
+
+
+def factorial():
+    """Post adds 0.1, rms adds 0.02, and both together 0.05 more."""
+    known, outcomes = [], []
+    for i, (placement, norm) in enumerate(itertools.product(["pre", "post"], ["layer", "rms"])):
+        levels = {"placement": placement, "norm": norm}
+        words = [f"{k}={v}" for k, v in levels.items() if v in ("post", "rms")]
+        known.append(variant(", ".join(words) or "baseline", levels, words))
+        effect = 0.1 * (placement == "post") + 0.02 * (norm == "rms") + 0.05 * (i == 3)
+        outcomes += [finished(i, s, 2.3 + 0.02 * s + effect + 0.001 * ((i + 1) * (s + 2) % 5)) for s in range(5)]
+    return study(known, outcomes, design={"name": "factorial"})
+
+
+LAW = {"E": 1.8, "A": 60.0, "alpha": 0.35, "B": 90.0, "beta": 0.3}  # of the baseline; the other's A is 1.3 times that
+
+
+def ladder_law(parameters: float, tokens: float, gain: float = 1.0) -> float:
+    return LAW["E"] + gain * LAW["A"] * parameters ** -LAW["alpha"] + LAW["B"] * tokens ** -LAW["beta"]
+
+
+def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
+    """Two attentions at five sizes, whose losses follow known laws but for the noise of a seed."""
+    draw, known, outcomes = random.Random(0), [], []
+    for label, level, gain in (("baseline", "multi_head", 1.0), ("attn=linear", "linear", 1.3)):
+        for dim, multiple in itertools.product((64, 96, 128, 192, 256), multiples):
+            params = 12 * 4 * dim**2 + 256 * dim
+            size = {"params": params, "tokens": multiple * params, "flops": 6.0 * multiple * params**2, "epochs": 0.4}
+            words = [] if level == "multi_head" else ["attn=linear"]
+            one = variant(label, {"attn": level}, words, **size)
+            said = {"said": f"model.dim={dim} x{multiple}", "words": [f"model.dim={dim}"], "multiple": float(multiple)}
+            known.append(one | {"rung": said | {"steps": 1000}})
+            exact = ladder_law(params, multiple * params, gain)
+            outcomes += [
+                finished(len(known) - 1, s, exact * math.exp(noise * draw.gauss(0, 1)), params=params)
+                for s in range(seeds)
+            ]
+    sizes = {
+        "name": "ladder",
+        "sizes": {"model.dim": [64, 96, 128, 192, 256]},
+        "multiples": list(multiples),
+        "ahead": 10.0,
+    }
+    matched = {"match": "none", "by": None, "tolerance": 0.01}
+    return study(known, outcomes, **{"design": sizes, "budget": matched, "question": "How do the two grow?"} | node)
+
+
+KINDS = {"plain": plain_study, "partial": partial, "lost": lost, "tuned": tuned, "factorial": factorial}

@@ -63,7 +63,7 @@ MAY: dict[str, set[str]] = {
 # Upward imports, at call time only.
 LATE = {("model", "generate"), ("__init__", "config"), ("__init__", "making")}
 # Imported where they are used.
-HEAVY = {"tokenizers", "rich", "pandas", "transformers", "matplotlib", "scipy", "statsmodels"}
+HEAVY = {"optuna", "tokenizers", "rich", "pandas", "transformers", "matplotlib", "scipy", "statsmodels"}
 
 
 class Import(NamedTuple):

@@ -74,6 +74,11 @@ def test_every_pair_of_parts_keeps_every_law(row):
     assert not broken, "\n".join(broken)
 
 
+def test_the_rows_hold_every_pair_that_is_not_refused():
+    held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}
+    assert held == set(pairs()) - refused().keys()
+
+
 def test_every_law_speaks_about_some_composition():
     silent = set(LAWS)
     for row in all_pairs():

@@ -18,6 +18,7 @@ from xformer_kit.registry import (
     type_name,
     within,
 )
+from xformer_kit.signature import meaning
 
 
 class Hat:
@@ -83,6 +84,33 @@ def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(h
     assert hats.options("top")["felt"].meaning == "what it is made of"
     of = hats.options("stack")["of"]
     assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
+
+
+# fmt: off
+def test_a_meaning_may_stand_behind_a_default_in_brackets():
+    def part(
+        *,
+        # of a long name
+        a: int = 1,
+        b: float = (
+            0.5  # of that
+        ),
+        c: str = "c",
+        d: bool = (
+            False  # whether
+        ),
+    ):
+        """A part."""
+
+    class Data:
+        e: int | None = (
+            None  # inches
+        )
+        f: int = 2  # type: ignore[assignment]  # feet
+
+    assert [meaning(part, name) for name in "abcd"] == ["", "of that", "", "whether"]
+    assert [meaning(Data, name) for name in "ef"] == ["inches", "feet"]
+# fmt: on
 
 
 def test_defaults_are_a_complete_node(hats):

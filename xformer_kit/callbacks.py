@@ -1,16 +1,67 @@
-"""What else is to happen around a step? A user's own callbacks, which a file of `parts` registers.
+"""What else is to happen around a step? What looks at a run on request, and a user's own callbacks from a file of `parts`.
 
-A callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options; `run_dir`, where it asks for
-that, is the run's directory. The config names those that take part: `callbacks: {mine: {every: 10}}`. Nothing is
-registered here, as all that a run needs of its own is not a choice.
+A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options; `run_dir`, where it asks for
+that, is the run's directory. The config names those that take part: `callbacks: {norms: {every: 50}, mine: {every: 10}}`. What a
+run needs of its own is no choice, and not registered.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from xformer_kit.registry import Context, Registry, shown
+from xformer_kit.registry import Context, Registry, at_least, shown
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
+
+
+class Watcher:
+    """Base of those that look at a run and change nothing of it: their options. tasks/callbacks/watching.py makes them."""
+
+
+@CALLBACKS.register("norms")
+@dataclass(frozen=True)
+class Norms(Watcher):
+    """Sizes of activations and gradients, layer by layer, in norms.csv and the logger.
+
+    Of activations the root mean square of the residual stream behind each layer, over the real tokens that the first process
+    reads in training; of gradients the norm over the parameters of each layer, before clipping. `xformer plot norms RUN` draws
+    them.
+    """
+
+    every: int = 50  # optimizer steps
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "step", every=1)
+
+
+@CALLBACKS.register("pictures")
+@dataclass(frozen=True)
+class Pictures(Watcher):
+    """Pictures of the model as it learns, in the run's pictures/ and the logger: what it attends to in the first validation
+    example, biases of positions, and, at the start, masks. Needs the extra `study`."""
+
+    every: int = 500  # optimizer steps; also at the start and at the end
+    of: tuple[Literal["attention", "bias", "mask"], ...] = ("attention",)  # what is drawn
+    layers: tuple[int, ...] | None = None  # whose attention is drawn, from 0 on; null is all
+    heads: tuple[int, ...] | None = None  # which of its heads, from 0 on; null is all
+    length: int = 48  # tokens that are drawn
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "step", every=1)
+        yield from at_least(options, "token", length=1)
+        if not options.of:
+            yield "of: must name what is drawn; got nothing. Try [attention], [bias] or [mask]."
+        for name in ("layers", "heads"):
+            if any(number < 0 for number in getattr(options, name) or ()):
+                yield f"{name}: must be counted from 0 on; got {shown(list(getattr(options, name)))}. Try [0]."
+
+
+def watches(name: str) -> bool:
+    """Whether a callback only looks, so that a run comes out the same with it and without."""
+    part = CALLBACKS.get(name)
+    return isinstance(part, type) and issubclass(part, Watcher)
 
 
 def complete(node: Any) -> Any:
@@ -34,10 +85,8 @@ def faults(node: Any, path: str = "callbacks") -> Iterator[str]:
         yield f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or {path}.mine.every=10."
         return
     for name, options in node.items():
-        if name not in CALLBACKS and not CALLBACKS:
-            yield f"{path}.{name}: no callback is registered. Name the file that does so: parts=[my_callbacks.py]."
-        elif name not in CALLBACKS:
-            yield f"{path}.{name}: {CALLBACKS.unknown(name)}"
+        if name not in CALLBACKS:
+            yield f"{path}.{name}: {CALLBACKS.unknown(name)} One of your own needs its file: parts=[my_callbacks.py]."
         elif not isinstance(options, Mapping):
             yield f"{path}.{name}: must be a mapping of options, {{}} where there are none; got {shown(options)}."
         else:

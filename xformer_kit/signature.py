@@ -8,6 +8,7 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -42,12 +43,27 @@ def _meanings(part: Any) -> dict[str, str]:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (OSError, TypeError, SyntaxError, tokenize.TokenError):
         return found
-    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-    last = {node.lineno: node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}  # of several on one line
-    for line, name in last.items():
-        if line in comments:
-            found[name] = comments[line]
+    behind = [t for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
+    comments = {token.start[0]: re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# ")) for token in behind}
     for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.lineno in comments:
-            found[node.target.id] = comments[node.lineno]
+        if isinstance(node, ast.arguments):
+            found |= _behind(_spans(node), comments)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found |= _behind({node.target.id: (node.lineno, node.end_lineno)}, comments)
     return found
+
+
+def _spans(signature: ast.arguments) -> dict[str, tuple[int, int]]:
+    """Parameter -> its first line and its last, up to the next parameter: a default may stand in brackets of its own."""
+    every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
+    ends = [default.end_lineno for default in signature.kw_defaults if default is not None]
+    last = max([*(arg.end_lineno for arg in every), *ends], default=0)
+    following = {arg.arg: after.lineno - 1 for arg, after in pairwise(every)}
+    on_line = {arg.lineno: arg for arg in every}  # the last of several on one line
+    return {arg.arg: (arg.lineno, max(arg.lineno, following.get(arg.arg, last))) for arg in on_line.values()}
+
+
+def _behind(spans: Mapping[str, tuple[int, int]], comments: Mapping[int, str]) -> dict[str, str]:
+    """Name -> the first comment on its lines."""
+    found = {name: [comments[at] for at in range(a, b + 1) if at in comments] for name, (a, b) in spans.items()}
+    return {name: said[0] for name, said in found.items() if said}

@@ -19,12 +19,11 @@ class StudySweeper(Sweeper):
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
-        self.config = config
 
     def sweep(self, arguments: list[str]) -> Any:
         from tasks.study import go
 
-        return go(self.launcher, arguments, self.config)
+        return go(self.launcher, arguments)
 
 
 ConfigStore.instance().store(

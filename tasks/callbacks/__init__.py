@@ -1,6 +1,6 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile, Stopper.
+In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile, Pruning, Stopper.
 All count optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task). A user's own
 callbacks (users.py) are Lightning's, and run before them.
 """
@@ -16,6 +16,7 @@ from tasks.callbacks.guard import Deadline, Guard, Stopper
 from tasks.callbacks.plan import Clock, Plan
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressBar
+from tasks.callbacks.pruning import Pruning
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.samples import Samples
 
@@ -29,6 +30,7 @@ __all__ = [
     "Plan",
     "Profile",
     "ProgressBar",
+    "Pruning",
     "Recorder",
     "Samples",
     "Stopper",

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch import Tensor
 
-from xformer_kit.callbacks import CALLBACKS
+from xformer_kit.callbacks import CALLBACKS, watches
 from xformer_kit.registry import ConfigError
 
 
@@ -18,6 +18,8 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
     """
     found: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
+        if watches(name):
+            continue  # watching.py makes those
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
             raise ConfigError(

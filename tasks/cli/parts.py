@@ -27,7 +27,7 @@ def run(args: Any) -> int:
     from xformer_kit.inspect import parts
 
     import_files(args.parts)
-    groups = GROUPS | INNER | ({"callbacks": CALLBACKS} if CALLBACKS else {})  # there are none but a user's own
+    groups = GROUPS | INNER | {"callbacks": CALLBACKS}
     registries = [parts.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
         registries[0][args.name]  # an unknown name is answered with the nearest

@@ -36,7 +36,7 @@ def run(args: Any) -> int:
     screen = console()
     for path in written[1:]:  # it has named the first itself
         screen.print(f"        {path}", soft_wrap=True)
-    if finished < every:
+    if finished + state["counts"]["pruned"] < every:
         screen.print(
             f"{finished} of {every} runs finished; what is missing: xformer status {args.study}", soft_wrap=True
         )

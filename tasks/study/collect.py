@@ -17,8 +17,9 @@ def results(folder: Path) -> Results:
     """What came of a study so far. Raises ConfigError where the directory holds none."""
     plan = read_plan(folder)
     pool = (folder / plan["pool"]).resolve()
-    outcomes = [outcome(run, pool / run["key"]) for run in plan["runs"]]
-    return Results(str(folder), plan["study"], plan["command"], plan["parts"], plan["variants"], outcomes)
+    search = plan.get("search")
+    outcomes = [outcome(run, pool / run["key"], search is not None) for run in plan["runs"]]
+    return Results(str(folder), plan["study"], plan["command"], plan["parts"], plan["variants"], outcomes, search)
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
@@ -35,8 +36,8 @@ def read_plan(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def outcome(run: dict[str, Any], directory: Path) -> Outcome:
-    now = state.of(directory)
+def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
+    now = state.of(directory, pruned)
     curves = read_curves(directory / "metrics.csv")
     step = now.step if now.status != "finished" else now.facts["steps"]
     return Outcome(

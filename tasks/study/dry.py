@@ -3,8 +3,11 @@
 from typing import Any
 
 from tasks.bar import compact
-from tasks.study import state
+from tasks.study import climb, stopping
 from tasks.study.settle import Plan
+from xformer_kit.study import space
+from xformer_kit.study.design import DESIGNS
+from xformer_kit.study.question import levels_of
 
 HOUR, MINUTE = 3600, 60
 
@@ -24,22 +27,59 @@ def show(plan: Plan, console: Any = None) -> None:
     for variant in plan.variants:
         cost = variant.cost
         table.add_row(
-            " ".join((variant.name, *variant.tuned)),
+            variant.title,
             compact(cost["params"]),
             f"{cost['flops']:.3g}",
             compact(cost["tokens"]),
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
-            spoken(cost["seconds"]),
+            spoken(cost["seconds"] + cost["beside"]),
             " ".join((*variant.knob, f"{100 * variant.off:+.2f} %")) if plan.node["budget"]["match"] != "none" else "-",
         )
     console.print(table)
-    left = [run for run in plan.runs if not state.of(plan.directory(run)).over]
-    seconds = sum(run.variant.cost["seconds"] for run in left)
+    if DESIGNS[plan.node["design"]["name"]].adaptive:
+        console.print(_space(plan))
+        return
+    if any(variant.rung for variant in plan.variants):
+        console.print(f"\n{climb.ladder(plan)}")
+    states = {run.key: plan.state(run) for run in plan.runs}
+    stops = stopping.look(plan.plain(), states)
+    left = [run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out]
+    seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
+    there = len(plan.runs) - len(left) - len(stops.left_out)
     console.print(
-        f"\n{len(plan.runs)} runs, of which {len(plan.runs) - len(left)} are there; the others take about {spoken(seconds)} one "
-        "after another, without validation."
+        f"\n{len(plan.runs)} runs, of which {there} are there; the others take about {spoken(seconds)} one "
+        "after another: building, training and validating, measured on this machine as it is now; starting a process, "
+        "checkpoints, samples and a test split come on top."
     )
+    if plan.node["stop"]:
+        gone = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
+        console.print(f"That is the most: behind {plan.node['stop']['after']} seeds, study.stop spares variants.{gone}")
+
+
+def _space(plan: Plan) -> Any:
+    """What a search ranges over, and what it would take if all its points were like the baseline."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    node, grid = plan.node, Table(box=None, header_style="dim", pad_edge=False)
+    factors, _ = levels_of(node)
+    for name in ("factor", "baseline", "ranges over"):
+        grid.add_column(name, overflow="fold")
+    for name, ranges in space.described(factors, node["exclude"]).items():
+        grid.add_row(name, factors[name].baseline if name in factors else "", ranges)
+    trials, seeds = node["design"]["trials"], len({run.seed for run in plan.runs})
+    more = (1 + node["design"]["confirm"]) * (seeds - 1)
+    cost = plan.variants[0].cost
+    seconds = (cost["seconds"] + cost["beside"]) * (trials + more)
+    points = space.points(factors)
+    size = "" if points is None else f" of {len(points):,} points"
+    said = (
+        f"{trials} trials{size} by {node['design']['sampler']}, and {more} runs that confirm the best at other seeds. If all "
+        f"cost what the baseline costs, and none is ended early, they take about {spoken(seconds)} one after another."
+    )
+    return Group(Text(), grid, Text(), Text(said))
 
 
 def spoken(seconds: float) -> str:

@@ -14,10 +14,16 @@ NEEDED = ("scipy", "matplotlib", "jinja2")
 
 
 def report(folder: Path) -> Results:
-    """Write report.html, report.md, runs.csv and variants.csv, each beside and renamed, so that one that is there is whole.
+    """`written`, for whoever needs the results alone."""
+    return written(folder)[0]
 
-    Without the extra `study` it says so, and writes nothing. Raises ConfigError where the directory holds no study, or
-    where its metric or its claim is at fault.
+
+def written(folder: Path) -> tuple[Results, Any]:
+    """The results, and what the report says of them, None without the extra `study`.
+
+    Write report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv, each beside and renamed, so that one
+    that is there is whole. Without the extra it says so, and writes nothing. Raises ConfigError where the directory holds
+    no study, or where its metric or its claim is at fault.
     """
     found = results(folder)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
@@ -26,12 +32,14 @@ def report(folder: Path) -> Results:
             "start the study again for its report.",
             file=sys.stderr,
         )
-        return found
+        return found, None
+    from xformer_kit.study import stop
     from xformer_kit.study.report import csv_files
     from xformer_kit.study.report.content import content
     from xformer_kit.study.report.html import html
     from xformer_kit.study.report.markdown import markdown
 
+    found = stop.applied(found)
     said = content(found)
     pages = {
         "report.html": html(said),
@@ -39,10 +47,12 @@ def report(folder: Path) -> Results:
         "runs.csv": csv_files.runs(found),
         "variants.csv": csv_files.variants(said),
     }
+    if said.laws:
+        pages["laws.csv"] = csv_files.laws(said.laws)
     for name, text in pages.items():
         _write(folder / name, text)
     _show(said, folder / "report.html")
-    return found
+    return found, said
 
 
 def _write(path: Path, text: str) -> None:
@@ -70,4 +80,6 @@ def _show(said: Any, path: Path) -> None:
     if (more := len(said.sentences) - MOST) > 0:
         console.print(Text(f"- and {more} others, in the report"))
     console.print()
+    if said.search:
+        console.print(Text(f"{said.search.found}\n{said.search.sentence}\n"))
     console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

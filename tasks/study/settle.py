@@ -2,16 +2,20 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tasks.study import climb, state
+from tasks.study.state import State
 from tasks.study.timing import Clock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import budget
 from xformer_kit.study.key import run_key
-from xformer_kit.study.plan import Compose, Run, Variant, runs, variants
+from xformer_kit.study.plan import Compose, Run, Variant, runs, titled, variants
 
 PLAN = "plan.json"
 
@@ -25,6 +29,10 @@ class Plan:
     parts: tuple[str, ...]
     variants: list[Variant]
     runs: list[Run]
+    costs: "Costs"
+    compose: Compose
+    size: Callable[[Variant], Variant]  # brings a variant to the budget
+    search: dict[str, Any] | None = None  # of a search: what its trials came to
 
     @property
     def folder(self) -> Path:
@@ -32,6 +40,17 @@ class Plan:
 
     def directory(self, run: Run) -> Path:
         return Path(self.node["runs"], run.key)
+
+    def state(self, run: Run) -> State:
+        """What has become of a run. One that a search gave up is over in a search alone."""
+        return state.of(self.directory(run), pruned=self.search is not None)
+
+    @property
+    def said(self) -> str:
+        """How large it is."""
+        if self.search is not None:
+            return f"a search of {self.search['trials']} trials, {len(self.runs)} runs"
+        return f"{len(self.variants)} variants, {len(self.runs)} runs"
 
     def write(self) -> None:
         """plan.json: what a report is made of, together with the runs that it names."""
@@ -41,6 +60,7 @@ class Plan:
         beside.replace(self.folder / PLAN)
 
     def plain(self) -> dict[str, Any]:
+        at = {id(variant): i for i, variant in enumerate(self.variants)}  # comparing configs would take long
         kept = [{k: v for k, v in asdict(variant).items() if k != "config"} for variant in self.variants]
         return {
             "study": self.node,
@@ -48,18 +68,18 @@ class Plan:
             "command": self.command,
             "parts": list(self.parts),
             "variants": kept,
-            "runs": [
-                {"variant": self.variants.index(run.variant), "seed": run.seed, "key": run.key} for run in self.runs
-            ],
+            "search": self.search,
+            "runs": [{"variant": at[id(run.variant)], "seed": run.seed, "key": run.key} for run in self.runs],
         }
 
 
 class Costs:
     """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, whole: bool = False) -> None:
         self.known: dict[str, tuple[Any, Any, Cost]] = {}  # prepared data, objective, and costs at its vocabulary
         self.clock = clock  # where seconds are asked for
+        self.whole = whole  # whether also those that a run takes beside its steps
 
     def of(self, config: dict[str, Any]) -> tuple[Any, Any, Cost]:
         from tasks.data import speaking
@@ -83,11 +103,14 @@ class Costs:
             self.known[key] = prepared, objective, Cost(vocab, two, objective.given_logits)
         return self.known[key]
 
-    def steps(self, config: dict[str, Any]) -> int:
+    def data(self, config: dict[str, Any]) -> Any:
         from tasks.data import Data
 
         prepared, objective, _ = self.of(config)
-        return Data(config, prepared, objective).total_steps
+        return Data(config, prepared, objective)
+
+    def steps(self, config: dict[str, Any]) -> int:
+        return self.data(config).total_steps
 
     def one(self, config: dict[str, Any], what: str) -> float:
         """How much a config has of what a budget matches."""
@@ -104,10 +127,13 @@ class Costs:
 
     def all(self, config: dict[str, Any]) -> dict[str, float]:
         names = ("params", "flops", "tokens", *(() if self.clock is None else ("seconds",)))
-        return {name: self.one(config, name) for name in names} | {
-            "steps": self.steps(config),
-            "flops_per_token": self.of(config)[2].flops_per_token(config),
-        }
+        found = {name: self.one(config, name) for name in names}
+        prepared, _, cost = self.of(config)
+        found |= {"steps": self.steps(config), "flops_per_token": cost.flops_per_token(config)}
+        if self.whole and self.clock is not None:
+            found["beside"] = self.clock.beside(config, prepared, self.steps(config))
+        found["epochs"] = self.steps(config) / self.data(config).batches.steps_per_epoch
+        return found
 
     def _step(self, config: dict[str, Any], prepared: Any) -> float:
         assert self.clock is not None  # a plan that needs seconds has one
@@ -121,37 +147,47 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not brought to the budget."""
     timed = node["budget"]["match"] == "seconds" or node["dry_run"]
     clock = Clock(Path("outputs", "studies", node["name"])) if timed else None
-    costs, found = Costs(clock), variants(node, compose)
-    what = node["budget"]["match"]
-    target = 0.0 if what == "none" else costs.one(found[0].config, what)
-    made, faults = [], []
-    for variant in found:
+    costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
+    made, faults, targets = [], climb.faults(found, command), dict[Any, float]()
+    for variant in [] if faults else found:  # the first of each rung is the baseline
         try:
-            made.append(_sized(variant, node["budget"], target, costs, compose))
+            if node["budget"]["match"] != "none" and variant.rung not in targets:
+                targets[variant.rung] = climb.cost(variant.config, variant.rung, node["budget"]["match"], costs)
+            made.append(_sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose))
         except ConfigError as error:
-            faults += [f"{fault} [variant {variant.label}]" for fault in error.faults]
-    if faults:
+            title = titled(variant.label, variant.rung.said if variant.rung else None, ())
+            faults += [f"{fault} [variant {title}]" for fault in error.faults]
+    if faults := faults or climb.unfit(made):
         raise ConfigError(faults)
     if clock is not None and not node["dry_run"]:
         clock.write()
-    return Plan(node, command, parts, made, runs(made, node, costs.key))
+    size = partial(_sized, node=node["budget"], target=targets.get(None, 0.0), costs=costs, compose=compose)
+    return Plan(node, command, parts, made, runs(made, node, costs.key), costs, compose, size)
 
 
 def _sized(variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose) -> Variant:
-    """A variant with its cost, brought to the budget where there is one."""
+    """A variant with its cost, brought to the budget and to its rung's length where there is one."""
+    long = climb.climbed(_matched(variant, node, target, costs, compose), node["tolerance"], costs)
+    return replace(long, cost=costs.all(long.config))
+
+
+def _matched(variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose) -> Variant:
     what = node["match"]
     if what == "none" or variant.label == "baseline":
-        return replace(variant, cost=costs.all(variant.config))
+        return variant
 
     def refused(config: dict[str, Any]) -> list[str]:
         from xformer_kit.config import check
 
         return check(config, data=False)
 
-    match = budget.matched(variant.config, target, node, lambda config: costs.one(config, what), refused)
+    match = budget.matched(
+        variant.config, target, node, lambda config: climb.cost(config, variant.rung, what, costs), refused
+    )
     if not match.words:
-        return replace(variant, cost=costs.all(variant.config), off=match.off)
-    config, wrong = compose([*variant.words, *variant.tuned, *match.words])
+        return replace(variant, off=match.off)
+    rung = variant.rung.words if variant.rung else ()
+    config, wrong = compose([*variant.words, *rung, *variant.tuned, *match.words])
     if wrong:
         raise ConfigError(wrong)
-    return replace(variant, config=config, knob=match.words, off=match.off, cost=costs.all(config))
+    return replace(variant, config=config, knob=match.words, off=match.off)

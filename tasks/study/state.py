@@ -2,16 +2,21 @@
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tasks import records, summary
-from tasks.endings import FAILED, NONFINITE, SIGNALS
+from tasks.endings import FAILED, NONFINITE, PRUNED, SIGNALS
 
-Status = Literal["finished", "diverged", "failed", "running", "stopped", "open"]
+Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
+LOOKS, A_LOOK = (
+    5,
+    0.05,
+)  # attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
 
 
 class State(NamedTuple):
@@ -26,11 +31,11 @@ class State(NamedTuple):
     @property
     def over(self) -> bool:
         """Whether nothing more comes of the run by itself."""
-        return self.status in ("finished", "diverged", "failed")
+        return self.status in ("finished", "diverged", "failed", "pruned")
 
 
-def of(run_dir: Path) -> State:
-    """What has become of a run."""
+def of(run_dir: Path, pruned: bool = False) -> State:
+    """What has become of a run. `pruned`: whether one that a search ended early is over; for others it goes on."""
     if (facts := summary.read(run_dir)) is not None:
         return State("finished", facts["steps"], facts["steps"], facts=facts)
     ended = summary.read(run_dir, summary.ENDED)
@@ -38,6 +43,8 @@ def of(run_dir: Path) -> State:
         return State("running", *progress(run_dir))
     if ended is not None and ended["code"] == NONFINITE:
         return State("diverged", ended["step"], why=ended["text"])
+    if ended is not None and ended["code"] == PRUNED:
+        return State("pruned" if pruned else "stopped", *progress(run_dir), why=ended["text"])
     if ended is not None and ended["code"] < 128:
         return State("failed", why=ended["text"])
     done, steps = progress(run_dir)
@@ -62,35 +69,36 @@ def progress(run_dir: Path) -> tuple[int | None, int | None]:
 
 
 @contextmanager
-def claim(run_dir: Path) -> Iterator[bool]:
+def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
     """Hold a run against all other processes; False where one of them holds it. The system lets go of it when a process
     ends, however it ends."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    with open(run_dir / CLAIM, "w") as file:
-        if not _lock(file):
-            yield False
-            return
-        yield True
+    with open(run_dir / name, "w") as file:
+        for _ in range(LOOKS):
+            if mine := _lock(file):
+                break
+            time.sleep(A_LOOK)
+        yield mine
 
 
-def claimed(run_dir: Path) -> bool:
+def claimed(run_dir: Path, name: str = CLAIM) -> bool:
     """Whether some process holds the run."""
     try:
-        with open(run_dir / CLAIM) as file:
-            return not _lock(file)
+        with open(run_dir / name) as file:
+            return not _lock(file, shared=True)
     except FileNotFoundError:
         return False
 
 
-def _lock(file: Any) -> bool:
-    """Take an exclusive lock, for as long as the file is open; False where somebody has it. A file system without locks
-    grants every one."""
+def _lock(file: Any, shared: bool = False) -> bool:
+    """Lock a file for as long as it is open; False where somebody else has it. A file system without locks grants every
+    one."""
     if sys.platform == "win32":
         return True
     import fcntl
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -3,15 +3,20 @@
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from tasks.endings import FAILED, SIGNALS
-from tasks.study import state
+from tasks.study import state, stopping
+from tasks.study.group import publish
+from tasks.study.group import words as words_of
 from tasks.study.settle import Plan, settled
 from tasks.study.table import Table
 from tasks.study.typed import command
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study import question
+from xformer_kit.study.design import DESIGNS
+from xformer_kit.study.plan import Run
 
 STOPPED = [128 + number for number in SIGNALS]  # exit codes of a run that somebody stopped, and the study with it
 NOT_MEASURED = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")  # facts that no study compares
@@ -30,11 +35,11 @@ def ask(line: Any) -> None:
     _asked.append(line)
 
 
-def go(launcher: Any, words: list[str], hydra: Any) -> None:
+def go(launcher: Any, words: list[str]) -> None:
     """Run the study that `ask` was given, on Hydra's launcher."""
     line = _asked[-1]
     try:
-        plan = settled(line.study, line.compose, list(words), tuple(line.parts))
+        plan = settled(line.study, line.compose, line.argv, tuple(line.parts))
     except ConfigError as error:
         print(*error.faults, sep="\n", file=sys.stderr)
         codes.append(2)
@@ -45,13 +50,22 @@ def go(launcher: Any, words: list[str], hydra: Any) -> None:
         show(plan)
         codes.append(0)
         return
+    try:
+        search = search_of(plan)
+    except ConfigError as error:
+        print(*error.faults, sep="\n", file=sys.stderr)
+        codes.append(2)
+        return
     plan.write()
-    if plan.node["retry"]:
+    if plan.node["retry"] and search is None:
         again(plan)
     together = type(launcher).__name__ != "BasicLauncher"
     with Table(plan) as table:
         try:
-            stopped = launch(plan, launcher, words, together, table)
+            if search is None:
+                stopped = launch(plan, launcher, words, together, table)
+            else:
+                stopped = seek(search, launcher, words, together, table)
         except KeyboardInterrupt:
             stopped = 130
         except ConfigError as error:
@@ -61,12 +75,38 @@ def go(launcher: Any, words: list[str], hydra: Any) -> None:
     codes.append(ending(plan, stopped))
 
 
+def search_of(plan: Plan) -> Any:
+    """The search, where the study's design proposes its variants one after another; else None."""
+    if not DESIGNS[plan.node["design"]["name"]].adaptive:
+        return None
+    from tasks.study.search import Search
+
+    search = Search(plan)
+    search.write()
+    return search
+
+
+def seek(search: Any, launcher: Any, words: list[str], together: bool, table: Table) -> int:
+    """Launch what a search proposes; returns as `launch` does."""
+    from tasks.study.search import explore, side_by_side
+
+    def train(runs: list[Run]) -> int:
+        return launch(replace(search.plan, runs=runs), launcher, words, together, table)
+
+    return explore(search, side_by_side(launcher, search.node["design"]), train, table.look)
+
+
 def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: Table) -> int:
     """Launch what is open until nothing is; returns the code of the signal that ended it, or 0."""
     number, tried = 0, Counter[str]()
     while True:
-        open_runs = [run for run in plan.runs if not state.of(plan.directory(run)).over]
-        free = [run for run in open_runs if not state.claimed(plan.directory(run))]
+        table.look()
+        if fault := unmeasured(plan, table):
+            raise ConfigError(fault)
+        stops = table.stops()
+        open_runs = [run for run in plan.runs if not table.states[run.key].over and run.key not in stops.left_out]
+        held = {run.key for run in open_runs if table.states[run.key].status == "running"} | stops.waiting
+        free = [run for run in open_runs if run.key not in held]
         if not open_runs:
             return 0
         if not free:
@@ -75,28 +115,26 @@ def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: T
         batch = free if together else free[:1]
         tried.update(run.key for run in batch)
         given = [word for word in words if not word.lstrip("+").startswith("seed=")]
-        jobs = [[*given, *run.words, f"hydra.sweep.subdir={run.key}"] for run in batch]
+        told = [_asked[-1].job([*given, *run.words]) + words_of(plan.node, run) for run in batch]
+        jobs = [[*said, f"hydra.sweep.subdir={run.key}"] for said, run in zip(told, batch, strict=True)]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in STOPPED:
                 return int(done.return_value)
         number += len(batch)
         for run in batch:  # a run that comes back again and again as it went is no run that goes on
-            if tried[run.key] >= MOST and not state.claimed(where := plan.directory(run)) and not state.of(where).over:
+            if tried[run.key] >= MOST and not state.claimed(where := plan.directory(run)) and not plan.state(run).over:
                 state.left(where, FAILED)
-        table.look()
-        if fault := unmeasured(plan):
-            raise ConfigError(fault)
 
 
-def unmeasured(plan: Plan) -> str | None:
+def unmeasured(plan: Plan, table: Table) -> str | None:
     """The sentence for a metric that finished runs do not have; what they have is only known from one."""
-    name = plan.node["metric"]
-    for run in plan.runs:
-        facts = state.of(plan.directory(run)).facts
-        if facts and name not in facts:
-            known = [key for key, value in facts.items() if isinstance(value, (int, float)) and key not in NOT_MEASURED]
-            way = f"Set study.metric to one of them; runs that are finished stay so: {', '.join(known)}."
-            return f"study.metric: no metric of the runs is called '{name}'.{nearest(name, known)} {way}"
+    asked = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
+    for seen in table.states.values():
+        for name, key in asked.items() if seen.facts else ():
+            if name not in seen.facts:
+                known = [k for k, v in seen.facts.items() if isinstance(v, (int, float)) and k not in NOT_MEASURED]
+                way = f"Runs that are finished stay so; study.{key} can name {', '.join(known)}."
+                return f"study.{key}: no metric of the runs is called '{name}'.{nearest(name, known)} {way}"
     return None
 
 
@@ -111,15 +149,19 @@ def again(plan: Plan) -> None:
 
 def ending(plan: Plan, stopped: int) -> int:
     """The report, and the exit code: 0 where every run finished or diverged, 1 where one failed."""
-    from tasks.study.report import report
+    from tasks.study.report import written
 
-    states = [state.of(plan.directory(run)).status for run in plan.runs]
+    states = {run.key: plan.state(run) for run in plan.runs}
+    left_out = stopping.look(plan.plain(), states).left_out
+    ends = [now.status for key, now in states.items() if key not in left_out]
     try:
-        report(plan.folder)
+        found, said = written(plan.folder)
     except ConfigError as error:  # what only the runs can tell, such as which metrics they have
         print(*error.faults, sep="\n", file=sys.stderr)
         return stopped or 2
     if stopped:
         print(f"Stopped. Go on with: {command(plan.command)}", file=sys.stderr)
         return stopped
-    return int("failed" in states)
+    if said is not None:
+        publish(plan.node, plan.variants[0].config["logger"], found, said)
+    return int("failed" in ends)

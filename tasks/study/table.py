@@ -5,13 +5,21 @@ import threading
 import time
 from typing import Any
 
-from tasks.study import state
+from tasks.study import state, stopping
 from tasks.study.settle import Plan
 from xformer_kit.study.plan import Run
 
 EVERY = 1.0  # seconds between two looks
 WIDE = 10  # seeds that have a column each; of more, a row says how many are done
-STYLE = {"finished": "", "diverged": "red", "failed": "red", "running": "cyan", "stopped": "yellow", "open": "dim"}
+STYLE = {
+    "finished": "",
+    "diverged": "red",
+    "failed": "red",
+    "pruned": "dim",
+    "running": "cyan",
+    "stopped": "yellow",
+    "open": "dim",
+}
 
 
 class Table:
@@ -20,7 +28,8 @@ class Table:
     def __init__(self, plan: Plan):
         from rich.console import Console
 
-        self.plan, self.states = plan, dict[str, state.State]()
+        self.plan, self.states, self.kept = plan, dict[str, state.State](), plan.plain()
+        self.stopped = stopping.Look()
         self.console = Console(stderr=True, highlight=False)
         self.began, self.ready = time.monotonic(), self._over()
         self.live: Any = None
@@ -28,7 +37,7 @@ class Table:
 
     def __enter__(self) -> "Table":
         plan, reused = self.plan, self.ready
-        said = f"{plan.node['name']}: {len(plan.variants)} variants, {len(plan.runs)} runs"
+        said = f"{plan.node['name']}: {plan.said}"
         self.console.print(f"{said}, of which {reused} are there already" if reused else said)
         if self.console.is_terminal and reused < len(plan.runs):
             from rich.live import Live
@@ -50,8 +59,16 @@ class Table:
         self._over()
         for run in self.plan.runs if self.live is None else ():
             now = self.states[run.key]
-            if now.over and not before[run.key].over:
+            if now.over and not (run.key in before and before[run.key].over):
                 print(f"{self._name(run)}: {self._result(now)}", file=sys.stderr, flush=True)
+
+    def stops(self) -> stopping.Look:
+        """What study.stop decides by what was seen at the last look; said once for each variant that it ends."""
+        before, self.stopped = self.stopped, stopping.look(self.kept, self.states)
+        for label, sentence in self.stopped.said.items():
+            if self.live is None and label not in before.said:
+                print(sentence, file=sys.stderr, flush=True)
+        return self.stopped
 
     def _watch(self) -> None:
         while not self.done.wait(EVERY):
@@ -62,18 +79,18 @@ class Table:
         """Look at the runs that were not over at the last look; returns how many are over now."""
         for run in self.plan.runs:
             if run.key not in self.states or not self.states[run.key].over:
-                self.states[run.key] = state.of(self.plan.directory(run))
+                self.states[run.key] = self.plan.state(run)
         return sum(self.states[run.key].over for run in self.plan.runs)
 
     def _name(self, run: Run) -> str:
-        return " ".join((run.variant.name, *run.variant.tuned, f"seed {run.seed}"))
+        return f"{run.variant.title} seed {run.seed}"
 
     def _result(self, now: state.State) -> str:
         metric = self.plan.node["metric"]
         if now.status == "finished":
             value = now.facts.get(metric)
             return f"{value:.4f}" if isinstance(value, (int, float)) else f"no {metric}"
-        return f"{now.status} at {now.step}" if now.status == "diverged" else now.status
+        return f"{now.status} at {now.step}" if now.status in ("diverged", "pruned") else now.status
 
     def _table(self) -> Any:
         from rich.table import Table as Grid
@@ -86,12 +103,12 @@ class Table:
             grid.add_column(title, justify="right")
         for variant in self.plan.variants:
             mine = [run for run in self.plan.runs if run.variant is variant]
-            name = " ".join((variant.name, *variant.tuned))
             if len(seeds) <= WIDE:
                 cells = [Text(self._cell(run), STYLE[self.states[run.key].status]) for run in mine]
             else:
                 cells = [Text(f"{self._count(mine, True)} of {len(mine)}"), Text(str(self._count(mine, False) or ""))]
-            grid.add_row(name, *cells)
+            early = " (stopped early)" if variant.label in self.stopped.said else ""
+            grid.add_row(variant.title + early, *cells)
         grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
         return grid
 
@@ -101,16 +118,19 @@ class Table:
 
     def _cell(self, run: Run) -> str:
         now = self.states[run.key]
+        if run.key in self.stopped.left_out:
+            return "left out"
         if now.over:
             return self._result(now)
         steps = int(run.variant.cost["steps"])
         return f"{100 * (now.step or 0) // steps} %" if now.status in ("running", "stopped") else "."
 
     def _caption(self) -> str:
-        over = sum(s.over for s in self.states.values())
-        fresh, left = over - self.ready, len(self.plan.runs) - over
+        over = sum(s.over for key, s in self.states.items() if key not in self.stopped.left_out)
+        fresh, left = over - self.ready, len(self.plan.runs) - len(self.stopped.left_out) - over
         spent = time.monotonic() - self.began
         if not left:
-            return f"{len(self.plan.runs)} runs in {spent / 60:.0f} min"
+            spared = f", {len(self.stopped.left_out)} left out" if self.stopped.left_out else ""
+            return f"{over} runs in {spent / 60:.0f} min{spared}"
         ahead = f", about {spent / fresh * left / 60:.0f} min to go" if fresh else ""
         return f"{over} of {len(self.plan.runs)} runs{ahead}"

@@ -4,28 +4,57 @@ What a budget of seconds gives a variant must not change when the study goes on,
 """
 
 import json
+import math
+import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xformer_kit.config import config_hash
 
 WARM, MEASURED = 2, 5  # steps
+JUDGED = 3  # batches of validation
 FILE = "seconds_per_step.json"
 
 
+class Pace(NamedTuple):
+    """Seconds of the parts of a run."""
+
+    start: float  # building the model
+    step: float  # an optimizer step with its data
+    check: float  # a validation
+
+
 class Clock:
-    """Seconds of an optimizer step of a config, forward and backward, without the optimizer's own work."""
+    """Seconds of an optimizer step of a config: data, forward, backward, clipping and the optimizer's own work."""
 
     def __init__(self, folder: Path):
         self.path = folder / FILE
         self.known: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.paces: dict[str, Pace] = {}
 
     def __call__(self, config: dict[str, Any], prepared: Any) -> float:
-        key = config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
+        key = self._key(config)
         if key not in self.known:
-            self.known[key] = measured(config, prepared)
+            self.known[key] = self._pace(key, config, prepared).step
         return self.known[key]
+
+    def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
+        """Seconds of a run beside its steps: building the model, and its validations."""
+        pace, every = self._pace(self._key(config), config, prepared), config["trainer"].get("val_every")
+        return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
+
+    def _pace(self, key: str, config: dict[str, Any], prepared: Any) -> Pace:
+        if key not in self.paces:
+            self.paces[key] = measured(config, prepared)
+        return self.paces[key]
+
+    @staticmethod
+    def _key(config: dict[str, Any]) -> str:
+        return config_hash({**config, "seed": 0, "trainer": {**config["trainer"], "max_steps": 1}})
 
     def write(self) -> None:
         if self.known:
@@ -35,30 +64,99 @@ class Clock:
             beside.replace(self.path)
 
 
-def measured(config: dict[str, Any], prepared: Any) -> float:
-    """The median over a few steps on the first global batch, on a GPU where there is one."""
+def measured(config: dict[str, Any], prepared: Any) -> Pace:
+    """Medians over a few steps and a few batches of validation, on a GPU where there is one; without compilation."""
     import torch
 
     from tasks.data import Data, speaking
     from xformer_kit import build
-    from xformer_kit.data import collate
-    from xformer_kit.data.batch import mapped
     from xformer_kit.objective import objective_of
+    from xformer_kit.optim import OPTIMIZERS
 
     objective = speaking(objective_of(config), prepared)
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
     size = config["model"].get("vocab_size") or prepared.tokenizer.size
+    began = time.perf_counter()
     model = build(config, size, None if source is objective.tokenizer else source.size).to(device).train()
-    data = Data(config, prepared, objective)
-    examples, first = data.examples("train"), data.steps(1, 0, 1).of(0)
-    batch = mapped(collate([examples[i] for i in first]), lambda x: x.to(device))
-    times = []
-    for _ in range(WARM + MEASURED):
+    optimizer, data = OPTIMIZERS.create(config["optim"], model=model, fused=None), Data(config, prepared, objective)
+    start, work = time.perf_counter() - began, _Work(config, model, objective, optimizer, device)
+    steps = data.steps(1, 0, 1)
+    taken = [
+        work.timed(work.step, data.examples("train"), steps.of(i % data.total_steps)) for i in range(WARM + MEASURED)
+    ]
+    batches = _judged(data, config["trainer"].get("limit_val_batches", 1.0))
+    judged = [work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]]
+    check = statistics.median(judged[1:] or judged) * len(batches) if judged else 0.0
+    return Pace(start, statistics.median(taken[WARM:]), check)
+
+
+def _judged(data: Any, limit: float | None) -> list[list[int]]:
+    """The batches of a validation."""
+    batches = [batch for _, batch in data.valid_batches(data.rows)]
+    most = limit if isinstance(limit, int) else int((1.0 if limit is None else limit) * len(batches))
+    return batches[:most]
+
+
+class _Work:
+    """What a run does again and again, as `tasks.module.Task` does it."""
+
+    def __init__(self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str):
+        self.config, self.model, self.objective = config, model, objective
+        self.optimizer, self.device = optimizer, device
+
+    def timed(self, what: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
+        """Seconds, with reading the examples."""
+        import torch
+
+        from xformer_kit.data import collate
+        from xformer_kit.data.batch import mapped
+
         began = time.perf_counter()
-        loss, count, report = objective.loss(model, batch)
-        (loss / count + report.get("loss", 0.0)).backward()
-        if device == "cuda":
+        batch = mapped(collate([examples[i] for i in chosen]), lambda x: x.to(self.device))
+        with self._precision():
+            what(batch)
+        if self.device == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-        model.zero_grad()
-    return sorted(times[WARM:])[MEASURED // 2]
+        return time.perf_counter() - began
+
+    def step(self, batch: Any) -> None:
+        import torch
+
+        total = 0.0
+        for part in self._parts(batch):
+            loss, count, report = self.objective.loss(self.model, part)
+            (loss + report.get("loss", 0.0) * count).backward()
+            total += float(count)
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        torch.nn.utils.get_total_norm(gradients)
+        torch._foreach_mul_(gradients, 1 / total)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        """Micro-batches; `auto` is all at once."""
+        from xformer_kit.data.batch import mapped, rows_of
+
+        count = self.config["trainer"].get("accumulate", "auto")
+        parts = count if isinstance(count, int) else 1
+        rows = rows_of(batch) // parts
+        for n in range(parts):
+            mine = slice(n * rows, (n + 1) * rows)
+            yield batch if parts == 1 else mapped(batch, itemgetter(mine))
+
+    def check(self, batch: Any) -> None:
+        import torch
+
+        self.model.eval()
+        with torch.no_grad():
+            self.objective.loss(self.model, batch)
+        self.model.train()
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Mixed precision where the run has it: on a GPU, where nothing else is said."""
+        import torch
+
+        wanted = self.config["trainer"].get("precision", "auto")
+        mixed = wanted.endswith("mixed") if isinstance(wanted, str) and wanted != "auto" else self.device == "cuda"
+        half = torch.float16 if wanted == "16-mixed" else torch.bfloat16
+        return torch.autocast(self.device, half) if mixed else nullcontext()

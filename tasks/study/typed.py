@@ -5,13 +5,13 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-OWN = "hydra.sweep.dir"  # which a study tells Hydra by itself
+OWN = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # which a study tells Hydra by itself
 
 
 def command(words: Iterable[str], *more: str) -> str:
     """A line for the shell. `++key=value`, by which Hydra sets a key whether it exists or not, is typed `key=value`; a word
     in `more` replaces the one of the same key."""
-    keys = {OWN, *(word.partition("=")[0] for word in more)}
+    keys = {*OWN, *(word.partition("=")[0] for word in more)}
     plain = [word.removeprefix("++") for word in words]
     kept = [word for word in plain if word.partition("=")[0] not in keys]
     return shlex.join(["python", "train.py", *kept, *more])

@@ -61,7 +61,7 @@ def test_keys_turn_with_the_queries_that_read_them():
 
 REFUSED = {
     "attn=distance attn.score=relu2": (
-        "attn: scores are minus squared distances, of which attn.score 'relu2' leaves nothing; choose attn.score=softmax."
+        "attn: scores are minus squared distances, and attn.score 'relu2' works with what is above 0; choose attn.score=softmax."
     ),
     "attn=distance position=xpos": (
         "attn: position 'xpos' makes queries and keys longer and shorter, by which their distance would tell where they stand; "

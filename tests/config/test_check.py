@@ -44,6 +44,11 @@ ONE_FAULT = {
         "position: rotary turns pairs of channels, so model.dim must be even; got 9. Try model.dim=10, or position=none."
     ),
     "model.max_len=100": "model.max_len: must be at least data.seq_len; got 100 and 128. null is data.seq_len.",
+    "data.valid_len=512": (
+        "data.valid_len: must be at most model.max_len; got 512 and 128. Set model.max_len=512, or leave it null."
+    ),
+    "data.valid_len=0": "data.valid_len: must be at least 1 token; got 0.",
+    "experiment=recall data.valid_len=32": "data.valid_len: is about a text, and data=recall gives labelled; leave it null.",
     "model.vocab_size=100 tokenizer=byte": (
         "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
     ),
@@ -137,7 +142,7 @@ ONE_FAULT = {
     "data.batch_size=0": "data.batch_size: must be at least 1 sequence; got 0.",
     "data.seqlen=3": (
         "data.seqlen: corpus 'pydoc' has no option 'seqlen'. Did you mean 'seq_len'? "
-        "It has: seq_len, batch_size, batch_tokens, too_long, documents, num_workers, seed, cache."
+        "It has: seq_len, valid_len, batch_size, batch_tokens, too_long, documents, num_workers, seed, cache."
     ),
     "seed=x": "seed: must be a whole number; got 'x'.",
     "seed=true": "seed: must be a whole number; got true.",

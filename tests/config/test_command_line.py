@@ -55,6 +55,8 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
         ("hydra.run.dir=/proc/x", "hydra.run.dir: must name a directory that can be made; got '/proc/x'."),
         ("=3", "=3: must be key=value."),
         ("resume=", "resume: must name a run's directory; got ''."),
+        ("study=norm_placement hydra.run.dir=x", "hydra.run.dir: a run of a study lies in study.runs/<key>"),
+        ("study=norm_placement hydra/sweeper=basic", "hydra/sweeper: a study is run by the sweeper of that name"),
         ("attn.heads=2,4", "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the overrides"),
     ],
 )
@@ -66,6 +68,46 @@ def test_a_line_that_cannot_run_is_one_sentence(line, sentence):
 
 def test_flags_may_stand_anywhere():
     assert preflight(["attn.heads=2,4", "-m"]).argv == ["-m", "++attn.heads=2,4"]
+
+
+def test_a_study_of_ones_own_needs_no_header(tmp_path):
+    (tmp_path / "study").mkdir()
+    node = "study: {baseline: {attn.heads: 2}, factors: {attn.heads: [4]}}"
+    (tmp_path / "study" / "bare.yaml").write_text(f"# @package _global_\n{node}\n")
+    line = preflight(["--config-dir", str(tmp_path), "study=bare", "seed=3"])
+    given = ["study=bare", "++seed=3", "hydra/sweeper=study", "hydra.mode=MULTIRUN"]
+    assert line.study["name"] == "bare" and line.argv == ["--config-dir", str(tmp_path), *given]
+
+
+OF_TOWERS = {
+    "model.decoder.norm=layer model.decoder.norm.eps=1e-3": {"norm": {"name": "layer", "eps": 1e-3}},
+    "model.decoder.attn.heads=4 model.decoder.attn=linear": {"attn": {"name": "linear", "heads": 4}},
+    "model.decoder.pattern=[b] model.decoder.variants.b.mask=chunked model.decoder.variants.b.mask.chunk=8": {
+        "pattern": ["b"], "variants": {"b": {"mask": {"name": "chunked", "chunk": 8}}},
+    },
+    "model=encoder_decoder task=seq2seq data=scan model.decoder.cross.score=entmax model.decoder.cross.score.alpha=1.3": {
+        "cross": {"score": {"name": "entmax", "alpha": 1.3}},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OF_TOWERS)
+def test_a_part_of_a_tower_keeps_its_name_beside_its_options(line):
+    """Hydra puts the later of the two in place of the earlier, which would train another part without a word."""
+    assert OF_TOWERS[line].items() <= compose(line.split())["model"]["decoder"].items()
+
+
+def test_the_names_of_a_sweep_stay_beside_options_too():
+    line = preflight(["-m", "model.decoder.norm=layer,rms", "model.decoder.norm.eps=1e-3"])
+    assert line.argv == ["-m", "++model.decoder.norm.name=layer,rms", "++model.decoder.norm.eps=1e-3"]
+
+
+def test_a_studys_words_meet_those_of_its_line():
+    """A level that chooses a part stays beside an option that the line gives, in the plan as in the run."""
+    line = preflight(["study=norm_placement", "model.decoder.norm.eps=1e-3"])
+    assert line.compose(["model.decoder.norm=layer"])[0]["model"]["decoder"]["norm"] == {"name": "layer", "eps": 1e-3}
+    words = ["++model.decoder.norm.eps=1e-3", "model.decoder.norm=layer", "seed=1"]
+    assert line.job(words) == ["++model.decoder.norm.eps=1e-3", "++model.decoder.norm.name=layer", "++seed=1"]
 
 
 def test_one_file_of_parts_may_stand_without_brackets(mine):

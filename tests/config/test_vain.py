@@ -38,6 +38,16 @@ REFUSED = {
     f"{SEQ2SEQ} position=rotary model.decoder.cross.qk_norm={{name:head,after:true}}": (
         f"model.decoder.cross.{TURNED.format('none').removeprefix('attn.')} choose position=rotary."
     ),
+    "placement.shared=false": (
+        "placement.shared: gives each sublayer that runs beside another a norm of its own, and none does; got false. Leave it "
+        "true, or put two into an inner list of the layout: [[attn, ffn]]."
+    ),
+    "position=alibi position.symmetric=false": (
+        "position.symmetric: is about later tokens, of which mask=causal shows none; got false. Leave it true."
+    ),
+    "position=alibi position.symmetric=false mask=chunked": (
+        "position.symmetric: is about later tokens, of which mask=chunked shows none; got false. Leave it true."
+    ),
     "position=alibi position.slopes=geometric attn.heads=8": (
         "position.slopes: is a rule for a number of heads that is no power of two, and attn.heads is one; got 'geometric' and 8. "
         "Leave it 'press'."

@@ -193,6 +193,10 @@ REFUSED = {
     "mask=dilated mask.step=0": "mask.step: must be at least 1 token; got 0.",
     "mask=fixed mask.summary=129": "mask.summary: must be at most mask.stride; got 129 and 128. Try 128.",
     "mask=random_blocks mask.count=0": "mask.count: must be at least 1; got 0.",
+    "mask=not mask.of=full": "mask: mask 'not' hides every token of a text of 128 from all; choose mask=causal or full.",
+    "mask=all_of mask.of=[causal,{name:not,of:causal}] data.seq_len=32": (
+        "mask: mask 'all_of' hides every token of a text of 32 from all; choose mask=causal or full."
+    ),
     "mask=per_head mask.of=[causal] mask.groups=[1,2]": "mask.groups: must have a number for each of the 1 masks; got [1, 2].",
     "mask=per_head mask.of=[causal,{name:strided}] mask.groups=[1,2] attn.heads=4": (
         "mask: per_head.groups must add up to the 4 heads of attn 'multi_head'; got [1, 2], 3 together. null lets heads take "

@@ -2,6 +2,7 @@
 
 import pytest
 
+from xformer_kit.config.line import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.plan import variants
@@ -19,6 +20,33 @@ def test_a_metric_must_say_which_way_is_better():
     assert fault.startswith(
         "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean 'loss'?"
     )
+    assert fault.endswith("study.higher_is_better=true, or false.")
+
+
+def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
+    assert question.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}) == []
+    assert question.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}) == []
+    (fault,) = question.faults({**NODE, "metric": "val/loss", "higher_is_better": True})  # of another metric, left over
+    assert fault.startswith("study.higher_is_better: val/loss is better lower; got true. Set it to null")
+
+
+def test_a_further_metric_is_another_one():
+    assert question.faults({**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]}) == []
+    assert question.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]}) == [
+        "study.also[1]: val/loss is what is compared. Leave it out.",
+        "study.also[2]: seconds is named twice. Leave it out.",
+    ]
+
+
+def test_what_a_line_asks_replaces_what_the_file_asks():
+    """Hydra alone would lay the line's mapping over the file's; `+` does."""
+    line = ["study=norm_placement", "study.claim=null"]
+    asked = preflight([*line, "study.factors={norm: [layer]}", "study.baseline={norm: rms}"]).study
+    assert (asked["factors"], asked["baseline"]) == ({"norm": ["layer"]}, {"norm": "rms"})
+    more = preflight([*line, "+study.factors={norm: [layer]}", "+study.baseline={norm: rms}"])
+    assert more.study["baseline"] == {"placement": "pre", "norm": "rms"}
+    assert set(more.study["factors"]) == {"placement", "norm"}
+    assert "+study.factors={norm: [layer]}" in more.argv  # which is what a study says is to be typed to go on
 
 
 def test_a_claim_names_variants_of_the_study():

@@ -93,6 +93,18 @@ def test_a_level_may_be_several_overrides_with_a_label():
     assert words_of(factors, levels[1]) == ["model.dim=64", "model.layers=1"]
 
 
+def test_a_baseline_may_name_a_labelled_level():
+    sizes = {"wide": {"model.dim": 64}, "deep": {"model.layers": 8}}
+    node = complete({"factors": {"size": sizes}, "baseline": {"size": "deep"}}, "name")
+    factors, levels = levels_of(node)
+    assert faults(node) == [] and levels == [{"size": "deep"}, {"size": "wide"}]
+    assert [words_of(factors, one) for one in levels] == [["model.layers=8"], ["model.dim=64"]]
+    (fault,) = faults(node | {"baseline": {"size": "small"}})
+    assert fault.startswith("study.baseline.size: must be one of wide, deep, or a mapping of overrides like them")
+    (fault,) = faults(node | {"factors": {"size": {"deep": {"model.layers": 8}}}})
+    assert fault == "study.factors.size: has no level but the baseline's, deep. Add another."
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [

@@ -2,13 +2,27 @@
 
 import csv
 import io
-import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
-from studies import changed, diverged, ended, finished, placements, study, variant, write
+from scipy import stats
+from studies import (
+    KINDS,
+    changed,
+    ended,
+    factorial,
+    finished,
+    partial,
+    placements,
+    plain_study,
+    study,
+    tuned,
+    variant,
+    write,
+)
 
 from tasks.study.report import report
 from xformer_kit.registry import ConfigError
@@ -21,62 +35,6 @@ from xformer_kit.study.report.plots import front
 from xformer_kit.study.report.tables import WORDS
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-def plain_study(**node):
-    return placements(**node)
-
-
-def partial():
-    """The last seed has not finished: one runs, one stopped, one failed, one has not begun."""
-    whole = placements(3)
-    ends = {
-        0: ("running", 40, ""),
-        1: ("stopped", 70, ""),
-        2: ("failed", None, "No space left on device."),
-        3: ("open", None, ""),
-    }
-    kept = [ended(o.variant, o.seed, *ends[o.variant]) if o.seed == 2 else o for o in whole.outcomes]
-    return replace(whole, outcomes=kept)
-
-
-def lost():
-    """All runs of a variant diverged."""
-    known = [variant(), changed("placement", "post")]
-    outcomes = [finished(0, s, 2.3 + 0.01 * s) for s in range(3)] + [diverged(1, s, 100 + 10 * s) for s in range(3)]
-    return study(known, outcomes)
-
-
-def tuned():
-    """The baseline is best at the middle rate, post at the largest; at its smallest it diverges, with the best of figures."""
-    rates = ["0.001", "0.003", "0.01"]
-    known = [
-        variant(label, {"placement": level}, words, [f"optim.lr={rate}"])
-        for label, level, words in (("baseline", "pre", []), ("placement=post", "post", ["placement=post"]))
-        for rate in rates
-    ]
-    means = [2.4, 2.3, 2.5, 2.0, 2.6, 2.35]
-    outcomes = [
-        diverged(i, seed) if i == 3 and seed else finished(i, seed, mean + 0.01 * seed + 0.002 * (i * seed % 3))
-        for seed in range(3)
-        for i, mean in enumerate(means)
-    ]
-    return study(known, outcomes, tune={"optim.lr": [0.001, 0.003, 0.01]})
-
-
-def factorial():
-    """Post adds 0.1, rms adds 0.02, and both together 0.05 more."""
-    known, outcomes = [], []
-    for i, (placement, norm) in enumerate(itertools.product(["pre", "post"], ["layer", "rms"])):
-        levels = {"placement": placement, "norm": norm}
-        words = [f"{k}={v}" for k, v in levels.items() if v in ("post", "rms")]
-        known.append(variant(", ".join(words) or "baseline", levels, words))
-        effect = 0.1 * (placement == "post") + 0.02 * (norm == "rms") + 0.05 * (i == 3)
-        outcomes += [finished(i, s, 2.3 + 0.02 * s + effect + 0.001 * ((i + 1) * (s + 2) % 5)) for s in range(5)]
-    return study(known, outcomes, design={"name": "factorial"})
-
-
-KINDS = {"plain": plain_study, "partial": partial, "lost": lost, "tuned": tuned, "factorial": factorial}
 
 
 class Page(HTMLParser):
@@ -224,6 +182,45 @@ def test_addresses_of_papers():
     assert address("Press et al., 2022, arXiv:2108.12409, section 3") == "https://arxiv.org/abs/2108.12409"
     assert address("see https://example.org/a_b.pdf.") == "https://example.org/a_b.pdf"
     assert address("javascript:alert(1)") is None
+
+
+def test_further_metrics_have_intervals_and_no_verdict():
+    """The answer, and every p, is the same whether they are there or not."""
+    names = ["val/perplexity", "peak_memory_bytes"]
+    results, alone = placements(also=names), content(placements())
+    said = content(results)
+    assert (said.sentence, said.sentences) == (alone.sentence, alone.sentences)
+    assert [arm.verdict for arm in said.arms] == [arm.verdict for arm in alone.arms]
+    page, text = Page(html(said)), markdown(said)
+    assert page.rows == markdown_rows(text) and "val/perplexity (" not in page.text and "Also measured" in page.text
+    rows = [row for row in page.rows if len(row) == 6 and row[0] == "placement=post"]
+    base, mine = (list(results.values(i, "val/perplexity").values()) for i in (0, 1))
+    test = stats.ttest_rel(mine, base)
+    (row,) = (row for row in rows_of(csv_files.variants(said)) if row["variant"] == "placement=post")
+    assert float(row["also.val/perplexity.difference"]) == pytest.approx(np.mean(mine) - np.mean(base))
+    for name, bound in zip(("low", "high"), test.confidence_interval(), strict=True):
+        assert float(row[f"also.val/perplexity.difference_{name}"]) == pytest.approx(bound)
+    _agree(rows[0][1], row["also.val/perplexity.mean"])
+    _agree(rows[0][3], row["also.val/perplexity.difference"])
+    assert rows[1][1:4] == ["587000000", "-", "+7000000"] and "also.val/perplexity.p" not in row
+    with pytest.raises(ConfigError, match=r"^study\.also: no finished run has 'val/perplexty'\. Did you mean"):
+        content(placements(also=["val/perplexty"]))
+
+
+def test_a_metric_of_ones_own_is_better_the_way_it_is_said():
+    def verdict(higher):
+        known = placements(metric="val/surprise", higher_is_better=higher)
+        own = [replace(o, facts={**o.facts, "val/surprise": o.facts.get("val/loss")}) for o in known.outcomes]
+        return content(replace(known, outcomes=own)).arms[1].verdict.outcome
+
+    assert [verdict(higher) for higher in (False, True)] == ["worse", "better"]
+
+
+def test_a_level_without_a_name_is_its_overrides():
+    base = variant("baseline", {"towers": "baseline"}, ["model=decoder", "mask=prefix"])
+    known = [base, variant("towers=two", {"towers": "two"}, ["model=encoder_decoder"])]
+    said = content(study(known, [finished(i, s, 2.3 + i + 0.01 * s * i) for i in range(2) for s in range(2)]))
+    assert said.sentences[0].startswith("baseline (model=decoder, mask=prefix) has val/loss")
 
 
 def test_a_question_is_text_and_no_markup():

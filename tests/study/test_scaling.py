@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import check_grad, minimize_scalar
+from scipy.optimize import check_grad, minimize, minimize_scalar
 
 from xformer_kit.study import scaling
+from xformer_kit.study.descent import HUBER, huber
 from xformer_kit.study.scaling import Point, fit
 
 CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}  # Hoffmann et al., 2022, equation 10
@@ -53,11 +54,32 @@ def test_units_change_factors_and_no_exponent():
     assert (found.alpha, found.A) == pytest.approx((0.4, 50 * 1e6**-0.4), rel=1e-4)
 
 
-def test_the_slope_of_the_search_is_that_of_its_aim():
+def test_the_slopes_of_the_search_are_those_of_its_curve():
     x, y = np.random.default_rng(0).normal(size=(9, 2)), np.random.default_rng(1).normal(1, 0.003, size=9)
     theta = np.array([0.3, -0.5, 0.4, -0.2, 0.7])
-    found = check_grad(lambda t: scaling._objective(t, x, y)[0], lambda t: scaling._objective(t, x, y)[1], theta)
-    assert found < 1e-6
+
+    def slope(t):
+        values, slopes = scaling._curve(t, x)
+        return slopes.T @ np.clip(values - y, -HUBER, HUBER)
+
+    assert check_grad(lambda t: huber(scaling._curve(t, x)[0] - y), slope, theta) < 1e-6
+
+
+def test_the_search_ends_where_a_library_ends():
+    """Losses with noise, from a start at the law and one far off, also of two sets at once."""
+    points = grid(0.004)
+    sizes = np.log([[p.parameters, p.tokens] for p in points])
+    x, y = sizes - sizes.mean(0), np.log([[p.loss for p in points], [p.loss * 1.1 for p in grid(0.004, 1)]])
+    starts = np.array([[0.5, 1.0, 0.3, 1.0, 0.3], [0.0, 0.0, 0.8, 0.5, 0.1]])
+    found, losses = scaling._descend(x, y, starts)
+    for i in range(2):
+        options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000}
+        bounds = [(None, None), *[(None, None), scaling.EXPONENTS] * 2]
+        theirs = minimize(
+            lambda t, i=i: 1e6 * huber(scaling._curve(t, x)[0] - y[i]), found[i] + 0.01, method="L-BFGS-B",
+            bounds=bounds, options=options,
+        )  # fmt: skip
+        assert losses[i] * 1e6 <= theirs.fun * (1 + 1e-6)
 
 
 def test_one_run_that_went_wrong_moves_little():

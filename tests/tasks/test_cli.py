@@ -11,6 +11,7 @@ import torch
 from tasks.cli import main
 from tasks.cli.command import short, size
 from xformer_kit import load
+from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import GROUPS, INNER
 
 MINE = '''
@@ -109,7 +110,7 @@ def test_parts_as_json(capsys):
     table = json.loads(out)
     assert code == 0
     assert {kind: set(parts) for kind, parts in table.items()} == {
-        group: set(registry) for group, registry in (GROUPS | INNER).items()
+        group: set(registry) for group, registry in (GROUPS | INNER | {"callbacks": CALLBACKS}).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
     assert list(json.loads(said(capsys, "parts", "ffn", "glu", "--json")[1])["ffn"]) == ["glu"]
@@ -117,7 +118,7 @@ def test_parts_as_json(capsys):
 
 def test_parts_are_listed_by_the_words_of_a_command_line(capsys, wide):
     shown = [line.split()[0] for line in said(capsys, "parts")[1].splitlines() if line[:1].strip()]
-    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER]
+    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, "callbacks"]
     assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(shown)
     assert "position.scaling.factor" in said(capsys, "parts", "position.scaling", "yarn")[1]
 

@@ -4,11 +4,13 @@ import json
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tasks.study.state import A_LOOK, CLAIM, _lock, claim, claimed
 from tests.driving import command, environment
 
 TINY = [
@@ -101,14 +103,25 @@ def test_two_workers_never_do_the_same_run(done, tmp_path):
     assert finals(tmp_path) == finals(done) and set(begun(tmp_path).values()) == {1}
 
 
+def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
+    """Whether a run is held is asked by trying its lock: that must not look like a hold."""
+    with claim(tmp_path) as mine, claim(tmp_path) as second:
+        assert mine and not second and claimed(tmp_path)
+    with open(tmp_path / CLAIM) as one, open(tmp_path / CLAIM) as two:
+        assert _lock(one, shared=True) and _lock(two, shared=True)
+        threading.Timer(A_LOOK, one.close).start()
+        threading.Timer(A_LOOK, two.close).start()
+        with claim(tmp_path) as mine:
+            assert mine
+
+
 def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
-    """Hydra lays a mapping over the one that is there: the placement is varied too."""
     wild = ["study.name=wild", "study.factors={optim.lr:[1e18]}", "study.baseline={optim.lr:1e-3}", "study.seeds=1"]
     said = ask(copy, *wild)
     assert "optim.lr=1e+18 seed 0: diverged at " in said
     ended = [json.loads(p.read_text()) for p in (copy / "outputs" / "runs").glob("*/ended.json")]
     assert [one["code"] for one in ended] == [3] and ended[0]["step"] >= 1
-    assert "3 runs, of which 3 are there already" in ask(copy, *wild)
+    assert "2 runs, of which 2 are there already" in ask(copy, *wild)
 
 
 def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
@@ -128,6 +141,7 @@ def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
             ["study.metric=val/lss"],
             "study.metric: it is not known whether 'val/lss' is better higher or lower. Did you mean",
         ),
+        (["study.factors={norm:[layer]}"], "study.baseline: must give every factor its level; got none for 'norm'."),
         (["study.factors={placement:[pre]}"], "study.factors.placement: its level pre equals the baseline"),
         (["study.factors={placement:[pots]}"], "placement: no placement is called 'pots'. Did you mean 'post'?"),
         (["study.max_runs=3"], "study.max_runs: must hold the runs of the design; got 3"),

@@ -103,7 +103,15 @@ def test_every_way_in_which_a_run_may_not_be_finished(capsys, home, pool):
         assert mine
         found = data(capsys, "status", "norm_placement")
         _, page, _ = said(capsys, "status", "norm_placement")
-    assert found["counts"] == {"finished": 0, "diverged": 1, "failed": 1, "running": 1, "stopped": 1, "open": 0}
+    assert found["counts"] == {
+        "finished": 0,
+        "diverged": 1,
+        "pruned": 0,
+        "failed": 1,
+        "running": 1,
+        "stopped": 1,
+        "open": 0,
+    }
     for line in (
         "baseline seed 0: stopped at step 5 of 5",
         "placement=post seed 0: running at step 5 of 5",

@@ -1,5 +1,6 @@
 """The contract of an attention and of its cache."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +66,14 @@ class Attention(nn.Module):
         """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device, and in their dtype
         until it is given another."""
         raise NotImplementedError
+
+    def weighed(self, calls: Sequence[Tensor], probed: Callable[[int], Tensor]) -> Tensor | None:
+        """The weights (b, h, t, s) with which values were summed in a forward pass, for inspection; None where there are none.
+
+        `calls` are the weights of each call of its kernel. `probed(width)` finds those that no kernel knows, where the sums of
+        `width` channels in each head that `o` reads are linear in what `v` projects.
+        """
+        return calls[0] if len(calls) == 1 else None
 
     @classmethod
     def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:

@@ -91,10 +91,18 @@ class Differential(Attention):
             self.kernel(q, k, v, view, self.scale, dropout, scored and scored(self, q, k, view))
             for q, k in zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)
         )
-        a, b = (self.lambda_q * self.lambda_k).sum(-1).exp()
-        out = one - (a - b + self.start) * two
+        out = one - self._factor() * two
         out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * (1 - self.start)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, 2 d) -> (b, t, dim)
+
+    def _factor(self) -> Tensor:
+        """lambda, by which the second of two is multiplied."""
+        a, b = (self.lambda_q * self.lambda_k).sum(-1).exp()
+        return a - b + self.start
+
+    def weighed(self, calls, probed):
+        one, two = calls
+        return one - self._factor() * two
 
     def _looked_at(self, x, view, cache):
         maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)

@@ -51,8 +51,9 @@ class Distance(MultiHead):
 
     @classmethod
     def cannot(cls, context):
-        if context.facts["attn"]["score"] == "relu2":
-            return "scores are minus squared distances, of which attn.score 'relu2' leaves nothing; choose attn.score=softmax"
+        if (score := context.facts["attn"]["score"]) in ("relu2", "selective"):
+            why = f"scores are minus squared distances, and attn.score '{score}' works with what is above 0"
+            return f"{why}; choose attn.score=softmax"
         if not context.facts["position"]["isometric"]:
             return (
                 f"position '{context.names['position']}' makes queries and keys longer and shorter, by which their distance "

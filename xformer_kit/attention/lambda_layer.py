@@ -96,6 +96,9 @@ class Lambda(Attention):
         weights = self._of_content(q, k, seen, view.key.real) + self._of_places(q, view)
         return weights if seen is None else weights.masked_fill(~seen, 0)
 
+    def weighed(self, calls, probed):
+        return probed(self.v_head_dim)
+
     def _of_content(self, q: Tensor, k: Tensor, seen: Tensor | None, real: Tensor | None) -> Tensor:
         """q_n K_m^T with K_m = exp(k_m - s) / sum_j exp(k_j - s) over the j that n sees, (b, h, t, s); what n does not see is
         arbitrary. In fp32 at least, whose exponent the factors need.

@@ -96,11 +96,13 @@ class NothingKept(Cache):
 class Whole(Attention):
     """Base of those that mix all tokens of a text, which no mask can tell apart.
 
-    enters: how a position may enter. crosses: why it cannot look at a source, or None.
+    enters: how a position may enter. crosses: why it cannot look at a source, or None. head_dim: channels of the values of a
+    head, where it has values.
     """
 
     enters: tuple[str, ...] = ("embed",)
     crosses: str | None = None
+    head_dim: int
 
     @classmethod
     def facts(cls, options, dim):
@@ -120,6 +122,9 @@ class Whole(Attention):
             others = ("rotary", "learned", "none") if "rotate" in cls.enters else ("learned", "sinusoidal", "none")
             ways = [f"{way} position=learned" for way in ways] or [f"position={other}" for other in others]
         return f"{'; '.join(why)}. Choose {listed(ways)}" if why else None
+
+    def weighed(self, calls, probed):
+        return probed(self.head_dim)
 
     def cache(self, rows, length, view=None) -> Cache:
         return NothingKept()
@@ -160,6 +165,9 @@ class Fourier(Whole):
         angle = (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length  # (rows, n, n)
         mixed = angle.cos() @ waves.real + angle.sin() @ waves.imag  # tokens behind the end are zero
         return texts.back(mixed, len(x)).to(x.dtype)
+
+    def weighed(self, calls, probed):
+        return None
 
 
 @ATTENTIONS.register("pooling", also_called=("pool", "poolformer", "average_pooling", "metaformer"))

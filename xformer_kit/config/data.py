@@ -8,7 +8,7 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.labelled import too_short
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import named
+from xformer_kit.plan import max_len, named
 from xformer_kit.registry import Context, Registry
 
 
@@ -98,6 +98,8 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     form = form_of(data)
     if data.get("documents"):
         yield from _apart(named(config["task"])["name"], data)
+    if data.get("valid_len") is not None:
+        yield from _longer(form, config)
     if form != "pairs":
         for key in ("batch_tokens", "too_long"):
             if data.get(key) is not None:
@@ -118,6 +120,18 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
             "set model.share_embeddings=false, or tokenizer.shared=true."
+        )
+
+
+def _longer(form: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """Examples of validation that the corpus does not cut, or that the model is not built for."""
+    given, longest = config["data"]["valid_len"], max_len(config)
+    if form != "text":
+        yield f"data.valid_len: is about a text, and data={config['data']['name']} gives {form}; leave it null."
+    elif given > longest:
+        yield (
+            f"data.valid_len: must be at most model.max_len; got {given} and {longest}. Set model.max_len={given}, or leave "
+            "it null."
         )
 
 

@@ -27,8 +27,8 @@ from xformer_kit.config.data import ignored
 from xformer_kit.config.parts import import_parts
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import TOWERS
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.plan import KINDS, TOWERS
+from xformer_kit.registry import ConfigError, Registry, nearest
 
 INSTRUCTIONS = ("parts", "resume", "study")  # of the command line; a saved config holds none of them
 SWEEPS = "sweep"  # folder of conf/ with files for W&B
@@ -76,8 +76,8 @@ def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: 
 
 def unfolded(words: Iterable[str]) -> list[str]:
     """The words of a command line, where a group that is given a mapping, `position={name: rotary, theta: 1e6}`, becomes what
-    it stands for: `position=rotary position.theta=1e6`; and a part of a part that is chosen beside its options, `attn.gate=head
-    attn.gate.of=both`, is `attn.gate.name=head`."""
+    it stands for: `position=rotary position.theta=1e6`; and a part of a part, or of a tower, that is chosen beside its options,
+    `attn.gate=head attn.gate.of=both`, is `attn.gate.name=head`: Hydra would put the options in place of the name."""
     parser, found = OverridesParser.create(), []
     for word in words:
         group, _, value = word.lstrip("+").partition("=")
@@ -98,14 +98,28 @@ def unfolded(words: Iterable[str]) -> list[str]:
 
 
 def _by_name(parser: OverridesParser, word: str) -> str:
-    """A word that chooses a part of a part, as one that changes its name."""
-    key = word.lstrip("+").partition("=")[0]
-    inner = INNER.get(".".join(key.split(".")[-2:]))
+    """A word that chooses a part of a part or of a tower, or several of them for a sweep, as one that changes its name."""
+    key, _, said = word.lstrip("+").partition("=")
+    registry = _of_tower(key) or INNER.get(".".join(key.replace(".cross.", ".attn.").split(".")[-2:]))
     with suppress(HydraException):
         override = parser.parse_override(word)
-        node = None if inner is None or override.is_sweep_override() else inner.named(override.value())
-        return f"{key}.name={node['name']}" if isinstance(node, dict) and node.keys() == {"name"} else word
+        if registry is None or override.is_delete():
+            return word
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+        nodes = [registry.named(value) for value in values]
+        if all(isinstance(node, dict) and node.keys() == {"name"} for node in nodes):
+            name = said if override.is_sweep_override() else nodes[0]["name"]
+            return f"{'++' * word.startswith('++')}{key}.name={name}"
     return word
+
+
+def _of_tower(key: str) -> Registry | None:
+    """The registry of model.decoder.norm, model.decoder.cross, model.encoder.variants.local.mask."""
+    first, *path = key.split(".")
+    if first != "model" or len(path) < 2 or path[0] not in TOWERS:
+        return None
+    inside = path[3:] if path[1] == "variants" else path[1:]
+    return KINDS.get("attn" if inside == ["cross"] else inside[0]) if len(inside) == 1 else None
 
 
 def files(parts: Any) -> list[Any]:
@@ -143,11 +157,11 @@ def _left_behind(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]
 
 
 def choices(config_dir: str | None = None) -> dict[str, list[str]]:
-    """Every group of the command line and its choices."""
+    """Every group of the command line and its choices, those in folders by their path: study has findings/glu_variants."""
     loader = _loader(config_dir)
     known = loader.repository  # the loader's own methods copy all of it for each question
     groups = [g for g in known.get_group_options("", ObjectType.GROUP) if g not in ("hydra", SWEEPS)]
-    return {group: known.get_group_options(group) for group in sorted(groups)}
+    return {group: choices_of(loader, group) for group in sorted(groups)}
 
 
 def _loader(config_dir: str | None) -> ConfigLoaderImpl:

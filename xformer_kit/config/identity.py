@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from xformer_kit.callbacks import watches
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import REQUIRED, ConfigError, plain
@@ -38,11 +39,13 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The resolved config without logger, paths, workers and cadences."""
+    """The resolved config without logger, paths, workers, cadences, and callbacks that only look."""
     kept = {key: value for key, value in config.items() if key not in INCIDENTAL[""]}
     for group, words in INCIDENTAL.items():
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key not in words}
+    if isinstance(kept.get("callbacks"), Mapping):
+        kept["callbacks"] = {name: options for name, options in kept["callbacks"].items() if not watches(name)}
     return kept
 
 

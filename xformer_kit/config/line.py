@@ -44,6 +44,7 @@ class Line:
     jobs: int = 1
     study: dict[str, Any] | None = None  # the node of a study; the variants are those of `compose`
     compose: Callable[[list[str]], tuple[dict[str, Any], list[str]]] | None = None  # of further words behind the line's
+    job: Callable[[list[str]], list[str]] = list  # the words of a run of the study, as Hydra is to be given them
     help: bool = False  # the line asks for the page of help and is not checked further
 
 
@@ -71,7 +72,7 @@ def preflight(argv: list[str]) -> Line:
             raise ConfigError(faults)
         return line
     if (node := _study(loader, parsed, args.config_name, faults)) is not None:
-        return _asks(line, node, loader, parsed, faults)
+        return _asks(line, node, loader, parsed, faults, args)
     if not line.multirun:
         faults += swept(parsed)
         parsed = [override for override in parsed if not override.is_sweep_override()]
@@ -98,7 +99,8 @@ def _study(loader: ConfigLoaderImpl, parsed: list[Override], name: str | None, f
     if (chosen := keys.get("study")) is not None and chosen.is_sweep_override():
         faults.append(f"study: is a sweep of its own, one at a time; got {chosen.input_line}.")
         return None
-    config = loaded(loader, [opened(loader, o) for o in parsed if not o.is_sweep_override()], name, faults)
+    texts = [text for o in parsed if not o.is_sweep_override() for text in (*_emptied(o), opened(loader, o))]
+    config = loaded(loader, texts, name, faults)
     plain: Any = None if config is None else OmegaConf.to_container(config, resolve=True)
     node = plain and plain.get("study")
     if node is not None and chosen is None:
@@ -109,7 +111,26 @@ def _study(loader: ConfigLoaderImpl, parsed: list[Override], name: str | None, f
     return None if node is None else node | {"name": node.get("name") or str(chosen.value()).rpartition("/")[2]}
 
 
-def _asks(line: Line, node: dict[str, Any], loader: Any, parsed: list[Override], faults: list[str]) -> Line:
+ASKED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))  # maps of what is asked
+
+
+def _emptied(override: Override) -> list[str]:
+    """The word that takes away what the study's file asks, in front of one that asks something else: Hydra lays a mapping over
+    the one that is there, so that `study.factors={norm: [rms]}` would ask about the file's factors too. `+` adds."""
+    asks = override.key_or_group in ASKED and not override.is_add() and not override.is_delete()
+    return [f"++{override.key_or_group}=null"] if asks and isinstance(override.value(), dict) else []
+
+
+def _kept(loader: ConfigLoaderImpl, override: Override) -> str:
+    """The word as Hydra gets it, and as the study tells how to go on; what adds to the file's maps goes on doing so."""
+    adds = override.key_or_group in ASKED and override.is_add()
+    return str(override.input_line) if adds else opened(loader, override)
+
+
+RUNS_LIE = "a run of a study lies in study.runs/<key>, where every study finds it"
+
+
+def _asks(line: Line, node: dict[str, Any], loader: Any, parsed: list[Override], faults: list[str], args: Any) -> Line:
     """The line of a study. Its variants are composed by whoever plans it, and checked before the first run starts."""
     own = [o for o in parsed if o.key_or_group == "study" or o.key_or_group.startswith("study.")]
     faults += [
@@ -124,22 +145,40 @@ def _asks(line: Line, node: dict[str, Any], loader: Any, parsed: list[Override],
         for o in parsed
         if o not in own and o.key_or_group in (node.get("factors") or {}) and not o.is_sweep_override()
     ]
+    faults += [
+        f"{o.key_or_group}: {RUNS_LIE}; got {o.input_line}. Leave it out, or set study.runs."
+        for o in parsed
+        if o.key_or_group in ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+    ]
+    faults += [
+        f"hydra/sweeper: a study is run by the sweeper of that name; got {o.input_line}. Leave it out."
+        for o in parsed
+        if o.key_or_group == "hydra/sweeper" and o.value() != "study"
+    ]
     if faults:
         raise ConfigError(dict.fromkeys(faults))
-    given = given_keys([o for o in parsed if o not in own])
 
     def compose(words: list[str]) -> tuple[dict[str, Any], list[str]]:
-        more = OverridesParser.create().parse_overrides(unfolded(words))
+        texts = unfolded(
+            [*(str(o.input_line) for o in parsed), *words]
+        )  # together: one may choose what the other is about
+        more = OverridesParser.create().parse_overrides(texts)
         missing = [fault for o in more if (fault := no_choice(loader, o))]
-        config, wrong = ({}, missing) if missing else composed(loader, [*parsed, *more])
-        keys = given_keys(more)
+        config, wrong = ({}, missing) if missing else composed(loader, more, args.config_name)
+        keys = given_keys([o for o in more if not f"{o.key_or_group}.".startswith("study.")])
         return config, wrong or check(config) or [
-            *ignored(config, [*given, *keys]),
+            *ignored(config, keys),
             *run_faults(config, here=_here(parsed)),
         ]
 
-    line.study, line.compose, line.multirun = node, compose, True
-    line.argv = [text for o in parsed if (text := opened(loader, o)) and not o.key_or_group.startswith("hydra.mode")]
+    def job(words: list[str]) -> list[str]:
+        return [opened(loader, o) for o in OverridesParser.create().parse_overrides(unfolded(words))]
+
+    line.study, line.compose, line.job, line.multirun = node, compose, job, True
+    kept = [_kept(loader, o) for o in parsed if o.key_or_group not in ("hydra.mode", "hydra/sweeper")]
+    named = {"--config-dir": args.config_dir, "--config-name": args.config_name}
+    flags = [word for flag, value in named.items() if value for word in (flag, value)]
+    line.argv = [*flags, *kept, "hydra/sweeper=study", "hydra.mode=MULTIRUN"]
     return line
 
 

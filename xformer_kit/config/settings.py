@@ -105,6 +105,7 @@ class Data:
     """How examples become batches; beside it stand the options of the corpus."""
 
     seq_len: int = 256  # tokens of an example; of pairs, of the longer side, special tokens included
+    valid_len: int | None = None  # of a text: tokens of an example of validation; null is seq_len
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
     batch_tokens: int | None = None  # of pairs: rows x longest side per optimizer step; batch_size is then not used
     too_long: Literal["error", "drop", "truncate"] | None = None  # what happens to pairs beyond seq_len; null is error
@@ -115,7 +116,7 @@ class Data:
 
     @classmethod
     def check(cls, options, context):
-        yield from at_least(options, "token", seq_len=1, batch_tokens=1)
+        yield from at_least(options, "token", seq_len=1, valid_len=1, batch_tokens=1)
         yield from at_least(options, "sequence", batch_size=1)
         yield from at_least(options, num_workers=0, seed=0)
         if options.cache == "":
@@ -180,8 +181,9 @@ class WandB:
 
     project: str = "xformer_kit"  # project of the run
     entity: str | None = None  # user or team; null is the login's own
-    group: str | None = None  # runs that belong together
-    tags: list[str] | None = None  # words to filter by
+    group: str | None = None  # runs that belong together; of a study null is its name
+    job_type: str | None = None  # kind of run within its group; of a study null is the variant
+    tags: list[str] | None = None  # words to filter by; of a study null is design, seed and the claim's paper
 
 
 @LOGGERS.register("csv")

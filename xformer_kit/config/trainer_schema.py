@@ -26,6 +26,9 @@ OURS = {
     "profile": Option(
         int, 0, "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off"
     ),
+    "decode_tokens": Option(
+        int, 0, "tokens that data.batch_size texts are written by at the end, to time decoding; 0: off"
+    ),
 }
 
 LIGHTNING = {
@@ -80,6 +83,7 @@ REPLACED = {
 _AT_LEAST = {
     "max_steps": 1, "max_epochs": 1, "num_nodes": 1, "accumulate": 1, "val_every": 1,
     "checkpoint_every": 1, "log_every_n_steps": 1, "overfit_batches": 0, "num_sanity_val_steps": -1, "profile": 0,
+    "decode_tokens": 0,
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Prepared:
 def prepare(config: Mapping[str, Any]) -> Prepared:
     """The tokens that a config asks for: from the cache, else prepared now, in bounded memory.
 
-    Reads config["data"] (the corpus with its options; seq_len, too_long, cache), config["tokenizer"], and of
+    Reads config["data"] (the corpus with its options; seq_len, valid_len, too_long, cache), config["tokenizer"], and of
     config["model"], where it is given, whether there is an encoder. Safe when several processes call it at once. Raises
     ConfigError for text that cannot be read, encoded, or is shorter than a window, and for pairs that are too long.
     """
@@ -160,12 +160,13 @@ def _fresh(node: dict[str, Any], one: bool) -> list[Tokenizer]:
 
 
 def _windows(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]) -> dict[str, Windows]:
-    return {
-        split: Windows(
-            folder / f"{split}.bin", meta["dtype"], **said, seq_len=config["data"]["seq_len"], whole=split != "train"
-        )
-        for split, said in meta["splits"].items()
-    }
+    data = config["data"]
+
+    def opened(split: str, said: Mapping[str, Any]) -> Windows:
+        length = data["seq_len"] if split == "train" else data.get("valid_len") or data["seq_len"]
+        return Windows(folder / f"{split}.bin", meta["dtype"], **said, seq_len=length, whole=split != "train")
+
+    return {split: opened(split, said) for split, said in meta["splits"].items()}
 
 
 def _pairs(config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Pairs]:

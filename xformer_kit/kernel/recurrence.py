@@ -81,13 +81,12 @@ def chunks(r: Recurrence, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
         taken = k * beta
         inverse = _inverse(passes.between(taken @ k.mT))
         written, erased = inverse @ (v * beta), inverse @ passes.scaled(taken, passes.read)
-    q, k = passes.scaled(q, passes.read), passes.scaled(k, passes.write)
-    if erased is None:
-        before, state = _accumulated(k.mT @ v, passes.keep, state)
-        out = scores @ v + q @ before
+    if erased is None:  # values are scaled, of which there are fewer channels than of keys that are random features
+        before, state = _accumulated(k.mT @ passes.scaled(v, passes.write), passes.keep, state)
     else:
+        k = passes.scaled(k, passes.write)
         before, state, written = _corrected(k.mT, written, erased, passes.keep, state)
-        out = scores @ written + q @ before
+    out = scores @ written + passes.scaled(q @ before, passes.read)
     return out.flatten(2, 3)[:, :, :length], state
 
 

@@ -8,6 +8,7 @@ from xformer_kit.laws.case import Case
 
 Law = Callable[[Mapping[str, Any]], str | None]
 LAWS: dict[str, Law] = {}
+UNDER: dict[str, tuple[str, ...]] = {}  # law -> those that it falls with
 
 
 def law(name: str, under: tuple[str, ...] = ()) -> Callable[[Callable[[Case], str | None]], Law]:
@@ -23,7 +24,7 @@ def law(name: str, under: tuple[str, ...] = ()) -> Callable[[Callable[[Case], st
             case = Case(config, name, under)
             return case.exempt() or holds(case)
 
-        LAWS[name] = of
+        LAWS[name], UNDER[name] = of, under
         return of
 
     return add

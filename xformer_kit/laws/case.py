@@ -111,6 +111,9 @@ class Case:
 
     def model(self, dtype: torch.dtype = torch.float64, draw: int = 1, **changes: Any) -> Model:
         """A model in evaluation mode, with the weights of that draw; `changes` replace parts of the config."""
+        if draw > 1:  # numbers that a part draws for its start, of which those of the first draw may be extreme
+            size = {**self.config["model"], **changes.get("model", {})}
+            changes["model"] = size | {"seed": self.config["seed"] + draw - 1}
         model = made({**self.config, **changes})
         randomise(model, draw)
         return model.to(dtype).eval()

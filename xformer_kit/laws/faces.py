@@ -11,6 +11,7 @@ from typing import Any
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, sized, tiny
+from xformer_kit.mask import MASKS
 from xformer_kit.plan import KINDS
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
@@ -182,6 +183,10 @@ def composed(row: Row) -> dict:
     if tower["model"] == "encoder_decoder" and "layout" in layout:
         layout["layout"] = with_cross(layout["layout"])
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
+    if not MASKS.create(chosen["mask"]).sees_future:  # later tokens, of which it would say something, are not shown
+        chosen["position"] = {key: value for key, value in chosen["position"].items() if key != "symmetric"}
+    if not any(isinstance(entry, list) for entry in layout.get("layout", ())):  # whose norm is shared by nobody
+        chosen["placement"] = {key: value for key, value in chosen["placement"].items() if key != "shared"}
     chosen |= tower | {speaks: {**tower.get(speaks, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]

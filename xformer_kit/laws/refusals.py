@@ -33,7 +33,7 @@ def refused() -> dict[Pair, tuple[str, ...]]:
         if able(row):
             _lived_in(row, homes, left)
     for cell in [cell for cell, rows in homes.items() if not rows]:
-        for row in _sought(cell):
+        for row in _sought(cell, homes):
             if able(row):
                 _lived_in(row, homes, left)
                 break
@@ -60,18 +60,29 @@ def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) ->
         left.pop(pair, None)
 
 
-def _sought(cell: Cell) -> Iterator[Row]:
-    """The first levels with this choice, under every tower, mask and position: what a part asks of its neighbours."""
+def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
+    """What a part asks of its neighbours: the first levels with this choice and another one changed, homes of others, and the
+    first levels under every tower, mask, position and layout."""
+    first = dict.fromkeys(factors(), 0) | dict([cell])
+    for factor, known in factors().items():
+        yield from (_row(first | {factor: level}) for level in range(len(known)) if factor != cell[0])
+    for other in [row for rows in homes.values() for row in rows]:
+        yield _row(dict(other) | dict([cell]))
     names = [factor for factor in ("tower", "mask", "position", "layout") if factor != cell[0]]
     for levels in itertools.product(*(range(len(factors()[factor])) for factor in names)):
-        yield _row(dict.fromkeys(factors(), 0) | dict(zip(names, levels, strict=True)) | dict([cell]))
+        yield _row(first | dict(zip(names, levels, strict=True)))
 
 
 def _candidates(pair: Pair, homes: dict[Cell, list[Row]], draw: random.Random) -> Iterator[Row]:
-    """Rows that have the pair: homes of the one that the other moves into, mixtures of two homes, and rows at random."""
+    """Rows that have the pair: homes of the one that the other moves into, by itself and with its tower, mixtures of two homes,
+    and rows at random."""
     one, other = pair
     for cell in pair:
         yield from (_row(dict(home) | dict(pair)) for home in homes[cell])
+    for cell, guest in ((one, other), (other, one)):
+        towers = {dict(home)["tower"] for home in homes[guest]}
+        moves = itertools.product(homes[cell], sorted(towers))
+        yield from (_row(dict(home) | {"tower": tower} | dict(pair)) for home, tower in moves)
     for first, second in itertools.product(homes[one], homes[other]):
         mixed = {factor: draw.choice((dict(first), dict(second)))[factor] for factor in factors()}
         yield _row(mixed | dict(pair))

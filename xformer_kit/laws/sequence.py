@@ -162,8 +162,9 @@ def nothing(case: Case) -> str | None:
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
-    if refused := faults(hidden_from_all):
-        return f"a mask that hides everything is refused: {refused[0].rstrip('.')}"
+    # A mask that hides everything is refused by itself: whether masks of masks are is asked of one that does not.
+    if refused := faults({**case.config, "mask": {"name": "all_of", "of": [mask, mask]}}):
+        return f"a mask made of masks is refused: {refused[0].rstrip('.')}"
     looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"

@@ -64,7 +64,20 @@ class Mask:
             names, options = {**context.names, "mask": node["name"]}, {**context.options, "mask": node}
             if reason := MASKS[node["name"]].cannot(replace(context, names=names, options=options)):
                 return reason
+        length = context.facts.get("seq_len") or 1024
+        if inner and MASKS.create(context.options["mask"]).blind(length, context.options["attn"].get("heads") or 1):
+            return f"mask '{context.names['mask']}' hides every token of a text of {length} from all; choose mask=causal or full"
         return None
+
+    def blind(self, length: int, heads: int) -> bool:
+        """Whether no token sees any in a text of that length. False where that is a question of prefixes."""
+        if self.sees_prefix:
+            return False
+        every = torch.arange(length)[None]
+        keys, head = Tokens(slot=every, position=every).as_key(), torch.arange(heads).view(1, -1, 1, 1)
+        return not any(
+            self.allows(Tokens(slot=some, position=some).as_query(), keys, head).any() for some in every.split(64, 1)
+        )
 
     def __and__(self, other: "Mask") -> "Mask":
         return MASKS["all_of"]((self, other))
@@ -79,10 +92,11 @@ class Mask:
 MASKS = Registry("mask", base=Mask)
 
 
-def matrix(mask: Mask, length: int, heads: int = 1) -> Tensor:
-    """The mask as a picture: True where row (query) sees column (key); (length, length), or (heads, ...) where they differ."""
+def matrix(mask: Mask, length: int, heads: int = 1, prefix: int = 0) -> Tensor:
+    """The mask as a picture: True where row (query) sees column (key); (length, length), or (heads, ...) where they differ.
+    `prefix`: how many of the first tokens are of a prefix."""
     slot = torch.arange(length)[None]
-    tokens = Tokens(slot=slot, position=slot)
+    tokens = Tokens(slot=slot, position=slot, prefix=slot < prefix)
     seen = mask.allows(tokens.as_query(), tokens.as_key(), torch.arange(heads).view(1, -1, 1, 1))
     seen = seen.expand(1, heads if mask.per_head else 1, length, length)[0]
     return seen if mask.per_head else seen[0]

@@ -1,13 +1,13 @@
 """What every placement is, and the norms that several of them share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Registry
+from xformer_kit.registry import Context, Registry
 
 State = tuple[Tensor, ...]
 Sublayer = Callable[[Tensor], Tensor]
@@ -30,6 +30,16 @@ class Placement(nn.Module):
     final_norm = True
     normed = True
     of_texts = False
+
+    @classmethod
+    def vain(cls, context: Context) -> Iterator[tuple[str, str]]:
+        """Options that change nothing in a composition, each with the reason and the way out."""
+        if context.options["placement"].get("shared") is False and context.facts["parallel"] == 1:
+            why = "gives each sublayer that runs beside another a norm of its own, and none does"
+            yield (
+                "shared",
+                f"{why}; got false. Leave it true, or put two into an inner list of the layout: [[attn, ffn]]",
+            )
 
     @classmethod
     def streams(cls, options: Mapping[str, Any]) -> int:

@@ -57,6 +57,9 @@ class Alibi(Position):
         if context.options["position"]["slopes"] == "geometric" and heads and heads & (heads - 1) == 0:
             why = "is a rule for a number of heads that is no power of two, and attn.heads is one"
             yield "slopes", f"{why}; got 'geometric' and {heads}. Leave it 'press'"
+        if not context.options["position"]["symmetric"] and not context.facts["mask"]["sees_future"]:
+            mask = context.names["mask"]
+            yield "symmetric", f"is about later tokens, of which mask={mask} shows none; got false. Leave it true"
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
         distance = query.position - key.position

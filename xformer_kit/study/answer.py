@@ -24,6 +24,8 @@ class Runs:
     diverged: Mapping[int, int] = field(default_factory=dict)  # seed -> step
     unfinished: Sequence[int] = ()  # seeds
     failed: Sequence[int] = ()  # seeds
+    left_out: Sequence[int] = ()  # seeds at which it was not run, for it was stopped
+    stopped: str = ""  # the sentence on that
 
     @property
     def ended(self) -> int:
@@ -32,13 +34,14 @@ class Runs:
 
     @property
     def total(self) -> int:
-        return self.ended + len(self.unfinished) + len(self.failed)
+        return self.ended + len(self.unfinished) + len(self.failed) + len(self.left_out)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One variant beside the baseline. outcome: better, worse, equivalent (within the margin), unseen (no difference was
-    seen), diverged (none of its runs has a figure, for they diverged) or unknown (no seed, or one, in common)."""
+    seen), diverged (none of its runs has a figure, for they diverged), stopped (before its last seed, so that it is not tested)
+    or unknown (no seed, or one, in common)."""
 
     name: str
     outcome: str
@@ -69,20 +72,30 @@ def answer(
     equal; without one, equality is never claimed. The p-values of all variants are one family, those of equality another."""
     measured = metric(measured) if isinstance(measured, str) else measured
     differences = [paired(baseline.values, runs.values, level) for runs in variants]
-    ps = holm([d.p for d in differences])
-    ps_margin = holm([equivalence(d, margin) if margin and d.count > 1 else None for d in differences])
+    # A variant that was stopped stands as a test that was not passed.
+    ps = holm([1.0 if runs.stopped else d.p for runs, d in zip(variants, differences, strict=True)])
+    ps_margin = holm([_equal(runs, d, margin) for runs, d in zip(variants, differences, strict=True)])
     family = max(1, sum(p is not None for p in ps))
     said = Words(measured, level, margin, family)
     verdicts = []
     for runs, difference, p, p_margin in zip(variants, differences, ps, ps_margin, strict=True):
         outcome = "diverged" if runs.diverged and not runs.values else said.outcome(difference, p, p_margin)
-        first = (
-            [] if outcome == "diverged" else [said.compared(runs.name, baseline.name, outcome, difference, p, p_margin)]
-        )
+        if runs.stopped:
+            outcome, p, p_margin, first = "stopped", None, None, [runs.stopped]
+        elif outcome == "diverged":
+            first = []
+        else:
+            first = [said.compared(runs.name, baseline.name, outcome, difference, p, p_margin)]
         sentence = " ".join([*first, *missing(runs, baseline)])
         verdicts.append(Verdict(runs.name, outcome, difference, p, p_margin, sentence))
     partial = any(runs.unfinished or runs.failed for runs in (baseline, *variants))
     return Answer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
+
+
+def _equal(runs: Runs, difference: Difference, margin: float | None) -> float | None:
+    if not margin or difference.count < 2:
+        return None
+    return 1.0 if runs.stopped else equivalence(difference, margin)
 
 
 def effect_sentences(effects: Sequence[Effect], measured: Metric | str, *, level: float = 0.95) -> list[str]:
@@ -238,6 +251,7 @@ def _summary(
         "worse": "worse: {}",
         "equivalent": f"equivalent within {measured.as_given(margin) if margin else ''}: {{}}",
         "unseen": "no difference was seen: {}",
+        "stopped": "stopped before the last seed, for it was worse: {}",
         "unknown": "not compared: {}",
     }
     parts = []

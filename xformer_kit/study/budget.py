@@ -72,6 +72,12 @@ def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
     return changed
 
 
+def lengthened(config: dict[str, Any], tokens: float, per_step: float) -> tuple[dict[str, Any], float]:
+    """The config with the optimizer steps that come nearest to so many tokens, and the share by which they miss it."""
+    steps = max(1, round(tokens / per_step))
+    return turned(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
+
+
 def current(config: dict[str, Any], knob: str) -> int:
     """Where the search begins: the knob's value, or for a width that is not given four times the channels."""
     group, _, key = knob.partition(".")

@@ -2,12 +2,15 @@
 
 The statistics that a design allows: `one_at_a_time` gives the difference of each change to the baseline; `pairs`, whether
 two changes add up; `factorial` and `fractional`, the mean effect of a change over all others; `random`, a sample of the
-whole space; `ladder`, how the loss falls with size and data.
+whole space; `ladder`, how the loss falls with size and data; `search`, the best point of a space, confirmed at seeds of
+which the search knew nothing.
 """
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from xformer_kit.registry import Context, Options, Registry, at_least
 from xformer_kit.study.factor import Factor, Levels
@@ -15,8 +18,26 @@ from xformer_kit.study.factor import Factor, Levels
 Factors = Mapping[str, Factor]
 
 
+@dataclass(frozen=True)
+class Rung:
+    """A size, and how long it is trained. `said`: model.dim=96 x10, ten tokens for each parameter."""
+
+    said: str
+    words: tuple[str, ...]  # overrides of the size
+    multiple: float  # tokens for each parameter
+    steps: int = 0  # optimizer steps that make so many tokens; 0 until the parameters are counted
+
+
 class Design:
-    """The variants of a study. Levels that a condition rules out are those of the baseline."""
+    """The variants of a study. Levels that a condition rules out are those of the baseline.
+
+    `adaptive`: variants beside the baseline are proposed one after another, from what became of those before.
+    """
+
+    adaptive = False
+
+    needs_factors = True
+    no_stop = ""  # why study.stop cannot leave seeds of a variant out
 
     def choose(self, factors: Factors) -> Iterator[Levels]:
         """Variants beside the baseline, in the order in which they run; one may come twice."""
@@ -27,7 +48,18 @@ class Design:
         """Why the design cannot vary these factors."""
         return None
 
+    def rungs(self) -> Sequence[Rung]:
+        """The sizes at which every variant is run; none where all have the one of the config."""
+        return ()
 
+    def clashes(self, node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
+        """What else in a study's complete node contradicts the design, as sentences with their config path."""
+        yield from ()
+
+
+AVERAGES = (
+    "averages effects over combinations at every seed, of which one that is stopped would take its seeds from all"
+)
 DESIGNS = Registry("design", base=Design, group="study.design")
 
 
@@ -72,6 +104,8 @@ class OneAtATime(Design):
 class Pairs(Design):
     """The baseline, every level alone, and every two levels of two factors together: which changes do not add up."""
 
+    no_stop = AVERAGES
+
     def choose(self, factors):
         yield from OneAtATime().choose(factors)
         for a, b in itertools.combinations(factors, 2):
@@ -87,6 +121,8 @@ class Pairs(Design):
 class Factorial(Design):
     """All combinations of all levels."""
 
+    no_stop = AVERAGES
+
     def choose(self, factors):
         for labels in itertools.product(*(factor.levels for factor in factors.values())):
             yield dict(zip(factors, labels, strict=True))
@@ -100,6 +136,8 @@ class Fractional(Design):
     (Box, Hunter and Hunter, 2005, Statistics for Experimenters, 2nd edition, chapter 6). The library pyDOE chooses the
     fraction, so that the baseline is one of its runs.
     """
+
+    no_stop = AVERAGES
 
     def __init__(
         self,
@@ -162,3 +200,45 @@ class Random(Design):
     @classmethod
     def check(cls, options: Options, context: Context):
         yield from at_least(options, count=1, seed=0)
+
+
+@DESIGNS.register("search", also_called=("optuna", "bayes", "hyperparameter_search"))
+class Search(Design):
+    """The best point of a space: Optuna proposes, from what became of the points before (Akiba et al., 2019,
+    arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011, section 4; Watanabe, 2023,
+    arXiv:2304.11127). Factors can be intervals. Every trial is run at the study's first seed; the best
+    are then run at the other seeds, which alone are compared with the baseline's: a point that was chosen among many at one
+    seed owes a part of its figure to that seed.
+    """
+
+    adaptive = True
+    no_stop = "ends hopeless trials by itself (study.design.pruner)"
+
+    def __init__(
+        self,
+        *,
+        trials: int = 30,  # points that are tried, the baseline first
+        sampler: Literal["tpe", "random"] = "tpe",  # who proposes
+        startup: int = 10,  # trials before the sampler learns from them
+        pruner: Literal["median", "successive_halving", "hyperband", "none"] = "median",  # who ends hopeless trials
+        whole: int = 5,  # trials, the first, that are never ended early
+        warmup: int = 0,  # optimizer steps before which no trial is ended
+        confirm: int = 3,  # of the best points, run at the other seeds
+        together: int | None = None,  # trials proposed at once; null: as many as the launcher runs side by side
+    ):
+        pass  # read from the study's node by whoever proposes and trains
+
+    def choose(self, factors):
+        return iter(())
+
+    @classmethod
+    def check(cls, options: Options, context: Context):
+        yield from at_least(options, trials=2, startup=0, whole=0, warmup=0, confirm=0)
+        if options.together is not None:
+            yield from at_least(options, together=1)
+        usual = {"whole": 5, "warmup": 0} if options.pruner == "none" else {}
+        for name, value in usual.items():
+            if getattr(options, name) != value:
+                yield f"{name}: has no effect without a pruner; got {getattr(options, name)}. Leave it out."
+        if options.sampler == "random" and options.startup != 10:
+            yield f"startup: has no effect with sampler=random, which learns nothing; got {options.startup}. Leave it out."

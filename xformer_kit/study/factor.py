@@ -7,15 +7,17 @@
         deep: {model.layers: 8}
     baseline: {placement: pre, block: {model.layers: 6}}
 
-The baseline gives every factor its level, so every difference that a study reports is one to something that was run.
+The baseline gives every factor its level, so every difference that a study reports is one to something that was run. It may
+name a labelled one: `baseline: {block: wide}`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xformer_kit.registry import nearest, shown
+from xformer_kit.study.space import Interval, interval
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a level that has no other
@@ -30,6 +32,7 @@ class Factor:
     baseline: str  # label
     levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    interval: Interval | None = None  # numbers that a search draws from; its level is then the baseline's alone
 
     @property
     def others(self) -> list[str]:
@@ -37,7 +40,19 @@ class Factor:
         return [label for label in self.levels if label != self.baseline]
 
     def words(self, label: str) -> list[str]:
+        if label not in self.levels and self.interval is not None:
+            return [f"{self.name}={label}"]
         return [f"{key}={text(value)}" for key, value in self.levels[label].items()]
+
+    def label(self, value: float) -> str:
+        """How a number of the interval is called: as it is typed."""
+        assert self.interval is not None
+        return text(self.interval.exact(value))
+
+    def labels(self) -> list[str] | None:
+        """Of all numbers of the interval; None where they are too many."""
+        values = self.interval.values() if self.interval is not None else None
+        return None if values is None else [self.label(value) for value in values]
 
 
 def text(value: Any) -> str:
@@ -74,14 +89,14 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
         return {}, faults
     found: dict[str, Factor] = {}
     for name, levels in given.items():
+        if isinstance(levels, Mapping) and levels.keys() & {"low", "high"}:
+            found |= _between(str(name), levels, base, faults)
+            continue
         known = list(_levels(name, levels, faults))
         if name not in base:
-            faults.append(
-                f"study.baseline: must give every factor its level; got none for '{name}'. "
-                f"Add {name}: and the level that the others are compared with."
-            )
+            faults.append(_without(name))
         elif known:
-            found[str(name)] = _factor(str(name), dict(known), base[name], faults)
+            found[str(name)] = _factor(str(name), dict(known), base[name], isinstance(levels, Mapping), faults)
     for name in base:
         if name not in given:
             hint = nearest(str(name), map(str, given))
@@ -94,7 +109,7 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
 
 def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     path = f"study.factors.{name}"
-    if isinstance(levels, Mapping) and levels and "low" not in levels:
+    if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
             if isinstance(words, Mapping):
                 yield str(label), dict(words)
@@ -114,22 +129,54 @@ def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, di
         yield label, {name: value}
 
 
-def _factor(name: str, levels: dict[str, dict[str, Any]], base: Any, faults: list[str]) -> Factor:
-    """A factor with its baseline, which is a label of its levels, a value, or overrides."""
+def _without(name: str) -> str:
+    return (
+        f"study.baseline: must give every factor its level; got none for '{name}'. "
+        f"Add {name}: and the level that the others are compared with."
+    )
+
+
+def _between(name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]) -> dict[str, Factor]:
+    """A factor that is an interval, where nothing is wrong with it."""
+    between = interval(f"study.factors.{name}", said)
+    if not isinstance(between, Interval):
+        faults += between
+    elif name not in base:
+        faults.append(_without(name))
+    elif not between.holds(base[name]):
+        kind = "a whole number" if between.whole else "a number"
+        faults.append(
+            f"study.baseline.{name}: must be {kind} of its interval, {between.said}; got {shown(base[name])}. "
+            "The search begins with it."
+        )
+    else:
+        label = text(base[name])
+        return {name: Factor(name, label, {label: {name: base[name]}}, {}, between)}
+    return {}
+
+
+def _factor(name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[str]) -> Factor:
+    """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
     own = isinstance(base, Mapping) and "name" not in base
     overrides = dict(base) if own else {name: base}
     label = BASELINE if own else label_of(base)
-    if any(set(words) != {name} for words in levels.values()) and not own:
+    if named := labelled and label in levels:
+        overrides = levels[label]
+    elif any(set(words) != {name} for words in levels.values()) and not own:
         faults.append(
-            f"study.baseline.{name}: must be a mapping of overrides like the factor's levels, {{}} for none; got {shown(base)}."
+            f"study.baseline.{name}: must be one of {', '.join(levels)}, or a mapping of overrides like them, {{}} for none; "
+            f"got {shown(base)}."
         )
-    for other, words in levels.items():
+    others = {other: words for other, words in levels.items() if not (named and other == label)}
+    if not others:
+        faults.append(f"study.factors.{name}: has no level but the baseline's, {label}. Add another.")
+    for other, words in others.items():
         if words == overrides or other == label:
             faults.append(
                 f"study.factors.{name}: its level {other} equals the baseline, so there is nothing to compare. Leave it out "
                 "of the factor."
             )
-    return Factor(name, label, {label: overrides} | levels)
+    return Factor(name, label, {label: overrides} | others)
 
 
 def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[str]) -> dict[str, Factor]:
@@ -152,5 +199,5 @@ def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[
                     f"Known: {', '.join(there) or ', '.join(found)}."
                 )
             when[str(other)] = wanted
-        made[name] = Factor(name, found[name].baseline, found[name].levels, when)
+        made[name] = replace(found[name], when=when)
     return made

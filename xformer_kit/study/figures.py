@@ -7,7 +7,14 @@ from xformer_kit.registry import ConfigError, nearest
 
 # Last word of a metric's name -> unit.
 LOWER = {"loss": "nats", "perplexity": "", "bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
-LOWER |= {"ter": "points", "seconds": "s", "params": "", "flops": "", "peak_memory": "bytes"}
+LOWER |= {
+    "ter": "points",
+    "seconds": "s",
+    "params": "",
+    "flops": "",
+    "flops_per_token": "FLOPs",
+    "peak_memory_bytes": "bytes",
+}
 HIGHER = {"accuracy": "points", "exact_match": "points", "sequence_accuracy": "points", "bleu": "points"}
 HIGHER |= {
     "chrf": "points",
@@ -61,10 +68,8 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
     if not known and higher_is_better is None:
         hint = nearest(last, (*LOWER, *HIGHER))
         raise ConfigError(
-            [
-                f"study.metric: it is not known whether '{name}' is better higher or lower.{hint} "
-                f"Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}."
-            ]
+            f"study.metric: it is not known whether '{name}' is better higher or lower.{hint} "
+            f"Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}."
         )
     word = max(known, key=len, default="")
     higher = word in HIGHER if higher_is_better is None else higher_is_better

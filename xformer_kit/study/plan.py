@@ -1,11 +1,13 @@
 """Which runs does a study consist of? Variants x seeds; each run has a config, a key, and words that compose it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import claim
+from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
 from xformer_kit.study.question import label, levels_of
 
@@ -25,10 +27,21 @@ class Variant:
     cost: Mapping[str, float] = None  # type: ignore[assignment]  # params, flops, tokens, steps, seconds where known
     knob: tuple[str, ...] = ()  # what the budget turned: ffn.width=342
     off: float = 0.0  # share by which it misses the budget
+    rung: Rung | None = None  # of a ladder
 
     @property
     def everything(self) -> tuple[str, ...]:
-        return self.words + self.tuned + self.knob
+        size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
+        return (*self.words, *size, *self.tuned, *self.knob)
+
+    @property
+    def title(self) -> str:
+        """What tells it from all other entries of the plan."""
+        return titled(self.name, self.rung.said if self.rung else None, self.tuned)
+
+
+def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
+    return " ".join((name, *([rung] if rung else []), *tuned))
 
 
 @dataclass(frozen=True)
@@ -55,25 +68,32 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     """
     factors, chosen = levels_of(node)
     found, faults = [], []
-    count = len(chosen) * len(list(tunings(node))) * len(seeds(node, 0))
+    rungs: Sequence[Rung | None] = DESIGNS.create(node["design"]).rungs() or [None]
+    count = len(chosen) * len(rungs) * len(list(tunings(node))) * len(seeds(node, 0))
     if count > node["max_runs"]:
         raise ConfigError(
             f"study.max_runs: must hold the runs of the design; got {node['max_runs']}, and {len(chosen)} variants with "
-            f"{len(seeds(node, 0))} seeds{' and their tuning' * bool(node['tune'])} make {count}. Raise it, or take fewer seeds "
+            f"{len(seeds(node, 0))} seeds{_times(rungs, node)} make {count}. Raise it, or take fewer seeds "
             "or levels, or design={name: random, count: 20}."
         )
     for levels in chosen:
         named = label(factors, levels)
-        for tuned in tunings(node):
-            words = words_of(factors, levels)
-            config, wrong = compose([*words, *tuned])
-            faults += [f"{fault} [variant {' '.join((named, *tuned))}]" for fault in wrong]
-            name = str((node["labels"] or {}).get(named, named))
-            found.append(Variant(named, name, levels, tuple(words), config, tuple(tuned)))
+        name, words = str((node["labels"] or {}).get(named, named)), words_of(factors, levels)
+        known = dict[tuple[str, ...], dict[str, Any]]()  # rungs of a size have one config until their steps are counted
+        for rung, tuned in product(rungs, tunings(node)):
+            size = (*(rung.words if rung else ()), *tuned)
+            if size not in known:
+                known[size], wrong = compose([*words, *size])
+                faults += [f"{fault} [variant {' '.join((named, *size))}]" for fault in wrong]
+            found.append(Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung))
     faults += _labels(node, found) + _claimed(node, found) + ([] if faults else _same(found))
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
+
+
+def _times(rungs: Sequence[Rung | None], node: Mapping[str, Any]) -> str:
+    return f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
 
 
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
@@ -128,7 +148,7 @@ def _same(found: list[Variant]) -> list[str]:
     seen: list[Variant] = []
     faults = []
     for variant in found:
-        if twin := next((other for other in seen if other.config == variant.config), None):
+        if twin := next((v for v in seen if v.config == variant.config and v.rung == variant.rung), None):
             faults.append(
                 f"study.factors: {variant.label} composes the same model as {twin.label}, so there is nothing to compare. "
                 "Leave one of them out."

@@ -13,12 +13,15 @@ study:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from typing import Any, Literal
 
-from xformer_kit.registry import ConfigError, Context, Registry, above, at_least, plain, shown
+from xformer_kit.registry import ConfigError, Context, Registry, above, at_least, plain, shown, within
+from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS, Design, baseline, distinct
 from xformer_kit.study.factor import Factor, Levels, label_of, read
-from xformer_kit.study.figures import metric
+from xformer_kit.study.figures import HIGHER, LOWER, metric
+from xformer_kit.study.ladder import Ladder  # noqa: F401  (a design in a file of its own)
 
 SETTINGS = Registry("settings")
 
@@ -42,6 +45,22 @@ class Budget:
             yield f"by: is no knob for match={options.match}; got {options.by!r}. Known: {known}."
 
 
+@SETTINGS.register("stop")
+@dataclass(frozen=True)
+class Stop:
+    """When a variant is not run at further seeds: it was shown to be worse than the baseline by more than a margin."""
+
+    after: int = 3  # seeds that every variant is run at
+    margin: float | None = None  # difference in the metric; null: that of the study, or 0
+    alpha: float = 0.05  # share of studies in which a variant that is no worse than that is stopped
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "seeds", after=2)
+        yield from at_least(options, margin=0)
+        yield from within(options, alpha=(1e-6, 1))
+
+
 SIZES = ("ffn.width", "model.dim", "model.layers")
 STEPS = ("trainer.max_steps",)
 KNOBS = {"params": SIZES, "flops": (*STEPS, *SIZES), "tokens": STEPS, "seconds": STEPS, "none": ()}
@@ -60,15 +79,22 @@ class Study:
     only: dict | None = None  # factor -> {another factor: levels under which it is varied}
     exclude: list | None = None  # combinations of levels that are not run: [{placement: post, norm: dyt}]
     labels: dict | None = None  # variant -> how the report calls it
-    design: Design = None  # type: ignore[assignment]  # one_at_a_time, pairs, factorial, fractional, random
+    design: Design = None  # type: ignore[assignment]  # one_at_a_time, pairs, factorial, fractional, random, ladder, search
     budget: dict | None = None  # {match: params, by: ffn.width, tolerance: 0.01}
     tune: dict | None = None  # override -> values: every variant is run with each, and compared at its own best
+    stop: dict | None = None  # {after: 3, margin: 0.1}: variants that are shown to be worse by more are not run on
     seeds: int | list[int] = 5  # how many, from `seed` upwards; or which
     metric: str = "val/loss"  # of the end of a run
+    higher_is_better: bool | None = None  # of a metric of one's own; null: as is known of the metric
+    also: list[str] | None = None  # further metrics, whose means and differences are reported without a verdict
     margin: float | None = None  # difference in the metric below which variants count as equal
     max_runs: int = 200  # more are refused
     runs: str = "outputs/runs"  # where runs lie, by their key; studies share them
+    storage: str | None = (
+        None  # of a search, which several machines may share: sqlite:///FILE, another database's URL, a file
+    )
     retry: bool = False  # run those again that failed or diverged
+    log_report: bool = True  # with logger=wandb the report becomes a W&B run in the study's group
     dry_run: bool = False  # print the plan and what it will cost, and stop
 
     @classmethod
@@ -79,8 +105,6 @@ class Study:
             yield f"seeds: must be at least 1; got {options.seeds}."
         if isinstance(options.seeds, list) and (not options.seeds or len(set(options.seeds)) < len(options.seeds)):
             yield f"seeds: must be different numbers; got {options.seeds}."
-        if not options.factors:
-            yield "factors: a study varies something; got none. Add factors: {placement: [post]}."
 
 
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
@@ -94,7 +118,8 @@ def complete(node: Mapping[str, Any], name: str) -> dict[str, Any]:
     budget: dict[str, Any] = {f.name: f.default for f in fields(Budget)} | dict(found["budget"] or {})
     if budget["by"] is None and budget["match"] != "none":
         budget["by"] = KNOBS[budget["match"]][0]
-    return found | {"name": found["name"] or name, "budget": budget}
+    stop = {f.name: f.default for f in fields(Stop)} | dict(found["stop"]) if found["stop"] is not None else None
+    return found | {"name": found["name"] or name, "budget": budget, "stop": stop}
 
 
 def faults(node: Any, context: Context | None = None) -> list[str]:
@@ -107,24 +132,61 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     found += DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
     if isinstance(node.get("budget"), Mapping):
         found += SETTINGS.faults({"name": "budget"} | dict(node["budget"]), "study.budget", context)
+    if isinstance(node.get("stop"), Mapping):
+        found += SETTINGS.faults({"name": "stop"} | dict(node["stop"]), "study.stop", context)
     if found:
         return found
+    if (
+        not node.get("factors")
+        and DESIGNS[DESIGNS.complete(node.get("design") or DEFAULT_DESIGN)["name"]].needs_factors
+    ):
+        return ["study.factors: a study varies something; got none. Add factors: {placement: [post]}."]
     factors, wrong = read(node)
-    return wrong or [*_designed(node, factors), *_excluded(node, factors), *_tuned(node, factors), *_measured(node)]
+    if wrong:
+        return wrong
+    of_variants = [*_designed(node, factors), *_excluded(node, factors), *_tuned(node, factors)]
+    return [*of_variants, *_measured(node), *_twice(node), *_stopped(node)]
 
 
 def _measured(node: Mapping[str, Any]) -> Iterator[str]:
     """A metric of which nobody knows whether it is to rise or to fall would be found out after the last run."""
+    name, said = node.get("metric") or SETTINGS.options("study")["metric"].default, node.get("higher_is_better")
     try:
-        metric(node.get("metric") or SETTINGS.options("study")["metric"].default)
+        known = metric(name) if said is None or name.rpartition("/")[2] in (*LOWER, *HIGHER) else None
     except ConfigError as error:
-        yield from error.faults
+        own = "Of a metric of your own say it: study.higher_is_better=true, or false."
+        yield from (f"{fault} {own}" for fault in error.faults)
+        return
+    if said is not None and known is not None and known.higher_is_better != said:
+        yield (
+            f"study.higher_is_better: {name} is better {'lower' if said else 'higher'}; got {shown(said)}. Set it to null, "
+            "which takes what is known of a metric."
+        )
+
+
+def _twice(node: Mapping[str, Any]) -> Iterator[str]:
+    """Metrics of `also` that are reported already."""
+    compared = node.get("metric") or SETTINGS.options("study")["metric"].default
+    also = node.get("also") or []
+    for i, name in enumerate(also):
+        if name == compared or name in also[:i]:
+            yield f"study.also[{i}]: {name} is {'what is compared' if name == compared else 'named twice'}. Leave it out."
 
 
 def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
     design = DESIGNS.complete(node.get("design") or DEFAULT_DESIGN)
+    if DESIGNS[design["name"]].adaptive:
+        yield from space.faults(complete(node, ""), factors)
+        return
+    for name, factor in factors.items():
+        if factor.interval is not None:
+            yield f"study.factors.{name}: is an interval, which design=search alone draws from. List its levels."
+    if node.get("storage") is not None:
+        yield f"study.storage: belongs to design=search; got {node['storage']}. Leave it out."
     if reason := DESIGNS[design["name"]].cannot(factors):
         yield f"study.design: '{design['name']}' {reason}. Try design=one_at_a_time or design=factorial."
+    else:
+        yield from DESIGNS.create(design).clashes(complete(node, ""), factors)
 
 
 def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
@@ -148,6 +210,20 @@ def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[s
             yield f"study.tune.{key}: must list two values or more; got {shown(values)}. Try {key}: [1e-3, 3e-3]."
         if key in factors:
             yield f"study.tune.{key}: is a factor too. Leave it out of one of them."
+
+
+def _stopped(node: Mapping[str, Any]) -> Iterator[str]:
+    whole = complete(node, "")
+    if not whole["stop"]:
+        return
+    count = whole["seeds"] if isinstance(whole["seeds"], int) else len(whole["seeds"])
+    after, design = whole["stop"]["after"], whole["design"]["name"]
+    if after >= count:
+        yield f"study.stop.after: must leave seeds to spare; got {after} of {count} seeds. Raise study.seeds, or study.stop=null."
+    if reason := DESIGNS[design].no_stop:
+        yield f"study.stop: '{design}' {reason}. Try design=one_at_a_time, or study.stop=null."
+    if find_spec("scipy") is None:
+        yield "study.stop: needs scipy for its test; got none. pip install 'xformer_kit[study]', or study.stop=null."
 
 
 def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Status = Literal["finished", "diverged", "failed", "running", "stopped", "open"]
+from xformer_kit.study.plan import titled
+
+Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class Outcome:
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
 
+def title(variant: Mapping[str, Any]) -> str:
+    """What tells an entry of the plan from all others."""
+    return titled(variant["name"], (variant.get("rung") or {}).get("said"), variant["tuned"])
+
+
 @dataclass(frozen=True)
 class Results:
     """A plan as it was written, with the outcome of every run."""
@@ -32,6 +39,8 @@ class Results:
     parts: list[str]  # files of one's own parts
     variants: list[Mapping[str, Any]]  # label, name, levels, words, tuned, cost, knob, off; the baseline first
     outcomes: list[Outcome]
+    search: Mapping[str, Any] | None = None  # what the trials of a search came to; see tasks/study/search.py
+    stopped: Mapping[str, str] = field(default_factory=dict)  # label -> why study.stop ended the variant
 
     def of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, by seed."""

@@ -3,7 +3,7 @@
     L(N, D) = E + A N^-alpha + B D^-beta          N parameters, D tokens, L in nats per token
 
 (Hoffmann et al., 2022, arXiv:2203.15556, section 3.3). Where one of them is the same in all runs, its term is part of E.
-Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of log L, minimized by L-BFGS from a grid of
+Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of log L, minimized from a grid of
 starts. Two things differ. The terms are measured at the middle of the sizes (A N^-alpha = a (N / middle)^-alpha), which
 moves no optimum but lets the search see the exponents apart from the factors; only the starts of the grid that already fit
 best are followed. And the losses are summed, not averaged, with tight tolerances: averaged, the search stops early and
@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-HUBER = 1e-3  # of log L
+from xformer_kit.study.descent import descend, huber
+
 STARTS = 12  # of the grid, that are followed
 EXPONENTS = (0.05, 5.0)  # bounds of the search
 SPARE = 1  # distinct sizes beyond as many as the law has numbers
@@ -31,6 +32,14 @@ class Point(NamedTuple):
     parameters: float
     tokens: float
     loss: float  # nats per token, or another figure that falls to a floor above 0
+
+
+class Prediction(NamedTuple):
+    """A loss that a law predicts, or a difference of two, with its interval."""
+
+    loss: float
+    low: float
+    high: float
 
 
 class Optimum(NamedTuple):
@@ -67,8 +76,32 @@ class Law:
         terms = ((self.A, self.alpha, parameters), (self.B, self.beta, tokens))
         return self.E + sum(a * size**-exponent for a, exponent, size in terms if a is not None)
 
+    def predict(self, parameters: float, tokens: float) -> Prediction:
+        """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law goes on. In simulations
+        (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals at 95 % held the true loss at 10 times the
+        largest size."""
+        return Prediction(self.loss(parameters, tokens), *self._bounds(self._at(parameters, tokens)))
+
+    def gap(self, other: "Law", parameters: float, tokens: float) -> Prediction:
+        """What this law predicts there minus what the other does; the two must be drawn from different seeds."""
+        draws = self._at(parameters, tokens) - other._at(parameters, tokens)
+        freedom = min(self.freedom, other.freedom)
+        return Prediction(
+            self.loss(parameters, tokens) - other.loss(parameters, tokens), *_bounds(draws, self.level, freedom)
+        )
+
+    def _at(self, parameters: float, tokens: float) -> np.ndarray:
+        """L(N, D) of every resample."""
+        E, A, alpha, B, beta = np.nan_to_num(self.draws.T)  # a term that is not there is 0
+        return E + A * parameters**-alpha + B * tokens**-beta
+
+    @property
+    def freedom(self) -> int:
+        """Runs beyond as many as the law has numbers."""
+        return self.points - 1 - 2 * ((self.A is not None) + (self.B is not None))
+
     def _bounds(self, draws: np.ndarray) -> tuple[float, float]:
-        return _bounds(draws, self.level, self.points - 1 - 2 * ((self.A is not None) + (self.B is not None)))
+        return _bounds(draws, self.level, self.freedom)
 
     def optimal(self, flops: float, per: float = 6.0) -> Optimum:
         """The N and D of the lowest loss under flops = per N D (equation 4 of the paper):
@@ -102,11 +135,13 @@ def fit(
     y = np.log(np.array([point.loss for point in points], dtype=float))
     middle = sizes.mean(0)
     x = sizes - middle
-    best = min((_descend(x, y, start) for start in _starts(x, y)), key=lambda found: found[1])[0]
+    found, losses = _descend(x, y, _starts(x, y))
+    best = found[losses.argmin()]
     residuals = (y - _predicted(best, x)) * math.sqrt(len(y) / (len(y) - len(best)))
     rng = np.random.default_rng(seed)
-    drawn = (_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples))
-    draws = np.array([_plain(_descend(x, new, best)[0], middle, axes) for new in drawn])
+    drawn = np.array([_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples)])
+    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
+    draws = np.array([_plain(theta, middle, axes) for theta in again])
     names = ("E", "A", "alpha", "B", "beta")
     values = _plain(best, middle, axes)
     known = {name: None if math.isnan(v) else float(v) for name, v in zip(names, values, strict=True)}
@@ -116,6 +151,17 @@ def fit(
     at = tuple(AXES[a] for a in axes if min(abs(known[AXES[a]] - bound) for bound in EXPONENTS) < 1e-6)
     residual = float(np.sqrt(np.mean((y - _predicted(best, x)) ** 2)))
     return Law(**known, intervals=intervals, points=len(y), residual=residual, at_bounds=at, level=level, draws=draws)
+
+
+def fewest(multiples: int) -> int:
+    """Sizes without which no law is found, from runs of so many numbers of tokens per parameter. A law of both axes has
+    5 numbers and takes sizes x multiples pairs of them, of which two multiples give 6."""
+    return 3 + SPARE if multiples == 1 else 3
+
+
+def identified(points: Sequence[Point], axis: str | None = None) -> list[str]:
+    """The axes of the law of these runs, whatever their losses. Raises ValueError where they do not identify one."""
+    return _axes([point._replace(loss=1.0) for point in points], axis)
 
 
 def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
@@ -129,7 +175,7 @@ def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
     if not axes:
         raise ValueError("A scaling law needs runs of several sizes; parameters and tokens are the same in all.")
     for name in axes:
-        needed = 3 + SPARE if len(axes) == 1 else 3
+        needed = fewest(len(axes))
         if distinct[name] < needed:
             hint = "" if len(axes) == 1 else f" Or keep {name} the same in all runs, for a law of the other."
             raise ValueError(f"A scaling law needs at least {needed} numbers of {name}; got {distinct[name]}.{hint}")
@@ -153,53 +199,45 @@ def _together(points: Sequence[Point]) -> None:
 
 def _predicted(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
     """log L. theta: log of the floor, then for each axis the log of its term in the middle, and its exponent."""
-    return np.logaddexp.reduce(_terms(theta, x), axis=0)
+    return _curve(theta, x)[0]
 
 
-def _terms(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.stack([np.full(len(x), theta[0]), *(theta[1::2, None] - theta[2::2, None] * x.T)])
+def _curve(theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log L (..., n) of numbers (..., p) at sizes (n, axes), and its slopes (..., n, p)."""
+    floor = np.broadcast_to(theta[..., :1, None], (*theta.shape[:-1], 1, len(x)))
+    terms = np.concatenate([floor, theta[..., 1::2, None] - theta[..., 2::2, None] * x.T], -2)
+    predicted = np.logaddexp.reduce(terms, axis=-2)
+    shares = np.exp(terms - predicted[..., None, :])  # a term's part in L
+    slopes = np.empty((*predicted.shape, theta.shape[-1]))
+    slopes[..., 0] = shares[..., 0, :]
+    slopes[..., 1::2] = np.moveaxis(shares[..., 1:, :], -2, -1)
+    slopes[..., 2::2] = -slopes[..., 1::2] * x
+    return predicted, slopes
 
 
-def _objective(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """Sum of Huber(log L - y) and its gradient."""
-    terms = _terms(theta, x)
-    predicted = np.logaddexp.reduce(terms, axis=0)
-    error = predicted - y
-    size, share = np.abs(error), np.exp(terms - predicted)  # a term's part in L
-    total = np.where(size <= HUBER, error**2 / 2, HUBER * (size - HUBER / 2)).sum()
-    pull = np.clip(error, -HUBER, HUBER) * share
-    slope = np.empty_like(theta)
-    slope[0], slope[1::2], slope[2::2] = pull[0].sum(), pull[1:].sum(1), -(pull[1:] * x.T).sum(1)
-    return float(total), slope
-
-
-def _descend(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, float]:
-    from scipy.optimize import minimize
-
-    axes = x.shape[1]
+def _descend(x: np.ndarray, y: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fits that begin at start (fits, p), to losses y (n,) or (fits, n)."""
     # No term is above the loss itself by much; one below e^-30 of it is none.
-    bounds = [(y.min() - 30, y.max() + 1), *[(y.min() - 30, y.max() + 5), EXPONENTS] * axes]
-    scale = 1 / HUBER**2  # the tolerances of the search are absolute
-
-    def scaled(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        total, slope = _objective(theta, x, y)
-        return total * scale, slope * scale
-
-    options = {"maxiter": 2000, "maxfun": 10000, "ftol": 1e-12, "gtol": 1e-6}
-    found = minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return found.x, float(found.fun)
+    least, most = np.broadcast_to(y.min(-1), len(start)), np.broadcast_to(y.max(-1), len(start))
+    low, high = np.empty_like(start), np.empty_like(start)
+    low[:, 0], high[:, 0] = least - 30, most + 1
+    low[:, 1::2], high[:, 1::2] = least[:, None] - 30, most[:, None] + 5
+    low[:, 2::2], high[:, 2::2] = EXPONENTS
+    return descend(lambda theta: _curve(theta, x), y, start, low, high)
 
 
-def _starts(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The best of a grid of shares of the loss and exponents."""
     shares, exponents = np.log([0.02, 0.1, 0.3, 0.6]), (0.1, 0.25, 0.5, 1.0)
     middle = float(np.median(y))
-    grid = [
-        np.array([middle + floor, *(value for share, exponent in axes for value in (middle + share, exponent))])
-        for floor in np.log([0.05, 0.3, 0.6, 0.9])
-        for axes in product(product(shares, exponents), repeat=x.shape[1])
-    ]
-    return sorted(grid, key=lambda theta: _objective(theta, x, y)[0])[:STARTS]
+    grid = np.array(
+        [
+            [middle + floor, *(value for share, exponent in axes for value in (middle + share, exponent))]
+            for floor in np.log([0.05, 0.3, 0.6, 0.9])
+            for axes in product(product(shares, exponents), repeat=x.shape[1])
+        ]
+    )
+    return grid[np.argsort(huber(_predicted(grid, x) - y), kind="stable")[:STARTS]]
 
 
 def _plain(theta: np.ndarray, middle: np.ndarray, axes: list[str]) -> np.ndarray:

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xformer_kit.registry import ConfigError, nearest
@@ -89,6 +89,7 @@ def _rank(point: Point, measured: Metric) -> tuple[bool, int, float]:
 def _point(results: Results, index: int, measured: Metric) -> Point:
     variant = results.variants[index]
     runs = runs_of(variant["name"], results.of(index), measured.name)
+    runs = replace(runs, stopped=results.stopped.get(variant["label"], ""))
     return Point(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
 
 
@@ -96,11 +97,13 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
     """A figure that is not finite is no figure to compare: that run diverged at its last step."""
     values: dict[int, float] = {}
     diverged: dict[int, int] = {}
-    failed, unfinished = [], []
+    failed, unfinished, left_out = [], [], []
     for one in outcomes:
         value = one.facts.get(metric)
         if one.status == "diverged":
             diverged[one.seed] = one.step or 0
+        elif one.status == "left out":
+            left_out.append(one.seed)
         elif one.status == "failed" or (one.status == "finished" and not isinstance(value, (int, float))):
             failed.append(one.seed)
         elif one.status != "finished":
@@ -109,7 +112,7 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
             values[one.seed] = float(value)
         else:
             diverged[one.seed] = one.step or 0
-    return Runs(name, values, diverged, unfinished, failed)
+    return Runs(name, values, diverged, unfinished, failed, left_out)
 
 
 def _cost(planned: Mapping[str, Any], outcomes: list[Outcome]) -> dict[str, float | None]:

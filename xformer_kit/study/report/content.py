@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from xformer_kit.study import factorial
+from xformer_kit.study import factorial, stop
 from xformer_kit.study.answer import answer, effect_sentences, missing
 from xformer_kit.study.claim import Claim, held
+from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.factorial import Cell, Effect
 from xformer_kit.study.figures import Metric, decimals, metric
+from xformer_kit.study.report.also import Also, also
 from xformer_kit.study.report.arms import Arm, arms
 from xformer_kit.study.report.curves import Curve, curves, gaps, names
+from xformer_kit.study.report.laws import Laws, answered, laws, sentences, top
 from xformer_kit.study.report.said import matched, notes, tuning
-from xformer_kit.study.results import Results
+from xformer_kit.study.report.search import Search, compared, searched
+from xformer_kit.study.results import Results, title
 from xformer_kit.study.statistics import Band, holm
 
 CROSSED = ("factorial", "fractional", "pairs")  # designs whose factors meet
@@ -55,6 +59,7 @@ class Content:
     paper: str
     claim: Claim | None
     effects: list[tuple[Effect, float | None, str]]  # p after Holm, sentence
+    also: list[Also]  # further metrics
     troubles: list[Trouble]
     notes: list[str]  # on fairness
     curves: dict[str, list[Curve]]  # metric -> of every arm; the first is the one that is compared
@@ -66,6 +71,8 @@ class Content:
     seeds: list[int]
     tolerance: float
     match: str
+    search: Search | None = None  # where the design is one
+    laws: Laws | None = None  # of a ladder
 
     @property
     def claimed(self) -> str:
@@ -83,38 +90,54 @@ class Content:
 def content(results: Results) -> Content:
     """Raises ConfigError for a metric that no run has or whose better side is unknown, and for a claim at fault."""
     node = results.study
-    measured, margin = metric(node["metric"]), node.get("margin")
+    measured, margin = metric(node["metric"], node.get("higher_is_better")), node.get("margin")
+    search, whole = searched(results, measured), results
+    results = top(compared(results, measured))  # of a ladder, variants are compared at the top
     found = arms(results, measured)
     said = answer(found[0].runs, [arm.runs for arm in found[1:]], measured, margin=margin, level=LEVEL)
     drawn = names(results, measured.name)
     found = [found[0], *(replace(arm, verdict=v) for arm, v in zip(found[1:], said.verdicts, strict=True))]
-    return Content(
+    content = Content(
         name=node["name"],
         question=node["question"] or node["name"],
         metric=measured,
         margin=margin,
-        setting=_setting(results, found),
+        setting=_setting(whole, found),
         arms=found,
         sentence=said.sentence,
         sentences=[_baseline(found[0], measured), *(v.sentence for v in said.verdicts)],
-        partial=_partial(results),
+        partial=(search.partial if search else "") or _partial(whole),
         matched=matched(results, found),
         tuning=tuning(results, found, measured),
         paper=str((node.get("claim") or {}).get("paper") or ""),
         claim=_claim(results, found, measured),
         effects=_effects(results, found, measured),
-        troubles=_troubles(results),
-        notes=notes(results, found),
+        also=also(results, found),
+        troubles=_troubles(whole),
+        notes=[*notes(results, found), *stop.notes(results), *([search.caution] if search and search.caution else [])],
         curves={name: curves(results, found, name) for name in drawn},
         gaps=gaps(results, found, drawn[0]) if drawn else [],
         command=results.command,
         parts=results.parts,
-        versions=_versions(results),
+        versions=_versions(whole),
         samples=_samples(results, found),
         seeds=sorted({one.seed for one in results.outcomes}),
         tolerance=node["budget"]["tolerance"],
         match=node["budget"]["match"],
+        search=search,
     )
+    ladder = laws(whole, measured)
+    return content if ladder is None else _on_ladder(content, ladder)
+
+
+def _on_ladder(content: Content, found: Laws) -> Content:
+    """What the laws say stands before what the top rung says."""
+    there = f"On the top rung ({found.top}): "
+    each = [
+        f"{law} {there}{said}" for law, said in zip(sentences(found, content.metric), content.sentences, strict=True)
+    ]
+    whole = answered(found, content.metric) + (f" {there}{content.sentence}" if len(content.arms) > 1 else "")
+    return replace(content, laws=found, sentence=whole, sentences=each)
 
 
 def _setting(results: Results, found: list[Arm]) -> str:
@@ -122,14 +145,19 @@ def _setting(results: Results, found: list[Arm]) -> str:
     several = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else "no seed"
     points = max(len(arm.points) for arm in found)
     tuned = f" x {points} points of tuning" if points > 1 else ""
+    rungs = len({(v.get("rung") or {}).get("said") for v in results.variants})
+    tuned = f" x {rungs} rungs" * (rungs > 1) + tuned
     return (
         f"{len(found)} variants x {several}{tuned}, design {results.study['design']['name']}, {results.study['metric']}"
     )
 
 
 def _baseline(arm: Arm, measured: Metric) -> str:
-    found, levels = arm.best.interval, ", ".join(f"{name}={x}" for name, x in arm.levels.items())
-    name = f"{arm.name} ({levels})"
+    levels = [f"{name}={x}" for name, x in arm.levels.items()]
+    said = ", ".join(
+        arm.words if BASELINE in arm.levels.values() else levels
+    )  # a level without a name is its overrides
+    found, name = arm.best.interval, f"{arm.name} ({said})" if said else arm.name
     if found.mean is None:
         return " ".join([f"{name} has no finished run yet.", *missing(arm.runs)])
     at = f"{name} has {measured.name} {mean_said(arm, measured)}"
@@ -198,14 +226,22 @@ def _troubles(results: Results) -> list[Trouble]:
     found = []
     for one in results.outcomes:
         early = one.facts.get("stopped") if one.status == "finished" else None
-        if one.status == "finished" and not early:
+        if one.status == "left out" or (one.status == "finished" and not early):
             continue
         variant = results.variants[one.variant]
         status, why = ("ended early", str(early)) if early else (one.status, one.why)
         found.append(
-            Trouble(variant["name"], " ".join(variant["tuned"]), one.seed, status, one.step, why, one.directory)
+            Trouble(
+                title({**variant, "tuned": []}),
+                " ".join(variant["tuned"]),
+                one.seed,
+                status,
+                one.step,
+                why,
+                one.directory,
+            )
         )
-    order = ("diverged", "failed", "ended early", "stopped", "running", "open")
+    order = ("diverged", "failed", "pruned", "ended early", "stopped", "running", "open")
     return sorted(found, key=lambda t: order.index(t.status))
 
 

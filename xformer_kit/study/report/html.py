@@ -7,8 +7,9 @@ from typing import Any
 
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.links import address
+from xformer_kit.study.report.look import Picture
 from xformer_kit.study.report.page import blocks
-from xformer_kit.study.report.plots import Picture, pictures
+from xformer_kit.study.report.plots import pictures
 from xformer_kit.study.report.tables import WORDS
 
 

@@ -1,48 +1,16 @@
-"""How do variants look in pictures? By colour, marker and line together, so that any one of them is enough.
-
-The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the yellow that paper swallows.
-"""
+"""How do variants look in pictures? By colour, marker and line together, so that any one of them is enough."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS, WIDTH, styled
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content
 
-INK, FAINT = "#1a1a1a", "#9a9a9a"
-COLOURS = (INK, "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#6a3d9a")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (1, 2.5)))
-WIDTH = 7.2  # inches
 MOST = len(COLOURS)  # variants with a look of their own
-
-SETTINGS: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.7,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5.5,
-    "svg.fonttype": "none",  # words stay words: they can be found, and read aloud
-    "figure.dpi": 100,
-    "path.simplify": True,
-}
 
 
 class Look(NamedTuple):
@@ -70,18 +38,37 @@ def looks(content: Content) -> list[Look]:
 
 def title(arm: Arm, width: int = 34) -> str:
     """A variant's name over several lines, where it is long."""
-    name = " ".join((arm.name, *arm.best.tuned))
+    name = " ".join((arm.name, *arm.best.tuned, *(["(stopped early)"] if arm.runs.stopped else [])))
     return "\n".join(textwrap.wrap(name, width, break_on_hyphens=False) or [name])
 
 
-@contextmanager
-def canvas(height: float, salt: str) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, without a screen and without matplotlib's global state of figures."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+@dataclass(frozen=True)
+class Picture:
+    """`draw` calls back with the figure while it may be saved."""
 
-    with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
+    name: str
+    title: str
+    note: str
+    draw: Callable[[Callable[[Any], Any]], Any]
+
+
+def legend(figure: Any, axes: Any, others: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles, labels = axes.get_legend_handles_labels()
+    if others:
+        handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, columnspacing=2.0)
+
+
+@contextmanager
+def canvas(height: float, salt: str, panels: tuple[int, int] = (1, 1)) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes, of several panels (rows, columns) with common scales, without a screen and without matplotlib's
+    global state of figures."""
+    with styled(salt):
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
-        yield figure, figure.subplots()
+        yield figure, figure.subplots(*panels, sharex=True, sharey=True)

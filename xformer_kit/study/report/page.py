@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xformer_kit.study.report import tables
+from xformer_kit.study.report import law_tables, laws, tables
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.tables import Table
 
@@ -23,10 +23,22 @@ class Block:
 def blocks(content: Content) -> Iterator[Block]:
     """All of a report's blocks that have something to say."""
     yield Block("Figures", [], ("forest",), _there(tables.differences(content), tables.figures(content)))
+    if content.search:
+        yield from _search(content)
+    if content.laws:
+        yield Block(
+            "Laws of size and data", laws.notes(content.laws), ("laws", "laws compute"), law_tables.tables(content)
+        )
     if content.effects:
         yield Block(
             "Effects of the factors", [sentence for *_, sentence in content.effects], (), list(tables.effects(content))
         )
+    if content.also:
+        said = (
+            f"The study compares variants in {content.metric.name} alone. Of these metrics no verdict is drawn and no p is "
+            f"given: means and differences to {content.baseline.name} over common seeds, with intervals that are not corrected."
+        )
+        yield Block("Also measured", [said], (), list(tables.also(content)))
     if content.troubles:
         yield Block("What diverged, failed or is unfinished", [], (), _there(tables.troubles(content)))
     if content.curves:
@@ -39,14 +51,34 @@ def blocks(content: Content) -> Iterator[Block]:
         yield Block("Samples side by side", quotes=quotes, folded=len(quotes) > 8)
     if every := tables.runs(content):
         yield Block("Every run", tables=[every], folded=True)
+    if content.laws:
+        yield Block("Every rung", tables=[law_tables.rungs(content)], folded=True)
     yield _again(content)
+
+
+BEST = 10  # trials in the first table of a search
+
+
+def _search(content: Content) -> Iterator[Block]:
+    """The best point and its command line first."""
+    search = content.search
+    assert search is not None
+    text, commands = [search.found, search.sentence], []
+    if (chosen := search.chosen(content.arms, content.metric)) is not None:
+        name, words = chosen
+        text.append(f"To train {name} by itself:")
+        commands.append(shlex.join(["python", "train.py", *words]))
+    few = _there(tables.trials(content, BEST), tables.importance(content))
+    yield Block("The search", text, ("history",), few, commands)
+    yield Block("Every trial", tables=_there(tables.trials(content)), folded=True)
 
 
 def _again(content: Content) -> Block:
     said = ["Runs that are there are not repeated; those that are missing or were interrupted are run."]
     if content.parts:
         said.append(f"Own parts: {', '.join(content.parts)}.")
-    command = shlex.join(["python", "train.py", *content.command])
+    words = [word.removeprefix("++") for word in content.command]  # ++ is how Hydra is told, and needs not be typed
+    command = shlex.join(["python", "train.py", *words])
     return Block("To do it again", said, (), _there(tables.versions(content)), [command])
 
 

@@ -1,37 +1,31 @@
 """The pictures of a report: learning curves with bands, the differences, and what a better figure costs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from xformer_kit.inspect.style import FAINT, INK
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import Metric, metric
+from xformer_kit.study.report import law_plots
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import Curve
-from xformer_kit.study.report.look import FAINT, INK, MOST, Look, canvas, looks, title
+from xformer_kit.study.report.look import COLOURS, MOST, Look, Picture, canvas, legend, looks, title
 from xformer_kit.study.report.said import compact
 from xformer_kit.study.report.tables import WORDS, unit
 from xformer_kit.study.statistics import Band
 
 
-@dataclass(frozen=True)
-class Picture:
-    """`draw` calls back with the figure while it may be saved."""
-
-    name: str
-    title: str
-    note: str
-    draw: Callable[[Callable[[Any], Any]], Any]
-
-
 def pictures(content: Content) -> Iterator[Picture]:
     """Those that the study has figures for."""
     look = looks(content)
+    yield from law_plots.pictures(content, look)
     if any(arm.verdict and arm.verdict.difference.mean is not None for arm in content.arms):
         yield _forest(content)
     if any(len(gap.steps) > 1 for gap in content.gaps):
         yield _gaps(content, next(iter(content.curves)), look)
+    if content.search and content.search.best:
+        yield _history(content)
     for name, found in content.curves.items():
         if any(curve.band.steps or curve.lost for curve in found):
             yield _curves(content, name, found, look)
@@ -68,6 +62,33 @@ def _forest(content: Content) -> Picture:
     if content.margin:
         note += f" Dashed: the margin of {content.metric.as_given(content.margin)}."
     return Picture("forest", f"Differences to {content.baseline.name}", note, draw)
+
+
+def _history(content: Content) -> Picture:
+    """The trials of a search in their order, and the best so far."""
+    search, scale = content.search, content.metric.scale
+    assert search is not None
+    done = [(point["number"], scale * point["value"]) for point in search.points if point["value"] is not None]
+    lost = [point["number"] for point in search.points if point["value"] is None]
+    pick = max if content.metric.higher_is_better else min
+
+    def draw(done_: Callable[[Any], Any]) -> Any:
+        with canvas(3.6, "history") as (figure, axes):
+            best = [pick(value for _, value in done[: i + 1]) for i in range(len(done))]
+            axes.step([n for n, _ in done], best, where="post", color=INK, label="best so far")
+            axes.plot(*zip(*done, strict=True), "o", color=COLOURS[2], markersize=5, label="a trial")
+            if lost:
+                mark = {"color": FAINT, "clip_on": False, "transform": axes.get_xaxis_transform()}
+                axes.plot(
+                    lost, [0.0 if content.metric.higher_is_better else 1.0] * len(lost), "x", **mark, label="no figure"
+                )
+            axes.set_xlabel("trial")
+            axes.set_ylabel(unit(content.metric))
+            axes.legend(loc="best")
+            return done_(figure)
+
+    note = "Every finished trial at the search's seed. A cross at the rim: ended early, diverged or failed."
+    return Picture("history", "History of the search", note, draw)
 
 
 def _row(axes: Any, row: int, arm: Arm, content: Content) -> None:
@@ -112,10 +133,12 @@ def _gaps(content: Content, name: str, look: list[Look]) -> Picture:
 
 
 def _metric(name: str, content: Content) -> Metric:
+    if name == content.metric.name:
+        return content.metric
     try:
         return metric(name)
     except ConfigError:  # a metric of one's own: no unit, no side
-        return content.metric
+        return Metric(name, content.metric.higher_is_better)
 
 
 def _height(look: list[Look]) -> float:
@@ -194,16 +217,7 @@ def _steps(figure: Any, axes: Any, look: list[Look]) -> None:
     axes.set_xlim(left=0)
     axes.set_xlabel("optimizer step")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-    _legend(figure, axes, sum(not its.named for its in look))
-
-
-def _legend(figure: Any, axes: Any, others: int) -> None:
-    from matplotlib.lines import Line2D
-
-    handles, labels = axes.get_legend_handles_labels()
-    if others:
-        handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, columnspacing=2.0)
+    legend(figure, axes, sum(not its.named for its in look))
 
 
 AXES = {"flops": "training FLOPs of a run", "params": "parameters", "seconds": "time of a run"}
@@ -239,7 +253,7 @@ def _cost(content: Content, name: str, look: list[Look]) -> Picture:
                 axes.xaxis.set_major_formatter(lambda x, _: compact(x))
             axes.xaxis.get_major_locator().set_params(nbins=6)
             axes.margins(0.08)
-            _legend(figure, axes, sum(not its[arm.label].named for arm in arms))
+            legend(figure, axes, sum(not its[arm.label].named for arm in arms))
             return done(figure)
 
     note = (

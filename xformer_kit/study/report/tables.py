@@ -9,7 +9,7 @@ from xformer_kit.study.figures import Metric, decimals, p_said
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content, interval_said, mean_said
 from xformer_kit.study.report.said import compact, relative, share
-from xformer_kit.study.statistics import Difference
+from xformer_kit.study.statistics import Difference, Interval
 
 NONE = "-"  # what is not known
 MOST_SEEDS = 12  # columns of the table of runs
@@ -86,6 +86,7 @@ WORDS = {
     "equivalent": "equivalent",
     "unseen": "no difference seen",
     "diverged": "diverged",
+    "stopped": "stopped early",
     "unknown": "not compared",
 }
 
@@ -128,6 +129,30 @@ def effects(content: Content) -> Iterator[Table]:
         yield _effects("Interactions", pairs, content.metric, more)
 
 
+def also(content: Content) -> Iterator[Table]:
+    """Further metrics, a table each."""
+    for one in content.also:
+        rows = []
+        for arm, mean, d in zip(content.arms, one.means, one.differences, strict=True):
+            away, least, most = (NONE, "", "") if d is None else difference_said(d, one.metric)
+            said, low, high = _mean_said(mean, one.metric)
+            rows.append([_named(arm), said, _span(low, high), away, _span(least, most), str(mean.count)])
+        header = ["variant", "mean", "95 % interval", "difference", "its 95 % interval", "finished"]
+        yield Table(unit(one.metric), header, rows, frozenset(range(1, 6)))
+
+
+def _mean_said(found: Interval, measured: Metric) -> tuple[str, str, str]:
+    """A mean and its bounds, with the digits that they support; of runs that all have the same figure, that figure."""
+    if found.mean is None:
+        return NONE, "", ""
+    if found.low is None or found.high is None or found.low == found.high:
+        whole = float(found.mean * measured.scale).is_integer()
+        return measured.said(found.mean, 0 if whole else 4, unit=False), "", ""
+    n = decimals((found.high - found.low) / 2 * measured.scale)
+    mean, low, high = (measured.said(x, n, unit=False) for x in (found.mean, found.low, found.high))
+    return mean, low, high
+
+
 def _effects(title: str, found: list[tuple[Effect, float | None, str]], measured: Metric, note: str) -> Table:
     rows = []
     for effect, p, _ in found:
@@ -138,6 +163,31 @@ def _effects(title: str, found: list[tuple[Effect, float | None, str]], measured
         rows.append([effect.name, mean, _span(low, high), size, _p(p), used, str(effect.difference.count)])
     header = ["effect", "difference", "95 % interval", "effect size", "p (Holm)", "combinations", "seeds"]
     return Table(title, header, rows, frozenset(range(1, 7)), f"In {unit(measured)}. {note}")
+
+
+def trials(content: Content, most: int | None = None) -> Table | None:
+    """The trials of a search: the `most` best, or all in their order."""
+    if (search := content.search) is None or (most is not None and not search.best):
+        return None
+    places, rows = range(len(search.points)) if most is None else search.best[:most], []
+    for point in (search.points[i] for i in places):
+        value = said(point["status"]) if point["value"] is None else content.metric.said(point["value"], 4, unit=False)
+        rows.append([str(point["number"]), point["label"], value, at(point["step"])])
+    header = ["trial", "changed to the baseline", unit(content.metric), "step"]
+    note = "" if most is None else "At the seed of the search, at which they were chosen."
+    return Table("Every trial" if most is None else "Best trials", header, rows, frozenset({2, 3}), note)
+
+
+def importance(content: Content) -> Table | None:
+    """What counted in a search."""
+    if content.search is None or not content.search.importance:
+        return None
+    rows = [[name, f"{100 * share:.0f} %"] for name, share in content.search.importance.items()]
+    note = (
+        "How far a factor's values among the best tenth of finished trials differ from those among all (PED-ANOVA, Watanabe "
+        "et al., 2023). Below about 50 trials, a hint."
+    )
+    return Table("What counted", ["factor", "share"], rows, frozenset({1}), note)
 
 
 def costs(content: Content) -> Table:
@@ -217,6 +267,8 @@ def _cell(arm: Arm, seed: int, measured: Metric) -> str:
         return f"diverged at {arm.runs.diverged[seed]:,}"
     if seed in arm.runs.failed:
         return "failed"
+    if seed in arm.runs.left_out:
+        return "left out"
     return "open" if seed in arm.runs.unfinished else ""
 
 
@@ -233,7 +285,7 @@ def troubles(content: Content) -> Table | None:
 
 
 def said(status: str) -> str:
-    return {"open": "not started", "stopped": "stopped, can be resumed"}.get(status, status)
+    return {"open": "not started", "stopped": "stopped, can be resumed", "pruned": "ended early"}.get(status, status)
 
 
 def at(step: int | None) -> str:

@@ -1,0 +1,65 @@
+"""The pages of the kinds: what each is about, and its parts with a sentence and a picture."""
+
+from collections.abc import Mapping
+
+from docs import markup
+from docs.kinds import KINDS, question
+from docs.part import finder
+from docs.typeset import code, typeset
+from xformer_kit.inspect.parts import summary
+from xformer_kit.registry import nested
+
+
+def kind_page(kind: str, pictures: Mapping[tuple[str, str], tuple[str, str]]) -> str:
+    """Markdown of the page of a kind."""
+    registry, find = KINDS[kind], finder(kind)
+    rows = []
+    for name in sorted(registry):
+        file, _ = pictures.get((kind, name), ("", ""))
+        image = f'<img class="thumb" src="../../{file}" alt="" loading="lazy">' if file else ""
+        rows.append((markup.link(code(name), f"{name}.html"), typeset(summary(registry[name]), find), image))
+    head = ("part", "what it is", *(("picture",) if any(row[2] for row in rows) else ()))
+    return markup.page(
+        kind,
+        markup.paragraph(typeset(question(kind), find)),
+        _where(kind),
+        markup.table(head, [row[: len(head)] for row in rows], "parts"),
+    )
+
+
+def _where(kind: str) -> str:
+    """Of a part of a part: which hold it."""
+    if kind not in KINDS or "." not in kind or kind.startswith("study"):
+        return ""
+    outer, _, option = kind.partition(".")
+    holders = [
+        name for name, options in _options(outer).items() if nested_in(outer, name, option) and option in options
+    ]
+    links = ", ".join(markup.link(code(f"{outer}={name}"), f"../{outer}/{name}.html") for name in holders)
+    return markup.paragraph(f"A part of {links}.")
+
+
+def _options(kind: str) -> dict[str, set[str]]:
+    return {name: set(KINDS[kind].options(name)) for name in KINDS[kind]}
+
+
+def nested_in(outer: str, name: str, option: str) -> bool:
+    """Whether an option of a part holds a part."""
+    options = KINDS[outer].options(name)
+    return option in options and nested(options[option].type) is KINDS[f"{outer}.{option}"]
+
+
+def kinds_page() -> str:
+    """All kinds, with the names of their parts."""
+    rows = []
+    for kind, registry in KINDS.items():
+        names = ", ".join(markup.link(name, f"{kind}/{name}.html") for name in sorted(registry))
+        rows.append((markup.link(code(kind), f"{kind}/index.html"), typeset(question(kind), finder(kind)), names))
+    count = sum(map(len, KINDS.values()))
+    return markup.page(
+        "Parts",
+        f"{count} parts of {len(KINDS)} kinds. A page has the formula and its source, the options with types, defaults and "
+        "units, the kernels that compute it, the laws that it keeps and breaks, and the configs that name it.",
+        markup.table(("kind", "what it is about", "parts"), rows, "kinds"),
+        markup.toctree(f"{kind}/index" for kind in KINDS),
+    )

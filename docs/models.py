@@ -1,0 +1,105 @@
+"""Pictures of parts that a model needs to be around: positions, placements, initial weights."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from docs.curves import FAINT, INK
+from docs.kinds import KINDS
+from xformer_kit.laws import tiny
+from xformer_kit.model import Model
+from xformer_kit.tokens import Tokens
+
+COLOURS = ("#1a1a1a", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00")
+VOCAB, DIM, HEADS, LAYERS, LENGTH = 61, 96, 6, 6, 64
+RATES, FAR = 64, 512  # channels of a head that is turned, tokens that it turns
+
+
+def position(figure: Any, name: str) -> str:
+    part = KINDS["position"][name]
+    slot = torch.arange(LENGTH)[None]
+    tokens = Tokens(slot=slot, position=slot)
+    draw = next(draw for hook, draw in HOOKS.items() if hook in part.hooks())
+    with torch.no_grad():
+        return draw(figure, name, tokens)
+
+
+def _embed(figure: Any, name: str, tokens: Tokens) -> str:
+    made = KINDS["position"].create({"name": name}, dim=RATES, max_len=LENGTH)
+    added = made.embed(torch.zeros(1, LENGTH, RATES), tokens)[0]
+    axes = figure.subplots()
+    figure.colorbar(axes.imshow(added.T.tolist(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1), ax=axes)
+    axes.set(xlabel="position", ylabel="channel")
+    return f"What is added to {RATES} channels of the first {LENGTH} tokens"
+
+
+def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
+    slot = torch.arange(FAR)[None]
+    tokens = Tokens(slot=slot, position=slot)
+    made = KINDS["position"].create({"name": name}, dim=RATES, heads=1, head_dim=RATES, max_len=FAR, layers=1)
+    tables = made.begin(tokens, tokens)
+    ones = torch.ones(1, 1, FAR, RATES)
+    q, k = tables.rotate(ones, tokens), tables.rotate_key(ones, tokens)
+    axes = figure.subplots()
+    axes.axhline(0, color=FAINT, linewidth=0.6)
+    axes.plot((q[0, 0, -1] @ k[0, 0].T / RATES).flip(0).tolist(), color=INK)
+    axes.set(xlabel="distance, tokens", ylabel="q k / head_dim")
+    return f"The product of a query and a key that are all ones in {RATES} channels, over their distance"
+
+
+def _bias(figure: Any, name: str, tokens: Tokens) -> str:
+    made = next(iter(_model(position=name).decoder.position.values()))
+    head = torch.arange(HEADS).view(1, -1, 1, 1)
+    bias = made.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
+    axes = figure.subplots()
+    for i, values in enumerate(bias.expand(1, HEADS, LENGTH, LENGTH)[0, :, -1].flip(-1)):
+        axes.plot(values.tolist(), color=COLOURS[i], label=str(i))
+    axes.legend(title="head", frameon=False, ncols=2)
+    axes.set(xlabel="distance, tokens", ylabel="added to the score")
+    start = ", as it starts" if made.learned else ""
+    return f"What the last of {LENGTH} tokens adds to the scores of those before it, in {HEADS} heads{start}"
+
+
+HOOKS = {"rotate": _rotate, "bias": _bias, "embed": _embed}
+
+
+def placement(figure: Any, name: str) -> str:
+    """The size of the stream behind each block of a model that has just started."""
+    model, sizes = _model(placement=name), list[float]()
+    for block in model.decoder.blocks:
+        block.register_forward_hook(lambda module, given, out: sizes.append(_size(model.decoder, out[0])))
+    ids = torch.randint(VOCAB, (4, LENGTH), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model(ids)
+    axes = figure.subplots()
+    axes.plot(range(1, len(sizes) + 1), sizes, "o-", color=INK, markersize=3)
+    axes.set(xlabel="block", ylabel="rms of what it gives", ylim=(0, 1.1 * max(sizes)))
+    return f"The stream behind each of {LAYERS} blocks as they start, before the final norm: dim={DIM}, init=xavier"
+
+
+def _size(tower: Any, state: tuple[Tensor, ...]) -> float:
+    """The root mean square of what the tower would give of a state, but for its final norm."""
+    return tower.placement.finish(state, lambda x: x).square().mean().sqrt().item()
+
+
+def init(figure: Any, name: str) -> str:
+    model = _model(init={"name": name})
+    blocks = [dict(block.named_modules()) for block in model.decoder.blocks]
+    names = [word for word, module in blocks[0].items() if isinstance(module, nn.Linear)]
+    figure.subplots_adjust(right=0.76)
+    axes = figure.subplots()
+    for colour, word in zip(COLOURS * 2, names, strict=False):
+        axes.plot(range(1, LAYERS + 1), [block[word].weight.std().item() for block in blocks], color=colour, label=word)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.set(xlabel="layer", ylabel="standard deviation", ylim=(0, None))
+    return f"Standard deviations of the matrices of {LAYERS} layers: dim={DIM}"
+
+
+def _model(**parts: Any) -> Any:
+    """A small decoder with its initial weights."""
+    chosen = {"ffn": "mlp", "attn": {"name": "multi_head", "heads": HEADS}, **parts}
+    start = KINDS["init"].complete(chosen.pop("init", "xavier"))
+    config = tiny(**chosen) | {"init": start}
+    config["model"] |= {"dim": DIM, "layers": LAYERS, "max_len": LENGTH}
+    return Model(config, VOCAB).eval()

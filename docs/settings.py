@@ -1,0 +1,181 @@
+"""Pages of what is no part: the settings of a config, the command line, the configs themselves, the laws, the findings."""
+
+import contextlib
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docs import markup
+from docs.part import config_place
+from docs.typeset import code, typeset
+from docs.uses import CONF, configs, key
+from xformer_kit.config.settings import SETTINGS
+from xformer_kit.config.trainer_schema import LIGHTNING, OURS
+from xformer_kit.inspect.parts import doc, written
+from xformer_kit.laws import LAWS
+from xformer_kit.laws.book import UNDER
+from xformer_kit.registry import Option, type_name
+from xformer_kit.study import question
+
+PLACES = {
+    "run": "",
+    "tower": "model.decoder.",
+}  # settings -> what stands in front of their keys, where it is not their name
+
+
+def settings(registry: Any, name: str, place: str) -> str:
+    """A table of keys that a config has."""
+    return options({f"{place}{key}": option for key, option in registry.options(name).items()})
+
+
+def options(found: Mapping[str, Option]) -> str:
+    rows = [
+        (code(key), markup.text(type_name(o.type)), code(written(o.default) or "''"), typeset(o.meaning, _nowhere))
+        for key, o in found.items()
+    ]
+    return markup.table(("key", "type", "default", "meaning, unit"), rows, "options")
+
+
+def configuration(said: str) -> str:
+    blocks = [
+        "A config is composed by Hydra from `conf/`: a choice for every kind of [part](parts/index.md), and the settings below. "
+        "`python train.py --help` lists the choices; `key=value` on the command line overrides any of them.",
+        said,
+        "## Settings",
+    ]
+    for name in SETTINGS:
+        blocks += [f"### {name}", markup.paragraph(typeset(doc(SETTINGS[name]), _nowhere))]
+        blocks.append(settings(SETTINGS, name, PLACES.get(name, f"{name}.")))
+    blocks += ["### trainer", "Keys of its own:", options({f"trainer.{key}": o for key, o in OURS.items()})]
+    blocks += ["Those of `lightning.Trainer`:", options({f"trainer.{key}": o for key, o in LIGHTNING.items()})]
+    return markup.page("Configuration", *blocks)
+
+
+def command_line() -> str:
+    """The help of every command, as it prints it."""
+    from tasks.cli import COMMANDS, main
+
+    blocks = ["`xformer` looks at parts, models, runs and studies; `python train.py` trains."]
+    for name, module in COMMANDS.items():
+        blocks += [
+            f"## xformer {name}",
+            module.SUMMARY[:1].upper() + module.SUMMARY[1:] + ".",
+            _fenced(_help(main, name)),
+        ]
+    return markup.page("Command line", *blocks)
+
+
+def _help(main: Any, name: str) -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        main([name, "--help"])
+    return shown.getvalue().rstrip()
+
+
+def config_pages() -> Iterator[tuple[str, str]]:
+    """(page, Markdown) for each folder of conf, with its files as they are."""
+    pages: dict[str, list[Path]] = {}
+    for path in configs():
+        pages.setdefault(config_place(key(path)).partition(".")[0], []).append(path)
+    for page, paths in pages.items():
+        blocks = []
+        for path in paths:
+            place = config_place(key(path)).partition("#")[2]
+            source = path.read_text(encoding="utf-8").rstrip()
+            blocks += [f"({place})=\n## conf/{key(path)}.yaml", _fenced(source, "yaml")]
+        folder = str(paths[0].parent.relative_to(CONF.parent))
+        yield page, markup.page(folder, *blocks)
+    yield (
+        "configs/index",
+        markup.page(
+            "Configs",
+            "The YAML that comes with xformer_kit, as it is.",
+            markup.toctree([p.removeprefix("configs/") for p in pages], False),
+        ),
+    )
+
+
+def _fenced(text: str, language: str = "text") -> str:
+    return f"~~~{language}\n{text}\n~~~"
+
+
+def laws() -> str:
+    """Every law, what it says, and which fall with it."""
+    blocks = [
+        "What every part keeps, alone and beside every other; or its page says which law its mathematics breaks and why, and a "
+        "composition that needs that law is refused. `xformer check my_parts.py` runs them on parts of your own."
+    ]
+    for name, law in LAWS.items():
+        blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
+        blocks += [f"Falls with: {', '.join(UNDER[name])}."] if UNDER[name] else []
+    return markup.page("Laws", *blocks)
+
+
+def findings() -> str:
+    """The published claims that come as studies."""
+    rows = []
+    for path in configs():
+        if path.parent == CONF / "study" / "findings":
+            node = yaml.safe_load(path.read_text(encoding="utf-8"))
+            rows.append(_finding(key(path), _whole(node)))
+    head = ("study", "question", "paper", "expected", "runs", "metric")
+    return markup.page(
+        "Findings",
+        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own; "
+        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held.",
+        markup.table(head, rows, "findings"),
+    )
+
+
+def _whole(node: Mapping[str, Any]) -> dict[str, Any]:
+    """The study's node over that of the study that it starts from."""
+    found: dict[str, Any] = {}
+    for entry in node.get("defaults", ()):
+        if isinstance(entry, str) and entry.startswith("/study/"):
+            found = _whole(yaml.safe_load((CONF / f"{entry.strip('/')}.yaml").read_text(encoding="utf-8")))
+    return found | node["study"]
+
+
+def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
+    node = question.complete(study, name)
+    _, variants = question.levels_of(node)
+    expect = node["claim"]["expect"]
+    expected = "<br>".join(
+        markup.text(
+            f"{one['variant']} is {one['is']} than {one.get('than', 'baseline')}".replace("equal than", "equal to")
+        )
+        for one in (expect if isinstance(expect, list) else [expect])
+    )
+    seeds = node["seeds"] if isinstance(node["seeds"], int) else len(node["seeds"])
+    tuned = 1
+    for values in (node["tune"] or {}).values():
+        tuned *= len(values)
+    runs = f"{len(variants)} variants x {seeds} seeds" + (f" x {tuned} settings" if tuned > 1 else "")
+    link = markup.link(code(name.removeprefix("study/")), config_place(name))
+    return (
+        link,
+        markup.text(node["question"]),
+        typeset(node["claim"]["paper"], _nowhere),
+        expected,
+        runs,
+        code(node["metric"]),
+    )
+
+
+def studies(said: str) -> str:
+    return markup.page(
+        "Studies",
+        said,
+        "## What a study may say",
+        settings(question.SETTINGS, "study", "study."),
+        "Its budget:",
+        settings(question.SETTINGS, "budget", "study.budget."),
+        "Its designs are [parts](parts/study.design/index.md); published claims among studies are [findings](findings.md).",
+    )
+
+
+def _nowhere(word: str) -> None:
+    return None

@@ -1,0 +1,68 @@
+"""Which configs name a part? Read from the YAML of conf/, as it is written: defaults lists, nodes, factors of a study."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docs.kinds import KINDS
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+Part = tuple[str, str]  # kind, name
+
+
+def configs(conf: Path = CONF) -> list[Path]:
+    """Every config, those at the top first."""
+    return sorted(conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path)))
+
+
+def key(path: Path, conf: Path = CONF) -> str:
+    """How a config is called: train, experiment/copy, study/findings/qk_norm."""
+    return str(path.relative_to(conf).with_suffix(""))
+
+
+def uses(conf: Path = CONF) -> dict[Part, list[str]]:
+    """Part -> the configs that name it."""
+    found: dict[Part, list[str]] = {}
+    for path in configs(conf):
+        node = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for part in dict.fromkeys(named(node, ())):
+            found.setdefault(part, []).append(key(path, conf))
+    return found
+
+
+def named(node: Any, path: tuple[str, ...]) -> Iterator[Part]:
+    """The parts that stand in a config's node; `path` is where it stands."""
+    kind = _kind(path)
+    if isinstance(node, Mapping):
+        if kind and isinstance(node.get("name"), str):
+            yield from _part(kind, node["name"])
+        for word, value in node.items():
+            yield from named(value, (*path, *_path(str(word))))
+    elif isinstance(node, list):
+        for value in node:
+            yield from named(value, path)
+    elif isinstance(node, str):
+        left, sign, right = node.partition("=")
+        if sign and (other := _kind(_path(left))):
+            yield from _part(other, right)
+        elif kind:
+            yield from _part(kind, node)
+
+
+def _path(word: str) -> tuple[str, ...]:
+    """A key of a node, of a defaults list or of a command line: attn.score, override /attn."""
+    return tuple(word.removeprefix("override ").lstrip("/").replace("/", ".").split("."))
+
+
+def _kind(path: tuple[str, ...]) -> str | None:
+    """The kind that the end of a path means; of a mask made of masks and of a factor's levels, that of what is around it."""
+    while path and path[-1] in ("of", "values", "levels"):
+        path = path[:-1]
+    return next((kind for kind in (".".join(path[-2:]), ".".join(path[-1:])) if kind in KINDS), None)
+
+
+def _part(kind: str, name: str) -> Iterator[Part]:
+    if name in KINDS[kind]:
+        yield kind, name

@@ -1,0 +1,102 @@
+"""How large are activations and gradients, layer by layer? A row of norms.csv every so many steps; nothing in between."""
+
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.callbacks.plan import Plan
+from tasks.judged import JudgedTask as Task
+from tasks.records import Records
+from xformer_kit.callbacks import Norms as Options
+
+
+class Norms:
+    """Listens to the step that is to be noted, and to no other."""
+
+    def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
+        self.every, self.path, self.tell, self.first = options.every, run_dir / "norms.csv", tell, first
+        self.handles: list[Any] = []
+        self.squares: dict[str, Tensor] = {}
+        self.counts: dict[str, Any] = defaultdict(int)
+        self.gradients: dict[str, Tensor] = {}
+
+    def on_train_start(self, trainer: Any, task: Task) -> None:
+        self.records = Records(self.path, ("step",)).open(task.step) if self.first else None
+        self._listen(task)
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        if task.step % self.every == 0:
+            self._silence(task)
+            self._write(task.step)
+        self._listen(task)
+
+    def on_train_end(self, trainer: Any, task: Task) -> None:
+        self._silence(task)
+
+    def _listen(self, task: Task) -> None:
+        """Where the next step is due."""
+        if self.handles or (task.step + 1) % self.every:
+            return
+        for name in task.model.names:  # type: ignore[union-attr]
+            self._listen_to(name, task.model.get_submodule(name))
+        task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
+
+    def _listen_to(self, name: str, tower: Any) -> None:
+        """A tower's joins, which nothing compiles, stand in front of every layer; its final norm behind the last."""
+        real: list[Any] = [None]
+
+        def begins(module: Any, args: Any) -> None:
+            real[0] = args[1].real
+
+        def enters(module: Any, args: Any) -> None:
+            depth, state = args[:2]
+            if depth:
+                self._add(f"{name}.{depth - 1}", tower.placement.finish(state, lambda x: x), real[0], tower.training)
+
+        def ends(module: Any, args: Any) -> None:
+            self._add(f"{name}.{tower.depth - 1}", args[0], real[0], tower.training)
+
+        pairs = (tower, begins), (tower.skip, enters), (tower.norm, ends)
+        self.handles += [module.register_forward_pre_hook(hook) for module, hook in pairs]
+
+    def _add(self, name: str, x: Tensor, real: Tensor | None, training: bool) -> None:
+        if not training:  # a validation between two steps
+            return
+        with torch.no_grad():
+            square = x.detach().float().square().mean(-1)  # (b, t)
+            if real is None:
+                self.counts[name] += square.numel()
+            else:
+                square, self.counts[name] = square * real, self.counts[name] + real.expand_as(square).sum()
+            self.squares[name] = self.squares.get(name, 0) + square.sum()
+
+    def _silence(self, task: Task) -> None:
+        for handle in self.handles:
+            handle.remove()
+        self.handles, task.weigh = [], None
+
+    def _write(self, step: int) -> None:
+        of = {f"activation/{n}": math.sqrt(float(s) / max(1, int(self.counts[n]))) for n, s in self.squares.items()}
+        row = of | {f"gradient/{name}": float(value) for name, value in self.gradients.items()}
+        self.squares, self.counts, self.gradients = {}, defaultdict(int), {}
+        if self.records is not None and row:
+            self.records.add({"step": step} | row)
+            self.tell(row, step)
+
+
+def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:
+    """The norm of the gradient of each layer's parameters, times a factor, by the layer's name: decoder.0, ..., embed; what
+    layers share has the name of its tower."""
+    groups: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            top, _, rest = name.partition(".")
+            at = rest.partition(".")[0]
+            groups.setdefault(f"{top}.{at}" if at.isdigit() else top, []).append(parameter.grad)
+    norms = {name: torch.nn.utils.get_total_norm(grads) for name, grads in groups.items()}
+    whole = {name: norm.full_tensor() if hasattr(norm, "full_tensor") else norm for name, norm in norms.items()}
+    return {name: norm * factor for name, norm in whole.items()}

@@ -1,0 +1,24 @@
+"""What looks at a run on request and changes nothing of it: callbacks.norms, callbacks.pictures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tasks.callbacks.norms import Norms
+from tasks.callbacks.pictures import Pictures
+from tasks.callbacks.plan import Plan
+from xformer_kit import callbacks
+from xformer_kit.callbacks import CALLBACKS, watches
+
+MADE: dict[type, Any] = {callbacks.Norms: Norms, callbacks.Pictures: Pictures}
+
+
+def watchers(config: dict[str, Any], plan: Plan, run_dir: Path, tell: Any, first: bool) -> Iterator[Any]:
+    """The observers of a run that its config asks for, on every rank; `first`: whether this one writes.
+
+    Raises ConfigError where one needs a package that is not there.
+    """
+    for name, options in (config.get("callbacks") or {}).items():
+        if watches(name):
+            asked = CALLBACKS.create({"name": name} | dict(options))
+            yield MADE[type(asked)](asked, plan, run_dir, tell, first)

@@ -1,0 +1,207 @@
+"""Draw masks, biases of positions, what a run attends to in a text, learning curves, and norms of activations and gradients.
+
+mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
+
+from typing import Any
+
+SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
+EXAMPLES = """examples:
+  xformer plot mask mask=sliding_window mask.window=16 --length 64
+  xformer plot bias position=alibi --save alibi.svg
+  xformer plot attention outputs/decoder/2026-11-20_12-00-00 --text "To be, or not to be" --layers 0,3 --heads 0
+  xformer plot attention outputs/seq2seq/2026-11-20_12-00-00 --text "jump twice" --target "JUMP JUMP" --layers decoder.1.cross
+  xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
+  xformer plot norms outputs/decoder/2026-11-20_12-00-00   # of a run with callbacks.norms.every=50"""
+LENGTH = 256  # tokens at most, where --length does not say
+KINDS = {
+    "mask": ("length", "prefix"),
+    "bias": ("length", "checkpoint"),
+    "attention": ("text", "target", "layers", "heads", "checkpoint"),
+    "curves": ("metric",),
+    "norms": (),
+}  # what can be drawn, and the options that are about it alone
+
+
+def options(parser: Any) -> None:
+    parser.add_argument("kind", metavar="KIND", nargs="?", help="mask, bias, attention, curves or norms")
+    parser.add_argument(
+        "what", nargs="*", metavar="OVERRIDE | RUN", help="overrides such as mask=causal, or directories of runs"
+    )
+    parser.add_argument(
+        "--save", metavar="FILE", help="where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)"
+    )
+    parser.add_argument(
+        "--length", metavar="N", type=int, help=f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})"
+    )
+    parser.add_argument(
+        "--prefix", metavar="N", type=int, help="tokens of a prefix, for masks that see one whole (a quarter)"
+    )
+    parser.add_argument("--text", metavar="TEXT", help="what the model reads; <mask> is a hole where it fills holes")
+    parser.add_argument(
+        "--target", metavar="TEXT", help="what it says to that, with sources and targets (its own answer)"
+    )
+    parser.add_argument("--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)")
+    parser.add_argument("--heads", metavar="A,B", help="numbers from 0 on (all)")
+    parser.add_argument("--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)")
+    parser.add_argument("--metric", metavar="A,B", help="columns of metrics.csv (train/loss,val/loss)")
+
+
+def run(args: Any) -> int:
+    from pathlib import Path
+
+    from xformer_kit.inspect.picture import ending
+    from xformer_kit.inspect.style import drawable
+
+    _fits(args)
+    drawable()
+    if args.save is not None:
+        from tasks.translate import writable
+
+        ending(writable(args.save, "--save"))
+    picture, home = {"mask": _mask, "bias": _bias, "attention": _attention, "curves": _curves, "norms": _norms}[
+        args.kind
+    ](args)
+    path = home / f"{args.kind}.png" if args.save is None else Path(args.save)
+    if args.save is None:
+        home.mkdir(exist_ok=True)
+    print(picture.save(path))
+    return 0
+
+
+def _fits(args: Any) -> None:
+    """Raises ConfigError for a kind that there is not, and for an option of another one."""
+    from xformer_kit.registry import ConfigError, nearest
+
+    if args.kind is None:
+        raise ConfigError(f"plot: must be told what to draw. Known: {', '.join(KINDS)}.")
+    if args.kind not in KINDS:
+        raise ConfigError(
+            f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known: {', '.join(KINDS)}."
+        )
+    faults = []
+    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
+        if getattr(args, name) is not None and name not in KINDS[args.kind]:
+            others = " and ".join(kind for kind, names in KINDS.items() if name in names)
+            faults.append(f"--{name}: belongs to {others}; got plot {args.kind}. Leave it out.")
+    if faults:
+        raise ConfigError(faults)
+
+
+def _one_run(args: Any) -> str:
+    from xformer_kit.registry import ConfigError
+
+    if len(args.what) != 1 or "=" in args.what[0]:
+        got = " ".join(args.what) or "none"
+        raise ConfigError(
+            f"plot {args.kind}: takes one run's directory; got {got}. Try outputs/decoder/2026-11-20_12-00-00."
+        )
+    return args.what[0]
+
+
+def _config(args: Any) -> tuple[dict[str, Any], Any]:
+    """(config, directory) of overrides, where that is None, or of a run."""
+    from xformer_kit.registry import ConfigError
+
+    runs = [word for word in args.what if "=" not in word]
+    if runs and len(args.what) > 1:
+        raise ConfigError(
+            f"plot {args.kind}: takes overrides or one run's directory; got {' '.join(args.what)}. Leave one of them out."
+        )
+    if runs:
+        from tasks.cli.command import open_run
+        from xformer_kit.config import ensure
+
+        path, config = open_run(runs[0], args.parts)
+        ensure(config, data=False)
+        return config, path
+    from tasks.cli.command import import_files
+    from xformer_kit.config.hydra import compose
+
+    import_files(args.parts)
+    return compose(args.what, data=False), None
+
+
+def _length(args: Any, config: dict[str, Any]) -> int:
+    from xformer_kit.registry import ConfigError
+
+    for name in ("length", "prefix"):
+        if (given := getattr(args, name)) is not None and given < (name == "length"):
+            raise ConfigError(f"--{name}: must be at least {int(name == 'length')} token; got {given}.")
+    return args.length or min(LENGTH, config["data"]["seq_len"])
+
+
+def _mask(args: Any) -> Any:
+    import torch
+
+    from xformer_kit.inspect import plot_mask
+    from xformer_kit.model import Model
+
+    config, run = _config(args)
+    length = _length(args, config)
+    with torch.device("meta"):  # a mask has no weights
+        model = Model(config, 256)
+    return plot_mask(model, length, prefix=length // 4 if args.prefix is None else args.prefix), _home(run)
+
+
+def _bias(args: Any) -> Any:
+    from tasks.cli.command import load_run
+    from xformer_kit import build
+    from xformer_kit.inspect import plot_bias
+
+    config, run = _config(args)
+    model = build(config, 256) if run is None else load_run(run, args.parts, args.checkpoint, first="best")[0]
+    return plot_bias(model, _length(args, config)), _home(run)
+
+
+def _home(run: Any) -> Any:
+    """Where a picture goes without --save."""
+    from pathlib import Path
+
+    return Path() if run is None else run / "pictures"
+
+
+def _attention(args: Any) -> Any:
+    from xformer_kit.registry import ConfigError
+
+    run = _one_run(args)
+    layers = None if args.layers is None else [int(w) if w.isdigit() else w for w in args.layers.split(",")]
+    heads = None if args.heads is None else args.heads.split(",")
+    if heads is not None and not all(head.isdigit() for head in heads):
+        raise ConfigError(
+            f"--heads: must be numbers from 0 on, with commas between; got {args.heads}. Try --heads 0,1."
+        )
+    if not args.text:
+        raise ConfigError("--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'.")
+    from tasks.cli.command import load_run, on_device
+    from tasks.looking import attention_picture, seen_of
+    from tasks.translate import speaking_as
+
+    model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
+    numbers = None if heads is None else [int(head) for head in heads]
+    seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
+    return attention_picture(model, speaking_as(model, config), seen, heads=numbers), path / "pictures"
+
+
+def _curves(args: Any) -> Any:
+    from pathlib import Path
+
+    from tasks.cli.command import import_files
+    from xformer_kit.inspect import plot_curves
+    from xformer_kit.registry import ConfigError
+
+    import_files(args.parts)
+    if not args.what or any("=" in word for word in args.what):
+        got = " ".join(args.what) or "none"
+        raise ConfigError(f"plot curves: takes directories of runs; got {got}. Try outputs/decoder/*.")
+    metrics = None if args.metric is None else args.metric.split(",")
+    home = Path(args.what[0]).expanduser() / "pictures" if len(args.what) == 1 else Path()
+    return plot_curves(args.what, metrics), home
+
+
+def _norms(args: Any) -> Any:
+    from pathlib import Path
+
+    from xformer_kit.inspect import plot_norms
+
+    run = _one_run(args)
+    return plot_norms(run), Path(run).expanduser() / "pictures"

@@ -1,0 +1,142 @@
+"""A study on W&B: its runs are a group, with the variant as job type, and its report is a run of the same group.
+
+A run that several studies share is in the group of the one that ran it: the logger is no part of a run's key. The report
+names each run's id on W&B.
+"""
+
+import hashlib
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tasks.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
+from xformer_kit.study.factor import text
+from xformer_kit.study.plan import Run
+from xformer_kit.study.results import Results
+
+ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
+REPORT = "report"  # job type
+DOTS = 150  # per inch of a picture
+
+
+def words(node: Mapping[str, Any], run: Run) -> list[str]:
+    """Overrides that tell a run's logger where it belongs, of what the user leaves open."""
+    logger = run.config["logger"]
+    if logger["name"] != "wandb":
+        return []
+    name = " ".join((run.variant.name, *run.variant.tuned))
+    said = {
+        "group": node["name"][:GROUP],
+        "job_type": name[:JOB_TYPE],
+        "tags": [*tags(node), f"seed={run.seed}"],
+    }
+    return [f"logger.{key}={text(value)}" for key, value in said.items() if logger.get(key) is None]
+
+
+def tags(node: Mapping[str, Any]) -> list[str]:
+    """The design; of a published claim that it is one, and where it was published."""
+    claim = node.get("claim") or {}
+    found = [node["design"]["name"], *(["claim"] if claim.get("expect") else [])]
+    return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
+
+
+def publish(node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, said: Any) -> None:
+    """The report as a W&B run, once for each content: tables of variants, runs and effects, the pictures, and the page.
+
+    Nothing where the study has another logger or `log_report` is false. What fails is told in a line: the report is
+    written, and a network is no reason to end.
+    """
+    if logger["name"] != "wandb" or not node["log_report"]:
+        return
+    folder, tables = Path(results.folder), dict(_tables(results, said))
+    facts = {"question": said.question, "answer": said.sentence, "metric": said.metric.name, "partial": said.partial}
+    facts |= {"claim": said.claim.outcome} if said.claim else {}
+    where = [logger.get(key) for key in ("project", "entity")]
+    known = json.dumps([where, facts, said.sentences, tables], default=str).encode()
+    number = hashlib.sha256(known).hexdigest()[:8]
+    mark = folder / f".wandb_{number}"
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    try:
+        line = _log(node, logger, folder, number, facts, tables, said)
+    except Exception as error:
+        mark.unlink(missing_ok=True)
+        line = f"The report could not be logged to W&B ({first_line(error)}); its files are written."
+    print(line, file=sys.stderr)
+
+
+def _tables(results: Results, said: Any) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
+    """Name -> columns and rows, in figures with all their digits; of the effects, as the report says them."""
+    from xformer_kit.study.report import csv_files, tables
+
+    variants, runs = csv_files.variant_rows(said), csv_files.run_rows(results)
+    for row in runs:
+        row["wandb"] = _number(Path(row.pop("directory")))
+    for name, rows in (("variants", variants), ("runs", runs)):
+        columns = csv_files.columns_of(rows)
+        yield name, (columns, [[_cell(row.get(column)) for column in columns] for row in rows])
+    for table in tables.effects(said):
+        yield table.title.lower(), (table.header, table.rows)
+
+
+def _number(directory: Path) -> str | None:
+    """The id of a run on W&B."""
+    try:
+        return (directory / "wandb_id.txt").read_text().strip()
+    except OSError:
+        return None
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _log(
+    node: Mapping[str, Any],
+    logger: Mapping[str, Any],
+    folder: Path,
+    number: str,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, tuple[list[str], list[list[Any]]]],
+    said: Any,
+) -> str:
+    own = {"group": logger.get("group") or node["name"][:GROUP], "tags": logger.get("tags") or tags(node)}
+    named = {"name": f"{node['name']} {REPORT}", "id": number, "job_type": REPORT, "notes": said.question}
+    run, line = begun(logger, folder, **own, **named, config={"study": node, "command": said.command})
+    try:
+        import wandb
+
+        made: dict[str, Any] = {
+            name: wandb.Table(columns=[*columns], data=rows, allow_mixed_types=True)
+            for name, (columns, rows) in tables.items()
+        }
+        page = (folder / "report.html").read_text(encoding="utf-8")
+        run.log(made | dict(_pictures(said)) | {"report": wandb.Html(page, inject=False)})
+        run.summary.update(dict(facts))
+    finally:
+        run.finish()
+    return f"Its report: {line}" if line else "Its report is logged to W&B."
+
+
+def _pictures(said: Any) -> Iterator[tuple[str, Any]]:
+    import wandb
+    from PIL import Image
+
+    from xformer_kit.study.report.plots import pictures
+
+    for picture in pictures(said):
+        seen = io.BytesIO()
+        picture.draw(partial(_save, seen))
+        seen.seek(0)
+        yield picture.name.replace("/", " "), wandb.Image(Image.open(seen), caption=f"{picture.title}. {picture.note}")
+
+
+def _save(file: io.BytesIO, figure: Any) -> None:
+    figure.savefig(file, format="png", dpi=DOTS)

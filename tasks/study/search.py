@@ -1,0 +1,315 @@
+"""A search at work: points are proposed one after another, checked, run as any run of a study, and told to the sampler.
+
+A trial's truth is its run's directory, `study.runs`/KEY: who holds it is at work, and what it says has become of the trial. The
+storage remembers proposals and figures for the sampler; a search that goes on elsewhere needs nothing else.
+"""
+
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tasks import summary
+from tasks.study import state
+from tasks.study.collect import read_curves
+from tasks.study.proposals import Proposals
+from tasks.study.settle import Plan
+from tasks.study.storage import address, errors, importance, study_of, unreachable
+from tasks.typed import typed
+from xformer_kit.config import config_hash
+from xformer_kit.registry import ConfigError
+from xformer_kit.study import factor, space
+from xformer_kit.study.factor import Levels
+from xformer_kit.study.figures import metric
+from xformer_kit.study.plan import Run, Variant, seeds, words_of
+from xformer_kit.study.question import label, levels_of
+
+PATIENCE = 1.0  # seconds between two looks at trials that other processes hold
+ASKED = ".asked"  # in a run's directory: locked by who proposed the trial, until its figure is told
+
+
+@dataclass(frozen=True)
+class Trial(Run):
+    """A run that its training process reports to the storage."""
+
+    said: str = ""  # the override that tells it so
+
+    @property
+    def words(self) -> list[str]:
+        return [*super().words, self.said]
+
+
+class Search:
+    """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another search."""
+
+    def __init__(self, plan: Plan):
+        self.plan, self.node, self.base = plan, plan.node, plan.variants[0]
+        self.factors, _ = levels_of(self.node)
+        self.first, *self.others = seeds(self.node, self.base.config["seed"])
+        asked = {
+            "space": space.described(self.factors, self.node["exclude"]),
+            "config": config_hash({**self.base.config, "seed": 0}),
+            "data": plan.costs.of(self.base.config)[0].fingerprint,
+            "metric": self.node["metric"],
+            "seed": self.first,
+        }
+        if self.node["storage"] is None:
+            plan.folder.mkdir(parents=True, exist_ok=True)
+        self.study = study_of(self.node, asked)
+        self.pool, self.shared = _name(Path(self.node["runs"])), self.node["storage"] is not None
+        self.proposals = Proposals(self.study, self.factors, self.base.levels, self.pool, self.shared, self._judged)
+        self.runs: dict[int, Trial] = {}  # by Optuna's number
+        self.confirmed: list[Variant] = []
+        self.commands: dict[str, list[str]] = {}  # label -> overrides of the best points and the baseline
+        self.counted: tuple[int, dict[str, float]] = (0, {})  # finished trials, and importance by them
+        plan.runs.clear()
+
+    def trials(self) -> list[Any]:
+        """Optuna's trials that are runs, in their order; of a point that was run again, the last."""
+        found = {t.user_attrs["run"]["key"]: t for t in self.proposals.all() if "run" in t.user_attrs}
+        return sorted(found.values(), key=lambda t: t.number)
+
+    def under_way(self) -> Iterator[tuple[Any, Trial]]:
+        """Trials of this pool whose figure is not told yet."""
+        for trial in self.trials():
+            if not trial.state.is_finished() and trial.user_attrs["pool"] == self.pool:
+                yield trial, self._run(trial)
+
+    def elsewhere(self) -> int:
+        """Trials that are under way on machines that share no directory with this one."""
+        return sum(not t.state.is_finished() and t.user_attrs["pool"] != self.pool for t in self.trials())
+
+    def _run(self, trial: Any) -> Trial:
+        if trial.number not in self.runs:
+            about = trial.user_attrs["run"]
+            kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()}
+            variant = Variant(**kept, config=self.base.config)  # its words compose it; what is read here is the logger
+            variant = self.base if variant.label == self.base.label else variant
+            said = {"storage": address(self.node), "name": self.node["name"], "id": trial._trial_id}
+            said |= {"number": about["number"], "metric": self.node["metric"], "design": self.node["design"]}
+            told = None if self.node["design"]["pruner"] == "none" else said
+            self.runs[trial.number] = Trial(variant, self.first, about["key"], f"++study.trial={factor.text(told)}")
+        return self.runs[trial.number]
+
+    def tell(self) -> None:
+        """Tell the sampler what has become of trials that are over, and write the plan down."""
+        for trial, run in self.under_way():
+            now = state.of(self.plan.directory(run), pruned=True)
+            if now.over:
+                self._tell(trial, run, now)
+        self.write()
+
+    def _tell(self, trial: Any, run: Run, now: state.State) -> None:
+        from optuna.trial import TrialState
+
+        name = self.node["metric"]
+        value = now.facts.get(name)
+        if now.status == "finished" and not isinstance(value, (int, float)):
+            return  # the metric does not exist: whoever launches says so
+        storage, number = self.study._storage, trial._trial_id
+        steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(name, ([], []))
+        with suppress(RuntimeError):  # another process has told it in between
+            for step, figure in zip(steps, figures, strict=True):  # of a run of another study, nothing was reported
+                if step not in trial.intermediate_values:
+                    storage.set_trial_intermediate_value(number, step, figure)
+            storage.set_trial_user_attr(number, "ended", {"status": now.status, "step": now.step, "why": now.why})
+            if now.status == "diverged":
+                storage.set_trial_user_attr(number, "infeasible", 1.0)
+        kind = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}.get(now.status, TrialState.PRUNED)
+        values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
+        self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
+
+    def write(self) -> None:
+        """The plan as it is now: the trials of this pool, and the runs that confirm the best."""
+        mine = [self._run(t) for t in self.trials() if t.user_attrs["pool"] == self.pool]
+        more = [run for run in self.plan.runs if not isinstance(run, Trial)]
+        self.plan.variants[1:] = [run.variant for run in mine if run.variant is not self.base]
+        self.plan.runs[:] = [*mine, *more]
+        self.plan.search = self.facts()
+        self.plan.write()
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says of the search, as plain data."""
+        known = [t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs]
+        return {
+            "trials": self.node["design"]["trials"],
+            "seed": self.first,
+            "end": self.proposals.end,
+            "refused": sum("refused" in t.user_attrs for t in known),
+            "again": sum("again" in t.user_attrs for t in known),
+            "elsewhere": self.elsewhere(),
+            "confirmed": [variant.label for variant in self.confirmed],
+            "commands": self.commands,
+            "importance": self._importance(),
+            "points": [_point(t) for t in self.trials()],
+        }
+
+    def _importance(self) -> dict[str, float]:
+        """Estimated anew when another trial has finished."""
+        done = sum(t.state.name == "COMPLETE" for t in self.trials())
+        if done != self.counted[0]:
+            self.counted = done, importance(self.study)
+        return self.counted[1]
+
+    def take(self, held: ExitStack, count: int) -> list[Trial]:
+        """Trials to run now, at most `count`: first those that dead processes left, then new ones. They are this process's
+        until `held` closes, or the process ends."""
+        runs: list[Trial] = []
+        with _alone(self.plan.folder):
+            for _, run in self.under_way():
+                if len(runs) < count and self._hold(run, held):
+                    runs.append(run)
+            while len(runs) < count and self._wanted() and (found := self.proposals.next()) is not None:
+                run = self._signed(*found)
+                if self._hold(run, held):
+                    runs.append(run)
+        self.write()
+        return runs
+
+    def _wanted(self) -> bool:
+        asked = any(t.state.name == "WAITING" for t in self.proposals.all())
+        return asked or len(self.trials()) < self.node["design"]["trials"]
+
+    def _hold(self, run: Run, held: ExitStack) -> bool:
+        where = self.plan.directory(run)
+        return not state.claimed(where) and held.enter_context(state.claim(where, ASKED))
+
+    def _judged(self, levels: Levels) -> tuple[Variant, str] | str:
+        """A point's variant, composed, checked and brought to the budget, and its key; or why it is refused."""
+        patterns = [{str(k): factor.label_of(v) for k, v in p.items()} for p in self.node["exclude"] or ()]
+        if any(pattern.items() <= levels.items() for pattern in patterns):
+            return "study.exclude leaves it out"
+        words = words_of(self.factors, levels)
+        config, wrong = self.plan.compose(words)
+        if wrong:
+            return wrong[0]
+        named = label(self.factors, levels)
+        variant = Variant(named, str((self.node["labels"] or {}).get(named, named)), levels, tuple(words), config)
+        try:
+            variant = self.plan.size(variant)
+        except ConfigError as error:
+            return error.faults[0]
+        return variant, self.plan.costs.key({**variant.config, "seed": self.first})
+
+    def _signed(self, trial: Any, variant: Variant, key: str) -> Trial:
+        """The trial as a run. One that another search gave up goes on; one that failed is begun anew where that is asked."""
+        about = {k: v for k, v in asdict(replace(variant, config={})).items() if k != "config"}
+        trial.set_user_attr("run", {"number": len(self.trials()), "key": key, "variant": about})
+        found = self._run(next(t for t in self.proposals.all() if t.number == trial.number))
+        where = self.plan.directory(found)
+        if state.of(where, pruned=True).status == "pruned":
+            (where / summary.ENDED).unlink(missing_ok=True)
+        return found
+
+    def again(self) -> None:
+        """Ask for those trials once more that failed or diverged."""
+        with _alone(self.plan.folder):
+            for trial in self.trials():
+                status = trial.user_attrs.get("ended", {}).get("status")
+                if status in ("failed", "diverged") and trial.user_attrs["pool"] == self.pool:
+                    shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
+                    self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
+
+    def confirming(self) -> list[Run]:
+        """The runs that confirm the best points, and the baseline, at the seeds of which the search knew nothing."""
+        done = [t for t in self.trials() if t.user_attrs.get("ended", {}).get("status") == "finished"]
+        better = -1 if metric(self.node["metric"], self.node["higher_is_better"]).higher_is_better else 1
+        ranked = [self._run(t).variant for t in sorted(done, key=lambda t: (better * t.value, t.number))]
+        best = [variant for variant in ranked if variant is not self.base][: self.node["design"]["confirm"] or 1]
+        self.confirmed = best if self.others and self.node["design"]["confirm"] else []
+        found: list[Run] = []
+        for variant in [self.base, *best]:
+            config, _ = self.plan.compose(list(variant.everything))
+            self.commands[variant.label] = typed(config)
+            for seed in self.others if self.confirmed else ():
+                found.append(Run(variant, seed, self.plan.costs.key({**config, "seed": seed})))
+        found.sort(key=lambda run: run.seed)  # all variants at the same seeds, where it is stopped
+        self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + found
+        self.write()
+        return found
+
+
+def _point(trial: Any) -> dict[str, Any]:
+    about, ended = (
+        trial.user_attrs["run"],
+        trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""}),
+    )
+    kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
+    value = trial.value if ended["status"] == "finished" else None
+    return {"number": about["number"], "key": about["key"], "value": value} | ended | kept
+
+
+Launch = Callable[[list[Run]], int]  # trains runs until they are over; the code of the signal that stopped it, or 0
+
+
+def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
+    """Run trials until there are as many as were asked for, then confirm the best; returns what `launch` does."""
+    ours = partial(_guarded, search)
+    if search.node["retry"]:
+        ours(search.again)
+    while True:
+        ours(search.tell)
+        look()
+        with ExitStack() as held:
+            if runs := ours(search.take, held, at_once):
+                stopped = launch(list(runs))
+                ours(search.tell)
+                if stopped:
+                    return stopped
+                continue
+        if not ours(lambda: any(True for _ in search.under_way())):
+            break
+        time.sleep(PATIENCE)
+    if search.elsewhere():
+        return 0  # the last machine confirms
+    return launch(runs) if (runs := ours(search.confirming)) else 0
+
+
+def _guarded(search: Search, do: Callable[..., Any], *given: Any) -> Any:
+    """Raises ConfigError where the storage does not answer; what is trained is kept."""
+    try:
+        return do(*given)
+    except errors() as error:
+        raise unreachable(address(search.node), error) from None
+
+
+def side_by_side(launcher: Any, design: dict[str, Any]) -> int:
+    """Trials that are proposed at once: as many as the launcher trains side by side, where it says so."""
+    jobs = (getattr(launcher, "joblib", None) or {}).get("n_jobs", 1)
+    if design["together"] is None and jobs not in (None, 1):
+        from joblib import effective_n_jobs
+
+        return max(1, effective_n_jobs(jobs))
+    return design["together"] or 1
+
+
+def _name(pool: Path) -> str:
+    """What a directory of runs is called: the same for all machines that see it."""
+    pool.mkdir(parents=True, exist_ok=True)
+    path, beside = pool / ".pool", pool / f".pool.{uuid.uuid4().hex}"
+    if not path.exists():
+        beside.write_text(uuid.uuid4().hex)
+        with suppress(FileExistsError):  # another process was faster
+            os.link(beside, path)
+        beside.unlink()
+    return path.read_text()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process of this pool proposes at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".proposing", "w") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,217 @@
+"""Where does a search keep its trials? A journal file in the study's directory, or a database that several machines reach."""
+
+import hashlib
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+from xformer_kit.study.figures import metric
+
+JOURNAL = "search.journal"
+ENOUGH = 10  # finished trials from which on importance is estimated
+ASKED = "asked"  # attribute of Optuna's study: what it is a search of
+
+
+def need() -> None:
+    """Raises ConfigError without Optuna; else makes it say nothing by itself."""
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError('study.design: a search needs optuna: pip install "xformer_kit[study]".') from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    warnings.filterwarnings("ignore", module="optuna")
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """What a storage raises that cannot be read or written."""
+    import optuna
+
+    try:
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError:
+        return (optuna.exceptions.OptunaError,)
+    return optuna.exceptions.OptunaError, SQLAlchemyError
+
+
+def address(node: dict[str, Any]) -> str:
+    """The storage of a study's node as a URL or an absolute path, which means the same in every process."""
+    given = node["storage"] or str(Path("outputs", "studies", node["name"], JOURNAL))
+    if given.startswith("sqlite:///"):
+        return f"sqlite:///{os.path.abspath(given.removeprefix('sqlite:///'))}"
+    return given if "://" in given else os.path.abspath(os.path.expanduser(given))
+
+
+def opened(where: str) -> Any:
+    """Optuna's storage. Raises ConfigError where it cannot be reached."""
+    need()
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    broken: tuple[type[Exception], ...] = (
+        *errors(),
+        OSError,
+        ImportError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    )
+    try:
+        if "://" in where:
+            return RDBStorage(where, engine_kwargs={"pool_pre_ping": True})
+        if Path(where).is_dir() or not Path(where).parent.is_dir():
+            raise OSError("it is a directory, or lies in one that does not exist")
+        _is_journal(Path(where))
+        return JournalStorage(JournalFileBackend(where))
+    except broken as error:
+        raise unreachable(where, error) from None
+
+
+def _is_journal(path: Path) -> None:
+    """Raises ValueError for a file of another kind: Optuna takes it for a journal whose last line is not whole."""
+    if path.exists() and (line := path.open("rb").readline()) and "op_code" not in json.loads(line):
+        raise ValueError("it is no journal")
+
+
+def unreachable(where: str, error: BaseException) -> ConfigError:
+    import re
+
+    shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
+    said = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
+    return ConfigError(
+        f"study.storage: {shown} cannot be used as a search's storage: {said}. Name a file of its own, a database such as "
+        "sqlite:///search.db, or wait until no other program holds it."
+    )
+
+
+def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
+    """The study in the storage, made where there is none. Raises ConfigError where the one of that name asks something else.
+
+    `asked`: what must be equal for trials to be of one search, in plain data.
+    """
+    import optuna
+
+    where = address(node)
+    direction = "maximize" if metric(node["metric"], node["higher_is_better"]).higher_is_better else "minimize"
+    storage = opened(where)
+    made = {"study_name": node["name"], "storage": storage, "direction": direction, "load_if_exists": True}
+    try:
+        study = optuna.create_study(**made, sampler=sampler(node, asked["seed"]), pruner=pruner(node["design"]))
+        before = study.user_attrs.get(ASKED)
+        if before is None and study.get_trials(deepcopy=False):
+            before = {"another program": True}
+        if before is None:
+            study.set_user_attr(ASKED, asked)
+    except errors() as error:
+        raise unreachable(where, error) from None
+    if before is not None and (other := [key for key in asked | before if before.get(key) != asked.get(key)]):
+        raise ConfigError(f"study.storage: {where} holds a search '{node['name']}' of {_another(other, before, asked)}")
+    return study
+
+
+def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> str:
+    """What another search it is, and the way out."""
+    way = "Give this one a name of its own: study.name=NAME, or go on with that one's line."
+    if "another program" in keys:
+        return f"another program, whose trials are no runs. {way}"
+    if "space" in keys:
+        one, two = before.get("space", {}), asked["space"]
+        names = [name for name in one | two if one.get(name) != two.get(name)]
+        was = "; ".join(
+            f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}" for name in names[:3]
+        )
+        return f"another space: {was or 'its order differs'}. {way}"
+    said = {
+        "config": "another config beside the space",
+        "data": "other data",
+        "metric": "another metric",
+        "seed": "another seed",
+    }
+    return f"{' and '.join(said.get(key, key) for key in keys)}. {way}"
+
+
+def trial_of(said: dict[str, Any]) -> Any:
+    """The trial that a run is, in the process that trains it."""
+    import optuna
+
+    study = optuna.load_study(
+        study_name=said["name"],
+        storage=opened(said["storage"]),
+        sampler=optuna.samplers.RandomSampler(),
+        pruner=pruner(said["design"]),
+    )
+    return optuna.trial.Trial(study, said["id"])
+
+
+def importance(study: Any) -> dict[str, float]:
+    """Factor -> its share in how good a trial is, by PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255): how far its values
+    among the best tenth of trials differ from those among all. Empty below 10 finished trials, which say nothing of it."""
+    import optuna
+
+    need()
+    done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    if len(done) < ENOUGH:
+        return {}
+    found = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+    return {name: round(share, 4) for name, share in found.items()}
+
+
+def pruner(design: dict[str, Any]) -> Any:
+    import optuna
+
+    need()
+    kinds = {
+        "none": optuna.pruners.NopPruner,
+        "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=0, n_min_trials=1),
+        "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
+        "hyperband": optuna.pruners.HyperbandPruner,
+    }
+    return kinds[design["pruner"]]()
+
+
+def infeasible(trial: Any) -> tuple[float]:
+    """Above 0 for points that cannot be trained, or that diverge: the sampler keeps away from them."""
+    return (trial.user_attrs.get("infeasible", 0.0),)
+
+
+def sampler(node: dict[str, Any], seed: int) -> Any:
+    """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and from the trials before: so a
+    search that was stopped goes on as if it had not been, and one of a fixed seed would propose the same again."""
+    import optuna
+
+    design = node["design"]
+
+    def made(number: int) -> Any:
+        own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
+        if design["sampler"] == "random":
+            return optuna.samplers.RandomSampler(seed=own)
+        known: dict[str, Any] = {"seed": own, "n_startup_trials": design["startup"], "constraints_func": infeasible}
+        known |= {"multivariate": True, "group": True, "constant_liar": True, "warn_independent_sampling": False}
+        return optuna.samplers.TPESampler(**known)
+
+    class Seeded(optuna.samplers.BaseSampler):
+        """Hands everything to a sampler that is made for the trial."""
+
+        inner: Any = None
+
+        def before_trial(self, study: Any, trial: Any) -> None:
+            self.inner = made(trial.number)
+            self.inner.before_trial(study, trial)
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+            return self.inner.infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
+            return self.inner.sample_relative(study, trial, search_space)
+
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            return self.inner.sample_independent(study, trial, param_name, param_distribution)
+
+        def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+            made(trial.number).after_trial(study, trial, state, values)
+
+    return Seeded()

@@ -1,0 +1,141 @@
+"""The reference: every part has a page that says all its options, and no link of the site leads nowhere."""
+
+import html
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.build import build, render
+from docs.kinds import KINDS, page
+from docs.links import broken
+from docs.pictures import drawn
+from docs.readme import SECTIONS, of_page, sections
+from docs.write import write
+from xformer_kit.config.settings import SETTINGS
+from xformer_kit.inspect.parts import rows
+from xformer_kit.registry import Registry
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """All pages, written once for all workers."""
+    from filelock import FileLock
+
+    place = tmp_path_factory.getbasetemp()
+    place = (place.parent if place.name.startswith("popen-") else place) / "reference"
+    with FileLock(f"{place}.lock"):
+        if not (place / "done").is_file():
+            write(place / "pages", place / "shown")
+            (place / "done").touch()
+    return place
+
+
+def shown(file: Path) -> str:
+    """What a reader sees of a page."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", file.read_text(encoding="utf-8"))).split())
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_complaint_and_its_links_hold(written):
+    pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
+    assert render(written / "pages", written / "site", written / "shown") == []
+    assert broken(written / "site") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_part_has_a_page_with_all_its_options(written, kind):
+    for name in KINDS[kind]:
+        said = shown(written / "pages" / f"{page(kind, name)}.md")
+        for row in rows(KINDS[kind], name):
+            default = row.default or "''"
+            assert " ".join(f"{row.name} {row.type} {default}".split()) in said, f"{kind} {name} {row.name}"
+
+
+@pytest.mark.slow
+def test_every_picture_is_there_and_is_shown(written):
+    from matplotlib.image import imread
+
+    for kind, name, _ in drawn():
+        file = f"pictures/{kind}-{name}.png"
+        assert imread(written / "shown" / file)[..., :3].min() < 0.7, f"{file} is blank"
+        assert f'src="../../{file}"' in (written / "pages" / f"{page(kind, name)}.md").read_text(encoding="utf-8")
+
+
+def test_every_option_says_what_it_is():
+    silent = [f"{kind} {name} {row.name}" for kind in KINDS for name in KINDS[kind] for row in rows(KINDS[kind], name)
+              if not row.meaning]  # fmt: skip
+    silent += [
+        f"{name} {key}" for name in SETTINGS for key, option in SETTINGS.options(name).items() if not option.meaning
+    ]
+    assert silent == []
+
+
+def test_no_registry_is_forgotten():
+    """Settings are a page of their own, and a registry that is empty has none."""
+    there = {
+        id(value): value
+        for name, module in list(sys.modules.items())
+        if name.split(".")[0] in ("xformer_kit", "tasks")
+        for value in vars(module).values()
+        if isinstance(value, Registry) and value and value.kind != "settings"
+    }
+    own = [r.group for r in there.values() if not all(p.__module__.startswith("xformer_kit_parts") for p in r.values())]
+    assert sorted(own) == sorted(KINDS)
+
+
+def test_every_section_of_the_readme_is_on_one_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [of_page(name, readme) for name in SECTIONS]
+    for title, text in sections(readme).items():
+        assert sum(text in said for said in pages) == (title != "Parts"), title
+
+
+# Seen to bite.
+
+
+def test_broken_links_of_a_page_fail_the_build(tmp_path):
+    pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
+    pages, shown = tmp_path / "pages", tmp_path / "shown"
+    pages.mkdir()
+    shown.mkdir()
+    links = ("[a part](parts/none.md)", "[a place](#nowhere)", "[a place](other.md#nowhere)", "![a picture](none.png)")
+    (pages / "index.md").write_text("\n\n".join(["# Title", "[well](other.md#place)", *links]))
+    (pages / "other.md").write_text("---\norphan: true\n---\n\n# Other\n\n## Place\n")
+    faults = render(pages, tmp_path / "site", shown)
+    assert sorted(int(line) for fault in faults for line in re.findall(r"index\.md:(\d+)", fault)) == [5, 7, 9, 11]
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("friend")
+    (fault,) = build(tmp_path / "work", tmp_path / "letters")
+    assert fault.startswith(f"{tmp_path / 'letters'}: is there and is no earlier build")
+    assert (tmp_path / "letters" / "dear.txt").read_text() == "friend" and not (tmp_path / "work").exists()
+
+
+PAGE = '<html><body><h1 id="top">Title</h1>{}</body></html>'
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ('<a href="#top">up</a> <a href="https://arxiv.org">away</a>', None),
+        ('<a href="none.html">part</a>', "links to none.html, which does not exist"),
+        ('<a href="#nowhere">place</a>', "links to #nowhere, where no such place is"),
+        ('<img src="none.png">', "links to none.png, which does not exist"),
+        ('<script src="https://cdn.example/mathjax.js"></script>', "which lies elsewhere"),
+        ('<a href="../index.html">out</a>', "links to ../index.html, which does not exist"),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_found(tmp_path, body, fault):
+    (tmp_path / "index.html").write_text(PAGE.format(""))
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "index.html").write_text(PAGE.format(body))
+    found = broken(folder)
+    assert len(found) == (fault is not None) and all(fault in one for one in found)

@@ -1,0 +1,231 @@
+"""Attention weights that are recomputed: times the values they are what the layer really summed up, for every attention."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from xformer_kit.attention import ATTENTIONS, SCORES, VALUES, Attention
+from xformer_kit.inspect import attention_weights
+from xformer_kit.kernel import KERNELS, Kernel
+from xformer_kit.kernel.reference import spread
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import Case, made
+from xformer_kit.laws.checking import COMPANIONS
+from xformer_kit.laws.faces import FACES
+from xformer_kit.registry import ConfigError
+
+WITHOUT = {"fourier", "pooling", "linear", "retention", "gated_delta", "performer"}
+LINES = [(name, face) for name in ATTENTIONS for face in FACES.get(name, [{}]) if name not in WITHOUT]
+LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
+LINES += [("multi_head", {"values": {"name": name}}) for name in VALUES]
+
+
+def composition(name, face, two=False):
+    """The first that stands."""
+    for companion in COMPANIONS:
+        config = tiny(**{**companion, "attn": {"name": name, **face}})
+        if two == (companion.get("model") == "encoder_decoder") and not faults(config):
+            return config
+    return None
+
+
+class Listening(Kernel):
+    def __init__(self, kernel, heard):
+        self.kernel, self.heard, self.prepare, self.recur = kernel, heard, kernel.prepare, kernel.recur
+
+    def __call__(self, q, k, v, *rest):
+        out = self.kernel(q, k, v, *rest)
+        self.heard.append((spread(v, q.shape[1]), out))
+        return out
+
+
+@contextmanager
+def listening(model):
+    """Name of an attention -> values and sums of each call of its kernel; what `v` projects, and what `o` is given."""
+    heard, handles = {}, []
+    for name, attn in model.named_modules():
+        if not isinstance(attn, Attention):
+            continue
+        mine = heard[name] = {"calls": [], "v": [], "o": []}
+        if hasattr(attn, "kernel"):
+            attn.kernel = Listening(attn.kernel, mine["calls"])
+        if hasattr(attn, "o"):
+            handles.append(attn.v.register_forward_hook(lambda m, a, out, mine=mine: mine["v"].append(out)))
+            handles.append(attn.o.register_forward_pre_hook(lambda m, args, mine=mine: mine["o"].append(args[0])))
+    yield heard
+    for handle in handles:
+        handle.remove()
+    for name in heard:
+        attn = model.get_submodule(name)
+        if hasattr(attn, "kernel"):
+            attn.kernel = attn.kernel.kernel
+
+
+def heads(x, width):
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
+def summed(attn, heard, weights):
+    """(weights times values, what the layer really made of them)."""
+    if len(heard["calls"]) == 1 and attn.computes == "scores" and "linformer" not in type(attn).__module__:
+        ((v, out),) = heard["calls"]
+        return weights @ v, out
+    if type(attn) is ATTENTIONS["differential"]:
+        (v, _), _ = heard["calls"]
+        out = F.rms_norm(weights @ v, v.shape[-1:], attn.weight, attn.eps) * (1 - attn.start)
+        return out, heads(heard["o"][0], v.shape[-1])
+    width = getattr(attn, "v_head_dim", attn.head_dim)
+    return weights @ heads(heard["v"][0], width), heads(heard["o"][0], width)
+
+
+def check(config, **inputs):
+    case = Case(config, "weights")
+    model, two = case.model(), case.source is not None
+    given = {"source": case.source, "target": case.ids} if two else {"ids": case.ids}
+    given |= {("target_real" if two and key == "real" else key): value for key, value in inputs.items()}
+    with listening(model) as heard:
+        out, ends = model(**given), []
+        handle = model.head.register_forward_hook(lambda module, args, out: ends.append(out))
+    found = attention_weights(model, **given)
+    handle.remove()
+    torch.testing.assert_close(ends[0], out)  # watched, a model computes what it always does
+    assert set(found) == set(heard)  # layers share no module here
+    for name, weights in found.items():
+        attn, tower = model.get_submodule(name), model.get_submodule(name.partition(".")[0])
+        got, made = summed(attn, heard[name], weights)
+        if "real" in inputs and name.startswith(model.names[-1]):  # what a query of padding reads is nobody's
+            got, made = (x.transpose(1, 2)[inputs["real"]] for x in (got, made))
+        torch.testing.assert_close(got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}")
+        looks = [look for look in tower.looks if not look.cross]
+        if not any(look.mask.sees_future or look.mask.sees_prefix for look in looks) and not name.endswith("cross"):
+            memory = weights.shape[-1] - weights.shape[-2]
+            assert not weights[..., memory:].triu(1).any(), name
+    return found
+
+
+@pytest.mark.parametrize(("name", "face"), LINES, ids=lambda x: str(x)[:50])
+@torch.no_grad()
+def test_weights_times_values_are_what_the_layer_sums_up(name, face):
+    config = composition(name, face)
+    assert config is not None
+    check(config)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in WITHOUT])
+@torch.no_grad()
+def test_with_padding_and_across_two_towers(name):
+    real = torch.ones(3, 13, dtype=torch.bool)
+    real[0, 8:], real[2, 3:] = False, False
+    two = composition(name, {}, two=True)
+    found = check(two or composition(name, {}), real=real)
+    assert any(key.endswith("cross") for key in found) == (two is not None)
+    for key, weights in found.items():
+        if key.endswith("attn") and key.startswith("decoder"):
+            assert not weights[0, ..., 8:].any() and not weights[2, ..., 3:].any()
+
+
+KERNELS_OF_SCORES = [
+    name for name, part in KERNELS.items() if "scores" in part.computes and name not in ("auto", "flex")
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS_OF_SCORES)
+@torch.no_grad()
+def test_rows_of_softmax_sum_to_one_whatever_the_kernel(kernel):
+    config = composition("multi_head", {})
+    config["kernel"] = {"name": kernel}
+    case = Case(config, "weights")
+    found = attention_weights(case.model(torch.bfloat16), case.ids)
+    assert [*found] == ["decoder.0.attn", "decoder.1.attn"]
+    for weights in found.values():
+        assert weights.shape == (3, 6, 13, 13) and weights.dtype == torch.float32
+        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 6, 13))
+        assert (weights >= 0).all() and (weights.tril() > 0).sum() == 3 * 6 * 13 * 14 // 2
+
+
+@torch.no_grad()
+def test_weights_are_those_of_torch():
+    """A model whose attention is torch.nn.MultiheadAttention, with its weights copied."""
+    model = made(
+        tiny(model="encoder", attn={"name": "multi_head", "heads": 3, "kv_heads": 3, "head_dim": 12, "bias": True},
+             position="none", mask="full", layers=1)
+    )  # fmt: skip
+    attn, theirs, read = model.encoder.blocks[0].attn, torch.nn.MultiheadAttention(36, 3, batch_first=True), []
+    theirs.in_proj_weight.copy_(torch.cat([attn.q.weight, attn.k.weight, attn.v.weight]))
+    theirs.in_proj_bias.copy_(torch.cat([attn.q.bias, attn.k.bias, attn.v.bias]))
+    real = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    handle = attn.register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    (mine,) = attention_weights(model, torch.arange(14).view(2, 7) % 11, real=real).values()
+    handle.remove()
+    _, expected = theirs(*[read[0]] * 3, key_padding_mask=~real, need_weights=True, average_attn_weights=False)
+    torch.testing.assert_close(mine, expected)
+
+
+def tiny_model(**changes):
+    return made(tiny(**changes))
+
+
+IDS = torch.arange(10).view(2, 5)
+
+
+def test_layers_and_heads_are_chosen():
+    model = tiny_model(layers=3)
+    whole = attention_weights(model, IDS)
+    chosen = attention_weights(model, IDS, layers=[2, "decoder.0.attn"], heads=[2, 0])
+    assert [*chosen] == ["decoder.0.attn", "decoder.2.attn"]
+    for name, weights in chosen.items():
+        assert torch.equal(weights, whole[name][:, [2, 0]])
+
+
+def test_layers_that_share_a_block_have_weights_of_their_own():
+    model = tiny_model(unique_layers=1)
+    first, second = attention_weights(model, IDS).values()
+    assert not torch.equal(first, second)
+    (alone,) = attention_weights(model, IDS, layers=[1]).values()
+    assert torch.equal(alone, second)
+
+
+@torch.no_grad()
+def test_what_crosses_layers_is_left_as_it_was():
+    attn = {"name": "multi_head", "score": {"name": "residual"}, "values": {"name": "plain", "residual": "learned"}}
+    check(tiny(layers=4, attn=attn))
+
+
+def test_nothing_is_dropped_out_and_nothing_changes():
+    model = tiny_model(attn={"name": "multi_head", "dropout": 0.5}, dropout=0.5).train()
+    kernel = model.decoder.blocks[0].attn.kernel
+    first, second = (attention_weights(model, IDS)["decoder.1.attn"] for _ in range(2))
+    assert torch.equal(first, second) and model.training and model.decoder.blocks[0].attn.training
+    assert model.decoder.blocks[0].attn.kernel is kernel
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def refused(changes=None, **options):
+    with pytest.raises(ConfigError) as caught:
+        attention_weights(tiny_model(**(changes or {})), IDS, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_an_attention_without_weights_says_why(name):
+    config = composition(name, {})
+    with pytest.raises(
+        ConfigError, match=rf"^\w+\.0\.attn, \w+\.1\.attn: attn '{name}' .* Choose other layers, or attn="
+    ):
+        check(config)
+
+
+def test_of_a_model_of_both_kinds_those_that_have_weights():
+    changes = {"position": "none", "decoder": {"pattern": ["base", "other"], "variants": {"other": {"attn": "linear"}}}}
+    assert [*attention_weights(tiny_model(**changes), IDS)] == ["decoder.0.attn"]
+    assert refused(changes, layers=[0, 1]).startswith("decoder.1.attn: attn 'linear' keeps a state")
+
+
+def test_what_is_wrong_is_said():
+    assert refused(layers=[7]) == "layers: there is no layer 7 with an attention. Known: 0, 1."
+    assert refused(layers=["decoder.0.atn"]) == (
+        "layers: no attention is called 'decoder.0.atn'. Did you mean 'decoder.0.attn'? Known: decoder.0.attn, decoder.1.attn."
+    )
+    assert refused(heads=[6]) == "heads: decoder.0.attn has heads 0 to 5; got 6."

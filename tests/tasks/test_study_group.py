@@ -1,0 +1,139 @@
+"""A study on W&B, offline: runs know their group, and the report is a run with tables, pictures and the page."""
+
+import csv
+import json
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from studies import factorial, write
+
+from tasks import run as runs
+from tasks.study import group
+from tasks.study.report import written
+from xformer_kit.config import config_yaml
+from xformer_kit.study.key import run_key
+from xformer_kit.study.plan import Run, Variant
+from xformer_kit.study.report.plots import pictures
+
+NODE = {
+    "name": "placement",
+    "design": {"name": "factorial"},
+    "claim": {"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": {"variant": "placement=post", "is": "worse"}},
+    "log_report": True,
+}
+LOGGER = {"name": "wandb", "project": "p", "entity": None, "group": None, "job_type": None, "tags": None}
+
+
+def a_run(**logger) -> Run:
+    variant = Variant("a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0})
+    return Run(variant, 3, "")
+
+
+def records(folder: Path):
+    """What an offline run wrote: LevelDB's log format behind a header of 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = folder.glob("*.wandb")
+    data, at, part = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        part += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            record = Record()
+            record.ParseFromString(part)
+            part = b""
+            yield record
+
+
+def test_a_run_is_told_its_group_where_the_user_says_nothing():
+    said = {o.key_or_group: o.value() for o in OverridesParser.create().parse_overrides(group.words(NODE, a_run()))}
+    assert said == {
+        "logger.group": "placement",
+        "logger.job_type": "placement=post, norm=layer",
+        "logger.tags": ["factorial", "claim", "arXiv:2002.04745", "seed=3"],
+    }
+    own = group.words(NODE, a_run(group="mine", tags=["x"]))
+    assert [word.partition("=")[0] for word in own] == ["logger.job_type"]
+    assert group.words(NODE, a_run(name="none")) == []
+    assert run_key(a_run().config, "data") == run_key(a_run(group="mine", job_type="b", name="none").config, "data")
+
+
+def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
+    """Another study, with another group or logger, takes over what one has left half-way."""
+    begun, gone_on = {"seed": 1, "logger": LOGGER, "trainer": {}, "model": {}, "data": {}}, []
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    (tmp_path / "config.yaml").write_text(config_yaml(begun))
+    monkeypatch.setattr(runs, "_go", lambda config, *_: gone_on.append((config["logger"], runs.os.environ[runs.MEANT])))
+    runs.ensure(begun | {"logger": LOGGER | {"group": "other"}}, tmp_path, (), True)
+    assert gone_on == [(LOGGER, runs._digest(runs.read_config(tmp_path)))]
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """A study's folder, and what was said, after its report was logged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        whole = factorial()
+        few = replace(whole, outcomes=[replace(one, curves={}) for one in whole.outcomes])  # curves take long to draw
+        folder = write(few, tmp_path_factory.mktemp("logged"))
+        found, said = written(folder)
+        group.publish(NODE, LOGGER, found, said)
+    return folder, found, said
+
+
+def test_the_report_is_a_run_of_the_group(logged):
+    folder, _, said = logged
+    (place,) = (folder / "wandb").glob("offline-run-*")
+    every, until = list(records(place)), time.monotonic() + 120
+    while not every or every[-1].WhichOneof("record_type") != "exit":  # a process of W&B's own writes it, a little late
+        assert time.monotonic() < until
+        time.sleep(0.05)
+        every = list(records(place))
+    about = next(r.run for r in every if r.WhichOneof("record_type") == "run")
+    assert (about.run_group, about.job_type) == ("placement", "report")
+    assert sorted(about.tags) == ["arXiv:2002.04745", "claim", "factorial"]
+    updates = [u for r in every if r.WhichOneof("record_type") == "summary" for u in r.summary.update]
+    assert json.dumps(said.sentence) in [u.value_json for u in updates if u.key == "answer"]
+    media = place / "files" / "media"
+    tables = {p.name.split("_0_")[0]: json.loads(p.read_text()) for p in media.rglob("*.table.json")}
+    assert tables.keys() == {"variants", "runs", "main effects", "interactions"}
+    for name in ("variants", "runs"):
+        with open(folder / f"{name}.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        columns = [c for c in tables[name]["columns"] if c != "wandb"]
+        shown = [dict(zip(tables[name]["columns"], row, strict=True)) for row in tables[name]["data"]]
+        assert [[row[c] for c in columns] for row in rows] == [
+            ["" if row[c] is None else str(row[c]) for c in columns] for row in shown
+        ]
+    drawn = sorted(path.name.split("_0_")[0] for path in media.rglob("*.png"))
+    assert drawn == sorted(picture.name.replace("/", " ") for picture in pictures(said))
+    (page,) = media.rglob("*.html")
+    assert page.read_text() == (folder / "report.html").read_text()
+
+
+def test_a_report_is_logged_once_for_each_content(logged, monkeypatch, capsys):
+    _, found, said = logged
+    asked = []
+
+    def begun(node, folder, **more):
+        asked.append(more["id"])
+        raise OSError("no network")
+
+    monkeypatch.setattr(group, "begun", begun)
+    group.publish(NODE, LOGGER, found, said)
+    group.publish(NODE | {"log_report": False}, LOGGER | {"project": "q"}, found, said)
+    group.publish(NODE, LOGGER | {"name": "csv", "project": "q"}, found, said)
+    assert asked == [] and capsys.readouterr().err == ""
+    for _ in range(2):  # what failed is tried again
+        group.publish(NODE, LOGGER | {"project": "q"}, found, said)
+    assert len(asked) == 2 and len(set(asked)) == 1
+    assert capsys.readouterr().err.count("could not be logged to W&B (OSError: no network)") == 2

@@ -1,0 +1,41 @@
+"""What a dry run says that a run will take: its steps with the optimizer's work, its validations, and building the model."""
+
+import pytest
+import torch
+
+from tasks.study import timing
+from tasks.study.timing import Clock, Pace, measured
+from xformer_kit.data import prepare
+from xformer_kit.optim import OPTIMIZERS
+
+
+@pytest.mark.parametrize(("steps", "every", "seconds"), [(150, 75, 14), (100, 75, 14), (50, 75, 9), (100, None, 9)])
+def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
+    monkeypatch.setattr(timing, "measured", lambda config, prepared: Pace(4.0, 0.1, 5.0))
+    clock, config = Clock(tmp_path), {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}}
+    assert clock.beside(config, None, steps) == seconds
+    assert clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
+
+
+def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
+    """Each moves the weights, and its gradient is that of the mean over all of its tokens."""
+    norms, create = [], OPTIMIZERS.create
+
+    def counted(node, **given):
+        made = create(node, **given)
+        step = made.step
+
+        def seen():
+            norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in given["model"].parameters()])))
+            step()
+
+        made.step = seen
+        return made
+
+    monkeypatch.setattr(OPTIMIZERS, "create", counted)
+    for accumulate in (1, 2):
+        made = config(f"trainer.accumulate={accumulate}", "trainer.limit_val_batches=2")
+        assert min(measured(made, prepare(made))) > 0
+    whole, halves = norms[: len(norms) // 2], norms[len(norms) // 2 :]
+    assert len(whole) == timing.WARM + timing.MEASURED and len(set(whole)) == len(whole)
+    assert whole == pytest.approx(halves, rel=1e-4)

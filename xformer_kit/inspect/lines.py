@@ -1,0 +1,199 @@
+"""How do runs learn, and how large are activations and gradients? Lines over the steps that a run wrote down."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xformer_kit.config import read_config
+from xformer_kit.config.difference import differing, flat, written
+from xformer_kit.config.identity import decisive
+from xformer_kit.inspect.picture import Picture
+from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH
+from xformer_kit.registry import ConfigError, nearest
+
+POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
+GREY = "#6f6f6f"
+NORMS = {"activation": "root mean square of activations", "gradient": "norm of gradients"}
+Columns = dict[str, tuple[list[int], list[float]]]  # name -> (steps, values)
+
+
+class Line(NamedTuple):
+    name: str
+    steps: list[int]
+    values: list[float]
+
+
+def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None) -> Picture:
+    """How runs learned: a panel for each metric, a line for each run, named by where its config differs from the others'.
+
+    runs: directories. metrics: columns of their metrics.csv, such as `val/accuracy`; None is the losses. The loss in training is
+    averaged over neighbouring records. Raises ConfigError for a directory that is no run or has no figures yet, and for a
+    metric that none of them has.
+    """
+    paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
+    if not paths:
+        raise ConfigError("runs: must name one run's directory at least; got none. Try outputs/decoder/*.")
+    names = _names(paths)
+    found = {name: _columns(path / "metrics.csv") for name, path in zip(names, paths, strict=True)}
+    known = list(dict.fromkeys(column for columns in found.values() for column in columns))
+    if not known:
+        raise ConfigError(
+            f"{paths[0]}: has no figures yet; its metrics.csv has no row. Wait for its first, or name another run."
+        )
+    for metric in metrics or ():
+        if metric not in known:
+            raise ConfigError(
+                f"metric: none of the runs has '{metric}'.{nearest(metric, known)} Known: {', '.join(known)}."
+            )
+    chosen = list(metrics or [name for name in ("train/loss", "val/loss") if name in known] or known[:1])
+    panels = {
+        metric: [
+            Line(name, *_averaged(*columns[metric], metric)) for name, columns in found.items() if metric in columns
+        ]
+        for metric in chosen
+    }
+    return _drawn(panels, _looks(names), zoomed=True)
+
+
+def plot_norms(run: str | Path) -> Picture:
+    """How large activations and gradients are, layer by layer, along a run with the callback `norms`.
+
+    Above: the root mean square of the residual stream behind each layer, in training. Below: the norm of the gradient of each
+    layer's parameters, before clipping. Layers are darker the deeper they are. Raises ConfigError for a run that noted none.
+    """
+    path = Path(run).expanduser()
+    read_config(path)
+    found = _columns(path / "norms.csv")
+    if not found:
+        raise ConfigError(
+            f"{run}: has no norms.csv. Norms are noted on request: python train.py callbacks.norms.every=50."
+        )
+    panels: dict[str, list[Line]] = {}
+    for column, (steps, values) in found.items():
+        kind, _, name = column.partition("/")
+        panels.setdefault(NORMS.get(kind, kind), []).append(Line(name, steps, values))
+    names = list(dict.fromkeys(line.name for lines in panels.values() for line in lines))
+    return _drawn(panels, _shaded(names), log=True)
+
+
+# What a run wrote down.
+
+
+def _columns(path: Path) -> Columns:
+    """Every column of numbers over the steps of a run; a row that is being written is no row."""
+    text = path.read_text() if path.is_file() else ""
+    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    found: Columns = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "step" and value:
+                steps, values = found.setdefault(name, ([], []))
+                steps.append(int(row["step"]))
+                values.append(float(value))
+    return found
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Of each run, where its config differs from the others'; its directory, where that tells no two apart."""
+    configs = [dict(flat(decisive(read_config(path)))) for path in paths]
+    where = differing(configs)
+    names = [
+        ", ".join(f"{key.removesuffix('.name')}={written(config[key])}" for key in where if key in config)
+        for config in configs
+    ]
+    apart = len(set(names)) == len(names) and all(0 < len(name) <= 60 for name in names)
+    return names if apart else [str(path) for path in paths]
+
+
+def _averaged(steps: list[int], values: list[float], name: str) -> tuple[list[int], list[float]]:
+    """The means of some neighbours each, at the last of their steps."""
+    count = -(-len(steps) // POINTS) if name.startswith("train/") else 1
+    ends = range(count, len(steps) + 1, count)
+    return [steps[end - 1] for end in ends], [sum(values[end - count : end]) / count for end in ends]
+
+
+# How it is drawn.
+
+
+def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour, line and marker together, so that any one of them is enough."""
+    every = len(COLOURS)
+    return {
+        name: {"color": COLOURS[i % every], "linestyle": LINES[i % every], "marker": MARKERS[(i + i // every) % every]}
+        for i, name in enumerate(names)
+    }
+
+
+def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Layers are the darker, the deeper, with markers that tell neighbours apart; what is no layer is grey."""
+    from matplotlib import colormaps
+
+    layers, shades = [name for name in names if name[-1].isdigit()], colormaps["viridis_r"]
+    last = max(1, len(layers) - 1)
+    found = {
+        name: {"color": shades(0.12 + 0.88 * i / last), "marker": MARKERS[i % len(MARKERS)], "linewidth": 1.3}
+        for i, name in enumerate(layers)
+    }
+    others = [name for name in names if name not in found]
+    return found | {
+        name: {"color": GREY, "linestyle": LINES[1 + i % (len(LINES) - 1)]} for i, name in enumerate(others)
+    }
+
+
+def _drawn(
+    panels: Mapping[str, list[Line]], looks: Mapping[str, Any], log: bool = False, zoomed: bool = False
+) -> Picture:
+    def draw(figure: Any) -> None:
+        every = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
+        for axes, (title, lines) in zip(every, panels.items(), strict=True):
+            for place, line in enumerate(lines):
+                _line(axes, line, looks[line.name], place)
+            if log and all(value > 0 for line in lines for value in line.values):
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+            if zoomed and (bounds := _late(lines)):
+                axes.set_ylim(*bounds)
+            axes.set_ylabel(title)
+        every[-1].set_xlabel("optimizer step")
+        every[-1].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        _legend(figure, every, list(looks))
+
+    long = max(map(len, looks)) > 24
+    rows = -(-len(looks) // (1 if long else 3)) if len(looks) > 1 else 0
+    return Picture(WIDTH, 2.9 * len(panels) + 0.2 * rows + 0.3, draw)
+
+
+def _line(axes: Any, line: Line, look: Mapping[str, Any], place: int) -> None:
+    every = max(1, len(line.steps) // 8)
+    axes.plot(line.steps, line.values, label=line.name, markevery=(place * every // 8 % every, every), **look)
+
+
+def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
+    if len(names) < 2:
+        every[0].set_title(names[0])
+        return
+    handles: dict[str, Any] = {}
+    for axes in every:
+        found, labels = axes.get_legend_handles_labels()
+        handles = dict(zip(labels, found, strict=True)) | handles
+    shown = [name for name in names if name in handles]
+    columns = 1 if max(map(len, shown)) > 24 else 3
+    figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=columns, fontsize=9)
+
+
+def _late(lines: Sequence[Line]) -> tuple[float, float] | None:
+    """Bounds of the axis: the first tenth of training, where a loss falls from far above, would hide all differences."""
+    last = max((line.steps[-1] for line in lines if line.steps), default=0)
+    late = [
+        y
+        for line in lines
+        for step, y in zip(line.steps, line.values, strict=True)
+        if step >= 0.1 * last and math.isfinite(y)
+    ]
+    if not late or max(late) == min(late):
+        return None
+    room = 0.06 * (max(late) - min(late))
+    return min(late) - room, max(late) + room

@@ -1,0 +1,58 @@
+"""How do pictures look? One style for all, legible without colours.
+
+The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the yellow that paper swallows.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+
+INK, FAINT = "#1a1a1a", "#9a9a9a"
+COLOURS = (INK, "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#6a3d9a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (1, 2.5)))
+WIDTH = 7.2  # inches
+
+SETTINGS: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.7,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "svg.fonttype": "none",  # words stay words: they can be found, and read aloud
+    "figure.dpi": 100,
+    "path.simplify": True,
+}
+
+
+def drawable() -> None:
+    """Raises ConfigError where there is nothing to draw with."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError('plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".')
+
+
+@contextmanager
+def styled(salt: str = "") -> Iterator[Any]:
+    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG those of every time."""
+    import matplotlib
+
+    with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
+        yield matplotlib

@@ -1,0 +1,261 @@
+"""What does each token look at? Attention weights, recomputed from what the layers themselves compute with.
+
+Fast kernels never form the weights. Here every chosen attention runs as it always does, on its own kernel; beside it, the
+queries, keys, scale, mask and biases that the kernel was given go through the formula of `reference`. So the weights are those
+of any kernel, and what is done to scores in place of softmax is done to them too.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.attention import ATTENTIONS, Attention
+from xformer_kit.kernel import Kernel, Reference
+from xformer_kit.model import Model
+from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.tokens import Tokens
+
+REFERENCE = Reference()
+WEIGHTLESS = {
+    "recurrence": "keeps a state that tokens are written to and read from, and no weight for each pair of tokens",
+    "mixture": "mixes tokens in a fixed way, without a weight that one token gives another",
+}  # what an attention computes in place of scores
+
+
+class Call(NamedTuple):
+    """One attention of one layer."""
+
+    name: str  # decoder.3.attn, or decoder.3.cross
+    depth: int
+    module: Attention
+    biased: bool  # whether its position has a bias
+
+
+def attention_weights(
+    model: Model,
+    ids: Tensor | None = None,
+    *,
+    layers: Sequence[int | str] | None = None,
+    heads: Sequence[int] | None = None,
+    **inputs: Any,
+) -> dict[str, Tensor]:
+    """The weights with which the attentions of a model sum values: name -> (batch, heads, queries, keys), in fp32 at least.
+
+    ids and inputs are those of a call of the model: `attention_weights(model, ids)`, or with two towers
+    `attention_weights(model, source=source, target=target)`; padding as `real=`, `source_real=`, ... Nothing is dropped out, and
+    nothing is kept for gradients.
+
+    A name is tower.layer.sublayer: `encoder.0.attn`, `decoder.0.attn`, and for what the decoder sees of the source
+    `decoder.0.cross`. layers: numbers of layers from 0 on, or such names; None is every attention that has weights, in the
+    order of the layers. heads: which heads, from 0 on; None is all.
+
+    Under softmax a row sums to 1, or to 0 where a query sees nothing; other scores, and `differential`, have weights of their own
+    kind. Learned keys (attn.memory) stand in front of those of tokens. Of an attention through landmarks or mixtures of tokens
+    (nystrom, orthoformer, linformer) and of `lambda` they are what each token's value counts in the end.
+
+    Raises ConfigError for layers and heads that are not there, and for an attention without weights that is named or that all
+    are: one that keeps a state, as linear attention does, or that mixes tokens in a fixed way.
+    """
+    return {name: seen.weights for name, seen in watched(model, lambda: model(ids, **inputs), layers, heads).items()}
+
+
+class Seen(NamedTuple):
+    """What an attention saw in a forward pass."""
+
+    weights: Tensor  # (batch, heads, queries, keys)
+    query: Tokens
+    key: Tokens
+
+
+def watched(
+    model: Model, act: Callable[[], Any], layers: Sequence[int | str] | None = None, heads: Sequence[int] | None = None
+) -> dict[str, Seen]:
+    """The weights of whatever forward pass `act` makes of the model, such as that of a loss, and whose they are."""
+    every = list(_calls(model))
+    chosen = _chosen(every, layers)
+    found: dict[str, Seen] = {}
+    with torch.no_grad(), _judging(model), _uncompiled(), ExitStack() as stack:
+        for module, names in _by_module(every).items():
+            wanted = {depth: call for depth, call in names.items() if call in chosen}
+            if wanted:
+                stack.enter_context(_watched(module, wanted, found))
+        act()
+    without = [call for call in chosen if call.name not in found]
+    if without and (layers is not None or not found):
+        raise ConfigError(list(_weightless(without)))
+    return {call.name: _of_heads(found[call.name], heads, call.name) for call in chosen if call.name in found}
+
+
+def _calls(model: Model) -> Iterator[Call]:
+    """Every attention of every layer; layers may share one."""
+    for name in model.names:
+        tower: Any = model.get_submodule(name)
+        for depth, block in enumerate(tower.calls):
+            for sub, attn in block.attentions().items():
+                hooks = tower.hooks[tower.looks[block.looks[sub]].position]
+                yield Call(f"{name}.{depth}.{sub}", depth, attn, "bias" in hooks)
+
+
+def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[Call]:
+    if not every:
+        raise ConfigError("layers: the model has no attention. Name a model with one, e.g. attn=multi_head.")
+    if layers is None:
+        return list(every)
+    known, depths = [call.name for call in every], sorted({call.depth for call in every})
+    for wanted in layers:
+        if isinstance(wanted, str) and wanted not in known:
+            raise ConfigError(
+                f"layers: no attention is called '{wanted}'.{nearest(wanted, known)} Known: {', '.join(known)}."
+            )
+        if not isinstance(wanted, str) and wanted not in depths:
+            raise ConfigError(
+                f"layers: there is no layer {wanted} with an attention. Known: {', '.join(map(str, depths))}."
+            )
+    return [call for call in every if call.name in layers or call.depth in layers]
+
+
+def _by_module(every: Sequence[Call]) -> dict[Attention, dict[int, Call]]:
+    found: dict[Attention, dict[int, Call]] = {}
+    for call in every:
+        found.setdefault(call.module, {})[call.depth] = call
+    return found
+
+
+def _of_heads(seen: Seen, heads: Sequence[int] | None, name: str) -> Seen:
+    if heads is None:
+        return seen
+    count = seen.weights.shape[1]
+    for head in heads:
+        if not 0 <= head < count:
+            raise ConfigError(f"heads: {name} has heads 0 to {count - 1}; got {head}.")
+    return seen._replace(weights=seen.weights[:, list(heads)])
+
+
+def _weightless(calls: Sequence[Call]) -> Iterator[str]:
+    """Why attentions have no weights, a sentence for each kind of them."""
+    alike: dict[type[Attention], list[str]] = {}
+    for call in calls:
+        alike.setdefault(type(call.module), []).append(call.name)
+    for part, names in alike.items():
+        name = next((name for name, one in ATTENTIONS.items() if one is part), part.__name__)
+        why = WEIGHTLESS.get(part.computes, "calls its kernel several times, and does not say what its weights are")
+        yield f"{', '.join(names)}: attn '{name}' {why}. Choose other layers, or attn=multi_head."
+
+
+@contextmanager
+def _judging(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode: nothing is dropped out, and nothing drawn."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """As written: a compiled block would not see that its kernel is watched. Where nothing is compiled, the compiler's import,
+    which takes seconds, is saved."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+class Watching(Kernel):
+    """Computes what another kernel computes, and keeps the weights that `reference` has for the same."""
+
+    def __init__(self, kernel: Kernel, biased: bool):
+        self.kernel, self.biased, self.on = kernel, biased, False
+        self.calls: list[Tensor] = []
+        for rest in ("prepare", "recur", "explain", "keeps"):
+            setattr(self, rest, getattr(kernel, rest))
+
+    def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
+        if self.on:
+            memo = view.memo
+            before = None if memo is None else dict(memo)
+            self.calls.append(weights_of(q, k, view, scale, scores, weigh, self.biased))
+            if memo is not None:  # what crosses layers is left there once
+                memo.clear()
+                memo.update(before)
+        more = () if weigh is None else (weigh,)
+        return self.kernel(q, k, v, view, scale, dropout, scores, *more)
+
+
+def weights_of(q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any, biased: bool) -> Tensor:
+    """The weights (b, h, t, s) of what a kernel is given, in fp32 at least."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    q, k = q.to(wide), k.to(wide)
+    view = view._replace(prepared=REFERENCE.prepare(view, q.shape[1], biased, wide))
+    with torch.autocast(q.device.type, enabled=False):
+        return REFERENCE.weights(q, k, view, scale, 0.0, None if scores is None else scores.to(wide), weigh)
+
+
+@contextmanager
+def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]) -> Iterator[None]:
+    """Puts the weights of an attention's calls in these layers into `found`."""
+    call = next(iter(wanted.values()))
+    kernel = getattr(attn, "kernel", None)
+    watching = Watching(kernel, call.biased) if kernel is not None else None
+
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        if watching is not None:
+            watching.on, watching.calls = kwargs["view"].depth in wanted, []
+
+    def behind(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        view = kwargs["view"]
+        if view.depth not in wanted:
+            return
+        calls = [] if watching is None else watching.calls
+        weights = attn.weighed(calls, partial(_probed, attn, args[0], kwargs.get("source"), view))
+        if weights is not None:
+            found[wanted[view.depth].name] = Seen(weights, view.query, view.key)
+
+    handles = [
+        attn.register_forward_pre_hook(before, with_kwargs=True),
+        attn.register_forward_hook(behind, with_kwargs=True),
+    ]
+    if watching is not None:
+        attn.kernel = watching  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if watching is not None:
+            attn.kernel = kernel  # type: ignore[assignment]
+        for handle in handles:
+            handle.remove()
+
+
+def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) -> Tensor:
+    """The weights (b, h, t, s) of an attention that is linear in its values, whatever happens on the way: what its heads sum up
+    where the value of token j is 1 in channel j mod `width`, for as many tokens at a time as a value has channels."""
+    tokens = (x if source is None else source).shape[1]
+    kernel, sums = getattr(attn, "kernel", None), list[Tensor]()
+    for start in range(0, tokens, width):
+        one = torch.eye(tokens, dtype=x.dtype, device=x.device)[:, start : start + width]
+        one = F.pad(one, (0, width - one.shape[1]))  # (s, width)
+
+        def values(module, args, output, one=one):
+            return one.repeat(1, output.shape[-1] // width).to(output.dtype).expand_as(output)
+
+        handles = [
+            attn.v.register_forward_hook(values),
+            attn.o.register_forward_pre_hook(lambda module, args: sums.append(args[0])),
+        ]
+        try:
+            if kernel is not None:
+                attn.kernel = REFERENCE
+            attn.forward(x, source, view)  # not a call, which would be watched again
+        finally:
+            if kernel is not None:
+                attn.kernel = kernel
+            for handle in handles:
+                handle.remove()
+    apart = [read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums]  # (b, t, h * width) -> (b, h, t, width)
+    weights = torch.cat(apart, -1)[..., :tokens]
+    return weights.to(torch.promote_types(weights.dtype, torch.float32))
