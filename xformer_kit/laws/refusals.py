@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -11,8 +12,7 @@ from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, composed, drawn, 
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-HOMES = 4  # rows of each choice that another is tried in
-OTHERS = 12  # rows at random beside those
+STARTS = 2  # rows with the fewest faults that are mended, where none is without
 Cell = tuple[str, int]  # a choice: factor, number of its level
 Pair = Row  # two of them
 
@@ -41,20 +41,49 @@ def refused() -> dict[Pair, tuple[str, ...]]:
     for pair in list(left):
         if pair not in left:
             continue
-        for row in _candidates(pair, homes, draw):
-            sentences = faults(composed(row))
-            if not sentences:
-                _lived_in(row, homes, left)
-                found.pop(pair, None)
+        tried: dict[Row, tuple[str, ...]] = {}
+        for row in _candidates(pair, homes):
+            tried[row] = tuple(faults(composed(row)))
+            if not tried[row]:
                 break
-            found.setdefault(pair, tuple(sentences))
+        able_row = row if not tried[row] else _mended(pair, tried)
+        if able_row:
+            _lived_in(able_row, homes, left)
+        else:
+            found[pair] = next(iter(tried.values()))
     return found
 
 
+def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
+    """A row that is not refused, made of those that were by changing one choice after another that the faults name; None where
+    that comes to an end, or one fault is in all of them."""
+    if set.intersection(*map(set, tried.values())):
+        return None
+    for row in sorted(tried, key=lambda row: len(tried[row]))[:STARTS]:
+        sentences = tried[row]
+        while sentences:
+            left = {other: tuple(faults(composed(other))) for other in _changed(row, pair, sentences)}
+            best = min(left, key=lambda other: len(left[other]), default=row)
+            if len(left.get(best, sentences)) >= len(sentences):
+                break
+            row, sentences = best, left[best]
+        if not sentences:
+            return row
+    return None
+
+
+def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
+    """The row with another level of a choice that the sentences name, of its tower or its layout."""
+    words = {"tower", "layout", *re.findall(r"\w+", " ".join(sentences))} - dict(pair).keys()
+    for factor, levels in factors().items():
+        if factor in words:
+            yield from (_row(dict(row) | {factor: level}) for level in range(len(levels)))
+
+
 def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
-    """Take note of a row that is not refused."""
+    """Take note of a row that is not refused: the home of its choices under its tower, where they have none there."""
     for cell in row:
-        if len(homes[cell]) < HOMES:
+        if dict(row)["tower"] not in {dict(home)["tower"] for home in homes[cell]}:
             homes[cell].append(row)
     for pair in itertools.combinations(row, 2):
         left.pop(pair, None)
@@ -73,20 +102,10 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
         yield _row(first | dict(zip(names, levels, strict=True)))
 
 
-def _candidates(pair: Pair, homes: dict[Cell, list[Row]], draw: random.Random) -> Iterator[Row]:
-    """Rows that have the pair: homes of the one that the other moves into, by itself and with its tower, mixtures of two homes,
-    and rows at random."""
-    one, other = pair
+def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
+    """Homes of each of the two, into which the other moves."""
     for cell in pair:
         yield from (_row(dict(home) | dict(pair)) for home in homes[cell])
-    for cell, guest in ((one, other), (other, one)):
-        towers = {dict(home)["tower"] for home in homes[guest]}
-        moves = itertools.product(homes[cell], sorted(towers))
-        yield from (_row(dict(home) | {"tower": tower} | dict(pair)) for home, tower in moves)
-    for first, second in itertools.product(homes[one], homes[other]):
-        mixed = {factor: draw.choice((dict(first), dict(second)))[factor] for factor in factors()}
-        yield _row(mixed | dict(pair))
-    yield from (with_pair(pair, draw) for _ in range(OTHERS))
 
 
 def with_pair(pair: Pair, draw: random.Random) -> Row:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, unordered
+from xformer_kit.mask.base import BLIND
 from xformer_kit.model import Model
 from xformer_kit.tokens import Tokens
 
@@ -162,9 +163,8 @@ def nothing(case: Case) -> str | None:
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
-    # A mask that hides everything is refused by itself: whether masks of masks are is asked of one that does not.
-    if refused := faults({**case.config, "mask": {"name": "all_of", "of": [mask, mask]}}):
-        return f"a mask made of masks is refused: {refused[0].rstrip('.')}"
+    if refused := [fault for fault in faults(hidden_from_all) if BLIND not in fault]:
+        return f"a mask that hides everything is refused: {refused[0].rstrip('.')}"
     looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"

@@ -17,6 +17,7 @@ from xformer_kit.tokens import Tokens
 
 INF = math.inf
 Band = tuple[float, float]  # how many slots to the left and to the right a query sees; INF is unbounded
+BLIND = "hides every token of a text"  # the reason that the law of rows with nothing to see passes over
 
 
 class Mask:
@@ -66,7 +67,7 @@ class Mask:
                 return reason
         length = context.facts.get("seq_len") or 1024
         if inner and MASKS.create(context.options["mask"]).blind(length, context.options["attn"].get("heads") or 1):
-            return f"mask '{context.names['mask']}' hides every token of a text of {length} from all; choose mask=causal or full"
+            return f"mask '{context.names['mask']}' {BLIND} of {length} from all; choose mask=causal or full"
         return None
 
     def blind(self, length: int, heads: int) -> bool:

@@ -147,9 +147,8 @@ def _setting(results: Results, found: list[Arm]) -> str:
     tuned = f" x {points} points of tuning" if points > 1 else ""
     rungs = len({(v.get("rung") or {}).get("said") for v in results.variants})
     tuned = f" x {rungs} rungs" * (rungs > 1) + tuned
-    return (
-        f"{len(found)} variants x {several}{tuned}, design {results.study['design']['name']}, {results.study['metric']}"
-    )
+    variants = f"{len(found)} variant{'s' * (len(found) != 1)}"
+    return f"{variants} x {several}{tuned}, design {results.study['design']['name']}, {results.study['metric']}"
 
 
 def _baseline(arm: Arm, measured: Metric) -> str:

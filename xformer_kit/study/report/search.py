@@ -101,7 +101,8 @@ def _counted(said: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
     each = [f"{count[status]} {word}" for status, word in ENDED.items() if count[status] or status == "finished"]
     text = f"{len(points)} trials at seed {said['seed']}: {', '.join(each)}."
     if said["refused"]:
-        text += f" {said['refused']} proposals were no valid model and were replaced before anything was trained."
+        some = "1 proposal was" if said["refused"] == 1 else f"{said['refused']} proposals were"
+        text += f" {some} no valid model and replaced before anything was trained."
     if said["again"]:
         text += f" {said['again']} proposals had been tried already."
     return text + (f" {said['end']}" if said["end"] else "")
