@@ -122,7 +122,7 @@ def test_a_part_of_a_part_may_be_chosen_beside_its_options():
             "model.decoder.attn.gate.name=head model.decoder.attn.gate.of=both"
         ),
         "attn.qk_norm.after=true attn.qk_norm=true": "attn.qk_norm.after=true attn.qk_norm.name=head",
-        "attn.score=softmax,sigmoid attn.score.softcap=3": "attn.score=softmax,sigmoid attn.score.softcap=3",
+        "attn.score=softmax,sigmoid attn.score.softcap=3": "attn.score.name=softmax,sigmoid attn.score.softcap=3",
         "position=rotary position.theta=500": "position=rotary position.theta=500",
         "model.decoder=null model.decoder.layers=2": "model.decoder=null model.decoder.layers=2",
     }
