@@ -1,65 +1,20 @@
 """Every registered part, and every pair of parts, keeps the laws or is refused by one sentence."""
 
 import itertools
-import random
+import json
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
-from covertable import make
 
+from tests.laws.rows import KEPT, all_pairs, digest
 from xformer_kit.config import INNER, check
 from xformer_kit.laws import LAWS, LawBroken, check_part, overrides, tiny
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import MODELS, Case
-from xformer_kit.laws.faces import TOWERS, Row, able, composed, factors, label
-from xformer_kit.laws.refusals import pairs, refused, table, with_pair
+from xformer_kit.laws.faces import composed, label
+from xformer_kit.laws.refusals import pairs, refused, table
 from xformer_kit.plan import KINDS
-
-UNORDERED = {"mask": "full", "position": "none", "tower": TOWERS["encoder"]}  # three choices meet, which pairs may miss
-
-
-@cache
-def all_pairs() -> list[Row]:
-    """Rows that cover every pair of levels that is not refused."""
-    rows = [_first(**UNORDERED)]
-    rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering()]
-    missing, draw = set(pairs()) - refused().keys(), random.Random(0)
-    rows = [row for row in rows if able(row)]
-    for row in rows:
-        missing -= set(itertools.combinations(row, 2))
-    while missing:  # what stood in a row that is refused for three choices that meet
-        pair = min(missing)
-        row = next(row for row in (with_pair(pair, draw) for _ in itertools.count()) if able(row))
-        missing -= set(itertools.combinations(row, 2))
-        rows.append(row)
-    return rows
-
-
-def _covering() -> list[dict[str, int]]:
-    without: dict[tuple[str, str], set[tuple[int, int]]] = {}
-    for (one, at), (other, there) in refused():
-        without.setdefault((one, other), set()).add((at, there))
-    constraints = [
-        {
-            "operator": "fn",
-            "requires": [*two],
-            "evaluate": lambda row, two=two: tuple(row[f] for f in two) not in without[two],
-        }
-        for two in without
-    ]
-    levels = {factor: list(range(len(values))) for factor, values in factors().items()}
-    return make(levels, constraints=constraints)
-
-
-def _first(**chosen: object) -> Row:
-    """The row of the first levels, but for those that are chosen by name or value."""
-    row = dict.fromkeys(factors(), 0)
-    for factor, level in chosen.items():
-        values = factors()[factor]
-        row[factor] = next(i for i, v in enumerate(values) if v == level or v.get("name") == level)
-    return tuple(row.items())
 
 
 @pytest.mark.parametrize("row", all_pairs(), ids=label)
@@ -76,7 +31,11 @@ def test_every_pair_of_parts_keeps_every_law(row):
 
 def test_the_rows_hold_every_pair_that_is_not_refused():
     held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}
-    assert held == set(pairs()) - refused().keys()
+    assert held == set(pairs()) - refused().keys(), "write the rows anew: python -m tests.laws.rows"
+
+
+def test_the_rows_that_are_kept_are_about_the_parts_that_there_are():
+    assert json.loads(KEPT.read_text())["choices"] == digest(), "write the rows anew: python -m tests.laws.rows"
 
 
 def test_every_law_speaks_about_some_composition():
