@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -8,3 +9,8 @@ import torch
 
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))  # for what several tests share: driving.py, refusing.py, x_attention.py
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.warm import IMPORTED  # noqa: E402
+
+multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)  # it starts where a test first needs it

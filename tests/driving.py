@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import Begun
+
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 180  # seconds that a step may be waited for
 
@@ -40,15 +42,18 @@ def environment(home: Path) -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / "cache"), "CUDA_VISIBLE_DEVICES": ""}
 
 
-def start(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
+def start(home: Path, run: Path, text: Path, *more: str) -> Begun:
+    return Begun([*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more], home, environment(home))
+
+
+def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
+    """By a Python that imports everything itself."""
     words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
     return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
 
 
-def go_on(home: Path, run: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        command(f"resume={run}"), cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True
-    )
+def go_on(home: Path, run: Path) -> Begun:
+    return Begun([f"resume={run}"], home, environment(home))
 
 
 def last_step(run: Path) -> int:
@@ -59,17 +64,17 @@ def last_step(run: Path) -> int:
         return 0
 
 
-def kill_at(process: subprocess.Popen, run: Path, step: int) -> None:
+def kill_at(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
     """kill -9 once metrics.csv has reached a step."""
     deadline = time.monotonic() + PATIENCE
     while last_step(run) < step:
-        assert process.poll() is None, f"ended before step {step}: {process.stderr.read()}"
+        assert process.poll() is None, f"ended before step {step}: {process.communicate()[1]}"
         assert time.monotonic() < deadline, f"step {step} was not reached"
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
 
 
-def finish(process: subprocess.Popen) -> None:
+def finish(process: Begun | subprocess.Popen) -> None:
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err

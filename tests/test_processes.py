@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from driving import PATIENCE, ROOT, command, environment, finish, last_step, start, text  # noqa: F401
+from driving import PATIENCE, ROOT, environment, finish, last_step, start, start_cold, text  # noqa: F401
+
+from tests.warm import Begun, train
 
 DDP = ["trainer=ddp", "trainer.devices=2"]
 PLAIN = ["model.dropout=0", "attn.dropout=0", "data.num_workers=0", "trainer.max_steps=30"]
@@ -69,13 +71,13 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
     said = [f"{a} {b} {c} {d}" for a in words for b in words for c in words for d in words]
     pairs.write_text("".join(f"{line}\t{line}\n" for line in said))
     for name, more in (("one", ["trainer.accumulate=1"]), ("two", DDP)):
-        words = command(
+        words = [
             "experiment=null", "task=seq2seq", "model=encoder_decoder", "data=tsv", f"data.path={pairs}",
             "tokenizer=word", "model.dim=16", "model.layers=1", "attn.heads=2", "data.seq_len=8", "data.batch_size=16",
             "task.decoded=7", "logger=none", "schedule.warmup=1", "optim.lr=0.02", "trainer.val_every=null", *PLAIN,
             f"hydra.run.dir={tmp_path / name}", *more,
-        )  # fmt: skip
-        finish(subprocess.Popen(words, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True))
+        ]  # fmt: skip
+        finish(Begun(words, tmp_path, environment(tmp_path)))
     one, two = (table(tmp_path / name / "metrics.csv")[-1] for name in ("one", "two"))
     for figure in ("val/exact_match", "val/rougeL", "val/chrf"):
         assert float(one[figure]) == pytest.approx(float(two[figure]), abs=1e-6)
@@ -85,7 +87,7 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
-    process = start(tmp_path, run, text, *DDP, *LONG)
+    process = start_cold(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     assert len(workers_of(run)) == 3  # the agent and two ranks
     process.kill()
@@ -96,7 +98,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
-    process = start(tmp_path, run, text, *DDP, *LONG)
+    process = start_cold(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     os.kill(workers_of(run)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=PATIENCE)
@@ -109,7 +111,7 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
     run = tmp_path / "run"
-    process = start(tmp_path, run, text, *DDP, *LONG)
+    process = start_cold(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE)
@@ -127,10 +129,8 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
     words = [f"data.path={text}", *PLAIN, "data.seq_len=16,100000", "model.dim=16,32", "trainer.max_steps=5"]
-    done = subprocess.run(
-        command("-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"),
-        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=2 * PATIENCE,
-    )  # fmt: skip
+    line = ["-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"]
+    done = train(line, tmp_path, environment(tmp_path))
     assert done.returncode == 1, done.stderr
     assert "data.seq_len: one window, seq_len + 1 = " in done.stderr
     assert "Jobs 1, 3 failed; each one's train.log says why." in done.stdout

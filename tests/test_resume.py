@@ -1,12 +1,13 @@
 """A run that is killed and resumed ends bit for bit where the uninterrupted run ends."""
 
 import random
-import subprocess
 import time
 
 import pytest
 import torch
-from driving import PATIENCE, TINY, Path, command, environment, finish, go_on, kill_at, start, text  # noqa: F401
+from driving import PATIENCE, TINY, Path, environment, finish, go_on, kill_at, start, start_cold, text  # noqa: F401
+
+from tests.warm import Begun, train
 
 
 def same(a: object, b: object) -> bool:
@@ -75,9 +76,8 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
     words = [word.replace("PAIRS", str(pairs)) for word in (*PAIRED, *data)]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
 
-    def begin(run: Path) -> subprocess.Popen:
-        line = command(*words, f"hydra.run.dir={run}")
-        return subprocess.Popen(line, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True)
+    def begin(run: Path) -> Begun:
+        return Begun([*words, f"hydra.run.dir={run}"], tmp_path, environment(tmp_path))
 
     finish(begin(whole))
     process = begin(cut)
@@ -101,7 +101,7 @@ def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
                 continue
         return found
 
-    kill_at(start(tmp_path, tmp_path / "run", text), tmp_path / "run", 3)
+    kill_at(start_cold(tmp_path, tmp_path / "run", text), tmp_path / "run", 3)
     end = time.monotonic() + 30
     while ours() and time.monotonic() < end:
         time.sleep(0.5)
@@ -114,13 +114,10 @@ def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_
     kill_at(process, run, 3)
     assert not (run / "checkpoints").exists()
     finish(go_on(tmp_path, run))
-    again = subprocess.run(
-        command(f"resume={run}"), cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True
-    )
+    again = train([f"resume={run}"], tmp_path, environment(tmp_path))
     assert again.returncode == 0
     assert again.stdout == f"The run in {run} is finished: 160 steps. Nothing is left to do.\n"
-    begun = subprocess.run(command(*TINY, f"data.path={text}", f"hydra.run.dir={run}"), env=environment(tmp_path),
-                           capture_output=True, text=True)  # fmt: skip
+    begun = train([*TINY, f"data.path={text}", f"hydra.run.dir={run}"], tmp_path, environment(tmp_path))
     assert begun.returncode == 2
     assert "holds a run with checkpoints already; nothing is overwritten." in begun.stderr
 

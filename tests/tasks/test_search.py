@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +22,8 @@ from tasks.study import state
 from tasks.study.search import Search, explore
 from tasks.study.settle import Plan
 from tasks.study.storage import opened, trial_of
-from tests.driving import command, environment
+from tests.driving import environment
+from tests.warm import Begun
 from xformer_kit import compose
 from xformer_kit.config import check
 from xformer_kit.registry import ConfigError
@@ -322,9 +322,8 @@ TINY = [  # a baseline that learns nothing at its rate, so that the next point i
 ]  # fmt: skip
 
 
-def start(home: Path) -> subprocess.Popen:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command(*TINY), cwd=home, env=environment(home), **pipes)
+def start(home: Path) -> Begun:
+    return Begun(TINY, home, environment(home))
 
 
 def test_a_search_that_was_killed_ends_with_a_report(tmp_path):

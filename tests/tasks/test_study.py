@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasks.study.state import A_LOOK, CLAIM, _lock, claim, claimed
-from tests.driving import command, environment
+from tests import warm
+from tests.driving import environment
 
 TINY = [
     "study=norm_placement", "study.baseline={placement:pre}", "study.factors={placement:[post]}", "study.seeds=2",
@@ -23,14 +23,13 @@ TINY = [
 STUDY = Path("outputs", "studies", "norm_placement")
 
 
-def start(home: Path, *more: str) -> subprocess.Popen:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command(*TINY, *more), cwd=home, env=environment(home), **pipes)
+def start(home: Path, *more: str) -> warm.Begun:
+    return warm.Begun([*TINY, *more], home, environment(home))
 
 
 def ask(home: Path, *more: str, code: int = 0) -> str:
     process = start(home, *more)
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate()
     assert process.returncode == code, out + err
     return out + err
 

@@ -4,8 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,11 @@ from tasks.compare import letter
 from tasks.endings import NONFINITE
 from tasks.study import state
 from tasks.study.typed import command
+from tests.driving import environment
+from tests.warm import train
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.statistics import paired
 
-ROOT = Path(__file__).resolve().parents[2]
 WORDS = [
     "study=norm_placement", "study.factors={placement: [post]}", "study.seeds=2", "study.budget={match: none, by: null}",
     "model.dim=32", "model.layers=1", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16", "data.batch_size=4",
@@ -31,14 +30,9 @@ def made(tmp_path_factory) -> Path:
     """Where a study of two variants at two seeds was run."""
     home = tmp_path_factory.mktemp("study")
     (home / "text.txt").write_text("the cat sat on a mat and saw what it had not seen before. " * 60)
-    words = [sys.executable, str(ROOT / "train.py"), *WORDS, "data.path=text.txt"]
-    done = subprocess.run(words, cwd=home, env=environment(home), capture_output=True, text=True, timeout=600)
+    done = train([*WORDS, "data.path=text.txt"], home, environment(home))
     assert done.returncode == 0, done.stderr
     return home
-
-
-def environment(home: Path) -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / "cache"), "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""`python train.py ...` in a fork of a process that has imported what it needs: for tests of what is said and done, not of how a
+process starts or dies. One such process serves all tests of a worker."""
+
+import atexit
+import io
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from multiprocessing import forkserver
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+IMPORTED = ["tasks.hydra_app", "tasks.run", "tasks.session", "tasks.sweep", "xformer_kit.study.plan"]
+
+
+class Begun:
+    """A line of `python train.py` that runs, with what the tests use of subprocess.Popen."""
+
+    def __init__(self, words: list[str], home: Path, environment: dict[str, str]):
+        self.args = [str(ROOT / "train.py"), *words]
+        self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 (until it is collected)
+        pipes = [DupFd(file.fileno()) for file in self.files]
+        context = multiprocessing.get_context("forkserver")
+        self.process = context.Process(target=_become, args=(self.args, str(home), environment, *pipes))
+        self.process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    poll = returncode.fget
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def wait(self, timeout: float = 600) -> int:
+        self.process.join(timeout)
+        if self.returncode is None:
+            self.process.kill()
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self.returncode
+
+    def communicate(self, timeout: float = 600) -> tuple[str, str]:
+        self.wait(timeout)
+        for file in self.files:
+            file.seek(0)
+        return tuple(file.read().decode() for file in self.files)
+
+
+def train(words: list[str], home: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
+    """What `python train.py WORDS` in `home` ended with."""
+    begun = Begun(words, home, environment)
+    out, err = begun.communicate()
+    return subprocess.CompletedProcess(begun.args, begun.returncode, out, err)
+
+
+def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd, err: DupFd) -> None:
+    os.setsid()
+    for pipe, number in ((out, 1), (err, 2)):
+        os.dup2(pipe.detach(), number)
+    sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(n, "wb", 0), write_through=True) for n in (1, 2))
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(home)
+    # Its loaders have a server of their own, as in a process that was not forked: they end when it is killed.
+    forkserver._forkserver.__init__()
+    sys.argv, code = line, 0
+    try:
+        runpy.run_path(line[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # As a Python that was not forked ends; a fork would wait for joblib's workers before it tells them to end.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
