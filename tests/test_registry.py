@@ -1,7 +1,7 @@
 """The signature of a part is the schema of its config."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -13,9 +13,7 @@ from xformer_kit.registry import (
     Registry,
     UnknownValueError,
     at_least,
-    mismatch,
     nearest,
-    type_name,
     within,
 )
 from xformer_kit.signature import meaning
@@ -301,54 +299,6 @@ def test_config_error_holds_every_fault():
     assert str(error) == "a: one.\nb: two."
     assert isinstance(error, ValueError)
     assert ConfigError("a: one.").faults == ("a: one.",)
-
-
-# Types.
-
-
-@pytest.mark.parametrize(
-    ("annotation", "name"),
-    [
-        (int, "int"),
-        (int | None, "int | null"),
-        (Literal["a", "b"], "a | b"),
-        (list[str], "list of str"),
-        (list[str] | None, "list of str | null"),
-        (dict[str, int], "mapping of int"),
-        (dict, "mapping"),
-    ],
-)
-def test_types_read_as_a_user_reads_them(annotation, name):
-    assert type_name(annotation) == name
-
-
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
-        (float, 3), (float | None, None), (bool, False), (list[int], [1, 2]), (tuple[float, float], [0.9, 0.99]),
-        (Literal[1, 2], 2), (dict, {}), (dict[str, int], {"a": 1}), (Any, object()), (int, REQUIRED),
-        (list[str] | None, ["a"]),
-    ],
-)  # fmt: skip
-def test_a_value_that_fits(annotation, value):
-    assert list(mismatch(annotation, value, "x", Context())) == []
-
-
-@pytest.mark.parametrize(
-    ("annotation", "value", "sentence"),
-    [
-        (float, "1", "x: must be a number; got '1'."),
-        (float, True, "x: must be a number; got true."),
-        (bool, 1, "x: must be true or false; got 1."),
-        (str, 1, "x: must be a text; got 1."),
-        (list[int], ["a"], "x[0]: must be a whole number; got 'a'."),
-        (tuple[float, float], [0.9], "x: must be a list of 2 values; got [0.9]."),
-        (Literal[1, 2], True, "x: no choice is called true. Known: 1, 2."),
-        (dict, 3, "x: must be a mapping; got 3."),
-    ],
-)
-def test_a_value_that_does_not_fit(annotation, value, sentence):
-    assert list(mismatch(annotation, value, "x", Context())) == [sentence]
 
 
 def test_nearest_says_nothing_where_nothing_is_near():

@@ -21,10 +21,8 @@ from studies import (
     study,
     tuned,
     variant,
-    write,
 )
 
-from tasks.study.report import report
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.report import csv_files
 from xformer_kit.study.report.content import content
@@ -377,38 +375,3 @@ def test_the_front_by_hand():
     points = [(3, 1.0), (1, 2.0), (2, 2.5), (2, 1.5), (4, 1.0)]
     assert front(points, higher_is_better=False) == [(1, 2.0), (2, 1.5), (3, 1.0)]
     assert front(points, higher_is_better=True) == [(1, 2.0), (2, 2.5)]
-
-
-def test_a_directory_becomes_a_report(tmp_path, capsys):
-    """Read from the files of real runs, with the same figures as from memory; twice gives the same files."""
-    results = partial()
-    folder = write(results, tmp_path)
-    assert [o.status for o in report(folder).outcomes] == [
-        "stopped" if o.status == "running" else o.status
-        for o in results.outcomes  # nobody holds it
-    ]
-    names = {"report.html", "report.md", "runs.csv", "variants.csv"}
-    assert {path.name for path in folder.iterdir()} == {"plan.json", *names}
-    first = {name: (folder / name).read_bytes() for name in names}
-    said = content(results)
-    assert rows_of(first["variants.csv"].decode()) == rows_of(csv_files.variants(said))
-    report(folder)
-    assert {name: (folder / name).read_bytes() for name in names} == first
-    shown = " ".join(capsys.readouterr().out.split())
-    assert results.study["question"] in shown and " ".join(said.sentence.split()) in shown
-    assert all(" ".join(sentence.split()) in shown for sentence in said.sentences)
-
-
-def test_without_the_extra_the_runs_are_kept(tmp_path, capsys, monkeypatch):
-    folder = write(placements(2), tmp_path)
-    monkeypatch.setattr("tasks.study.report.find_spec", lambda name: None if name == "scipy" else name)
-    report(folder)
-    assert capsys.readouterr().err == (
-        'A report needs scipy: pip install "xformer_kit[study]". The runs are kept; start the study again for its report.\n'
-    )
-    assert [path.name for path in folder.iterdir()] == ["plan.json"]
-
-
-def test_a_directory_without_a_plan_is_no_study(tmp_path):
-    with pytest.raises(ConfigError, match=r"is no study; it has no plan.json\."):
-        report(tmp_path)
