@@ -38,7 +38,7 @@ BENCHMARKS = {
     "trainer_overhead": Flags("--save", "--pairs 1 --steps 40"),
 }
 
-OF_A_RUN = {"translation"}  # those that ask for a run that was trained, and are called by hand
+OF_A_RUN = {"translation", "findings"}  # those that ask for a run that was trained, and are called by hand
 
 
 def main() -> int:

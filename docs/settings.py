@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,12 @@ def findings() -> str:
         if path.parent == CONF / "study" / "findings":
             node = yaml.safe_load(path.read_text(encoding="utf-8"))
             rows.append(_finding(key(path), _whole(node)))
-    head = ("study", "question", "paper", "expected", "runs", "metric")
+    head = ("study", "question", "paper", "expected", "runs", "metric", "outcome")
     return markup.page(
         "Findings",
         "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own; "
-        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held.",
+        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The last "
+        "column is what they found on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
         markup.table(head, rows, "findings"),
     )
 
@@ -162,7 +164,15 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
         expected,
         runs,
         code(node["metric"]),
+        _outcome(name),
     )
+
+
+def _outcome(name: str) -> str:
+    """held, not held or not decided, with the day; of one that was not run, that."""
+    kept = json.loads((CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8"))["figures"]
+    found = kept.get(name.removeprefix("study/findings/"))
+    return f"{found['outcome']} ({found['time'][:10]})" if found else "not run yet"
 
 
 def studies(said: str) -> str:

@@ -93,7 +93,7 @@ def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str,
     from tasks import run, workers
     from tasks.study.state import claim, left
 
-    os.environ[workers.SILENT] = "1"
+    os.environ[workers.SILENT], os.environ[workers.KEY] = "1", directory.name
     os.environ[workers.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
     with claim(directory) as mine:
         if not mine:

@@ -47,7 +47,7 @@ from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.key import codes
+from xformer_kit.study.key import codes, run_key
 
 log = logging.getLogger("xformer")
 METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
@@ -81,6 +81,7 @@ class Session:
         self.objective = speaking(objective_of(config), self.prepared)
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
+        as_planned(config, self.prepared.fingerprint, os.environ.get(workers.KEY))
         for line in _fewer_tokens(config, self.prepared) if self.first else ():
             self._say(line)
         self.data = Data(config, self.prepared, self.objective)
@@ -287,6 +288,16 @@ def _fewer_tokens(config: dict[str, Any], prepared: Any) -> Iterator[str]:
         asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)
         if isinstance(asked, int) and has < asked and isinstance(tokenizer, TOKENIZERS[node["name"]]):
             yield f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
+
+
+def as_planned(config: dict[str, Any], fingerprint: str, key: str | None) -> None:
+    """Raises ConfigError where a run of a study is another one than its plan has: the plan composes by itself what Hydra and
+    its launcher compose again, and nothing else says that both came to the same."""
+    if key is not None and key != (now := run_key(config, fingerprint)):
+        raise ConfigError(
+            f"study: this run was planned as {key} and is {now}: its config, its data or its parts are not those of the plan. "
+            "Start the study again; the run's config.yaml has what was composed."
+        )
 
 
 def same_config(digest: str, fingerprint: str, world: int) -> None:

@@ -24,6 +24,7 @@ SILENT = (
     "XFORMER_SILENT"  # environment: a run of a study says nothing on the screen; its log and ended.json have it all
 )
 TRIAL = "XFORMER_TRIAL"  # environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
+KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
 
 

@@ -3,10 +3,12 @@
 import re
 import sys
 
-from tasks import run, summary
+from tasks import run, summary, workers
 from tasks.bar import compact
 from tasks.judged import Sample
 from xformer_kit import load
+from xformer_kit.data import prepare
+from xformer_kit.study.key import run_key
 
 
 def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
@@ -60,3 +62,13 @@ def test_a_prompt_is_offered_where_it_can_be_typed(tmp_path):
     assert offered(Sample("The cat", " sat")) == ['"The "']  # of a text
     assert offered(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ['"w3 w0 |"']  # of an answer
     assert offered(Sample("w3 " * 200 + "|", "w3", "w3")) == offered(None) == []
+
+
+def test_a_run_that_is_not_what_its_study_planned_does_not_train(config, tmp_path, monkeypatch, capsys):
+    composed, other = config("trainer.max_steps=1"), config("trainer.max_steps=1", "optim.lr=0.5")
+    key = run_key(composed, prepare(composed).fingerprint)
+    monkeypatch.setenv(workers.KEY, key)
+    assert run.start(config("trainer.max_steps=1", "trainer.log_every_n_steps=7"), tmp_path / "same") == 0
+    assert run.start(other, tmp_path / "other") == 2
+    assert f"study: this run was planned as {key} and is " in capsys.readouterr().err
+    assert not (tmp_path / "other" / "summary.json").exists()

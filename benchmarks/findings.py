@@ -1,0 +1,68 @@
+"""What studies of published claims found: `python train.py study=findings/NAME` trains one, and this keeps what its report says.
+
+    python -m benchmarks.findings [--studies outputs/studies] [--save]
+
+A study with runs still to come is left out. Findings that were kept before and are not among the studies stay, each with its own
+time and machine.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import RESULTS, machine, save
+from tasks.study.collect import results
+from xformer_kit.study import stop
+from xformer_kit.study.report.content import content
+
+NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "conf" / "study" / "findings").glob("*.yaml"))
+
+
+def finding(folder: Path) -> dict[str, Any] | None:
+    """The claim and what became of it; None where runs are still to come."""
+    found = stop.applied(results(folder))
+    said = content(found)
+    if said.partial or said.claim is None:
+        return None
+    runs = json.loads((folder / "plan.json").read_text())["runs"]
+    return {
+        "question": said.question,
+        "paper": said.paper,
+        "outcome": said.claim.outcome,
+        "claim": said.claimed,
+        "answer": said.sentence,
+        "variants": said.sentences,
+        "runs": len(runs),
+        "training_seconds": round(sum(_seconds(folder, run["key"]) for run in runs)),
+        "command": f"python train.py study=findings/{folder.name}",
+    }
+
+
+def _seconds(folder: Path, key: str) -> float:
+    """How long a run trained, as its summary says; one that diverged has none."""
+    file = folder.parents[1] / "runs" / key / "summary.json"
+    return json.loads(file.read_text())["seconds"] if file.exists() else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.findings", description=__doc__.splitlines()[0])
+    parser.add_argument("--studies", type=Path, default=Path("outputs/studies"))
+    parser.add_argument("--save", action="store_true", help="keep what was found in benchmarks/results")
+    given = parser.parse_args()
+    kept = RESULTS / "findings.json"
+    figures = json.loads(kept.read_text())["figures"] if kept.exists() else {}
+    about = machine()
+    of = {key: about[key] for key in ("time", "cpu", "cores", "versions")}
+    for name in NAMES:
+        folder = given.studies / name
+        found = finding(folder) if (folder / "plan.json").exists() else None
+        if found:
+            figures[name] = found | of
+            print(f"{name}: {found['claim']}")
+    if given.save:
+        print(save("findings", about, figures))
+
+
+if __name__ == "__main__":
+    main()
