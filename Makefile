@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+WORKERS ?= 3  # of the tests: one more than 2 cores, for some wait for processes that start, stop and are killed
 
 .PHONY: help train test laws lint types notebooks docs bench clean
 
