@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 3  # of the tests: one more than 2 cores, for some wait for processes that start, stop and are killed
+# One more than 2 cores: some tests wait for processes that start, stop and are killed.
+WORKERS ?= 3
 
 .PHONY: help train test laws lint types notebooks docs bench clean
 
