@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than 2 cores: some tests wait for processes that start, stop and are killed.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: help train test laws lint types notebooks docs bench clean
 
