@@ -21,7 +21,7 @@ from xformer_kit.model import Model
 from xformer_kit.plan import KINDS
 from xformer_kit.tokens import Tokens
 
-FEW = 1
+FEW = 2
 _others_tried: ContextVar[int | None] = ContextVar("others tried", default=None)  # of each kind; None: all
 
 
@@ -71,7 +71,7 @@ def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def among_many() -> Iterator[None]:
-    """One composition of many: each tries its weights beside one other part of each kind, and all of them together beside all."""
+    """One composition of many: each tries its weights beside a few parts of each kind, and all of them together beside all."""
     token = _others_tried.set(FEW)
     try:
         yield

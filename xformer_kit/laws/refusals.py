@@ -103,9 +103,9 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
 
 
 def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """Homes of each of the two, into which the other moves."""
-    for cell in pair:
-        yield from (_row(dict(home) | dict(pair)) for home in homes[cell])
+    """Homes of each of the two, into which the other moves; of two that have none, the first levels."""
+    for home in [home for cell in pair for home in homes[cell]] or [_row(dict.fromkeys(factors(), 0))]:
+        yield _row(dict(home) | dict(pair))
 
 
 def with_pair(pair: Pair, draw: random.Random) -> Row:
