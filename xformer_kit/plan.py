@@ -237,6 +237,7 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     placement: states, final_norm
     padding, documents: whether sequences may have them
     cross: whether it looks at another tower   source: whether its tower has one to look at
+    mask_at: the config path where its tower or its variant has a mask of its own, or would have one
     objective: name   seq_len: tokens of a training example, or None   model: stochastic_depth
     """
     mask = MASKS.create(nodes["mask"])
@@ -292,12 +293,24 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
                         model["dim"],
                         cross=sub.cross,
                         source=plan.name == "decoder" and "encoder" in model,
+                        mask_at=_mask_at(model, plan, block),
                         objective=named(config.get("task")).get("name"),
                         seq_len=(config.get("data") or {}).get("seq_len"),
                         model={"stochastic_depth": model["stochastic_depth"]},
                     ),
                 ),
             )
+
+
+def set_at(kind: str, block: BlockPlan) -> str:
+    """The config path that set a block's part."""
+    return next((path for key, path in block.origins.items() if key.startswith(f"{kind}.")), kind)
+
+
+def _mask_at(model: Node, plan: TowerPlan, block: BlockPlan) -> str:
+    """Where another mask would be that of these layers alone."""
+    where = set_at("mask", block)
+    return f"model.{plan.name}.mask" if where == "mask" and all(name in model for name in TOWERS) else where
 
 
 def broken_laws(plan: TowerPlan, cross: bool = False) -> dict[str, str]:

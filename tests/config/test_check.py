@@ -246,7 +246,8 @@ def test_composing_twice_gives_equal_configs_of_plain_values():
 
 
 def test_a_norm_of_queries_and_keys_goes_with_the_towers_own_norm():
-    config = compose(["norm=none", "model.decoder.norm=rms", "attn.qk_norm=true"])
+    words = ["norm=none", "model.decoder.norm=rms", "model.decoder.attn.qk_norm=true"]
+    config = compose(["model=encoder_decoder", "task=seq2seq", "data=scan", *words])
     assert (config["norm"]["name"], config["model"]["decoder"]["norm"]) == ("none", "rms")
 
 

@@ -53,7 +53,8 @@ def test_one_fault_is_one_sentence(overrides):
     "overrides",
     [
         "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:3}",  # of the decoder's own heads
-        f"model.decoder.cross={{mask:{{name:sliding_window,window:4}}}} {VARIANT}{{cross:{{mask:{{window:8}}}}}}",
+        "model.decoder.cross={mask:{name:sliding_window,window:4}} model.decoder.pattern=[base,a] "
+        "model.decoder.variants.a={cross:{mask:{window:8}}}",
         "model.decoder.position.name=learned model.encoder.position.name=none",
     ],
 )

@@ -15,7 +15,7 @@ from xformer_kit.attention.score import SCORES, Score, Softmax
 from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
 from xformer_kit.packing import Packed
-from xformer_kit.registry import above, apart, at_least, within
+from xformer_kit.registry import above, apart, at_least, shown, within
 
 
 class Seen(NamedTuple):
@@ -118,6 +118,8 @@ class MultiHead(Attention):
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
         yield from check_norms(options, context)
+        if isinstance(options.bias, (list, tuple)) and len(set(options.bias)) < len(options.bias):
+            yield f"bias: names a projection twice; got {shown(options.bias)}. Name each once."
 
     @classmethod
     def cannot(cls, context):
@@ -137,6 +139,12 @@ class MultiHead(Attention):
             node = registry.complete(context.options["attn"].get(option) or usual)
             for inner, why in registry[node["name"]].vain(node, context):
                 yield option if inner == "name" else f"{option}.{inner}", why
+
+    @classmethod
+    def norms_with(cls, options):
+        """Whether it has norms of the kind of its block."""
+        values, norms = (registry.complete(options.get(key) or usual) for registry, key, usual in INSIDE[:2])
+        return norms["name"] != "none" or values["norm_over"] != "none"
 
     @classmethod
     def facts(cls, options, dim):

@@ -128,14 +128,16 @@ def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
     everything, past = (math.inf, math.inf), (math.inf, 0)
     if band == past or (part.of_any_order and band == everything):
         return None
-    ways = [f"model.{context.tower}.mask.name=causal"]
+    where = context.facts["mask_at"]
+    option = where if where == "mask" else f"{where}.name"
+    ways = [f"{option}=causal"]
     if band == everything:
         return (
             f"attn '{attn}' hands its state from token to token in their order, and mask '{mask}' shows later ones",
             ways,
         )
     if part.of_any_order and context.tower == "encoder":
-        ways.append(f"model.{context.tower}.mask.name=full")
+        ways.append(f"{option}=full")
     return f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or shows more", ways
 
 

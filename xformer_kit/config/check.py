@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xformer_kit.callbacks import faults as callback_faults
-from xformer_kit.config import sharing, vain
+from xformer_kit.config import sharing, towers, untaken, vain
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
 from xformer_kit.config.trainable import future, suits, vocabulary
@@ -16,8 +16,18 @@ from xformer_kit.init import INITS
 from xformer_kit.kernel import refusal
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.plan import AHEAD, BESIDE, KINDS, SEEN, SUBLAYERS, TOWERS, contexts, laid_at, merge, named, tower_plan
-from xformer_kit.registry import ConfigError, Context, Registry, nearest, shown, unknown_option
+from xformer_kit.plan import (
+    AHEAD,
+    KINDS,
+    TOWERS,
+    contexts,
+    depths,
+    laid_at,
+    named,
+    set_at,
+    tower_plan,
+)
+from xformer_kit.registry import ConfigError, Context, Registry, shown, unknown_option
 from xformer_kit.schedule import SCHEDULES
 
 GROUPS: dict[str, Registry] = KINDS | {
@@ -84,7 +94,10 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
             yield f"model: has no tower; got {', '.join(model)}. Add one: model.decoder={{}}."
         for tower in TOWERS:
             if tower in model:
-                yield from _tower(config, model[tower], f"model.{tower}", context)
+                of_layout = (*KINDS, "layout")  # of which `towers` knows more
+                if model[tower] is not None:
+                    yield from _settings("tower", model[tower], f"model.{tower}", context, also=of_layout)
+                yield from towers.faults(config, model[tower], f"model.{tower}", context)
 
 
 def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -131,136 +144,6 @@ def _settings(
     yield from SETTINGS.faults({"name": name} | kept, path, context, beside=also, elsewhere=elsewhere)
 
 
-def _tower(config, tower: Any, path: str, context: Context) -> Iterator[str]:
-    """A tower's own keys, its differences and those of its variants."""
-    if tower is None:
-        yield f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave the key out for no tower."
-        return
-    yield from _settings("tower", tower, path, context, also=(*KINDS, "layout"))  # `_layout` knows more of a layout
-    if not isinstance(tower, Mapping):
-        return
-    variants = tower.get("variants") or {}
-    known = ["base", *variants] if isinstance(variants, Mapping) else ["base"]
-    layers = tower.get("layers") or config["model"].get("layers")
-    for key in ("pattern", "first", "last"):
-        words = tower.get(key)
-        words = words if isinstance(words, list) else []
-        for word in dict.fromkeys(words):
-            if word not in known:
-                yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
-        if key != "pattern" and isinstance(layers, int) and len(words) > layers:
-            yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
-    yield from _differences(config, (tower,), path, context)
-    if isinstance(variants, Mapping):
-        for name, variant in variants.items():
-            where = f"{path}.variants.{name}"
-            if name == "base":
-                yield f"{where}: 'base' is the tower itself; give the variant another name."
-            elif not isinstance(variant or {}, Mapping):
-                yield f"{where}: must be a mapping of differences; got {shown(variant)}."
-            else:
-                allowed = (*KINDS, "layout", "cross")
-                for key in variant or {}:
-                    if key not in allowed:
-                        yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
-                yield from _differences(config, (tower, variant or {}), where, context)
-
-
-def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
-    layout = laid[-1].get("layout")
-    if layout is None:
-        return
-    words = ", ".join(SUBLAYERS)
-    if not isinstance(layout, list) or not layout:
-        yield f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
-        return
-    if [] in layout:
-        yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
-    for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
-        word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
-        if not isinstance(word, str) or word not in SUBLAYERS:
-            yield f"{path}.layout: no sublayer is called {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
-        elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
-            who = "encoder" if "encoder" in config["model"] else "model"
-            yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
-        elif isinstance(entry, Mapping):
-            yield from _sublayer(config, laid, word, [entry[word]], f"{path}.layout.{word}", context)
-
-
-def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
-    """Faults of the last of the differences that lie over each other: a tower's, or those and a variant's."""
-    node = laid[-1]
-    for kind in KINDS:
-        if kind in node:
-            yield from _difference(kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context)
-    who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
-    if node.get("cross") and who:
-        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
-    elif node.get("cross"):
-        yield from _sublayer(config, laid, "cross", [], f"{path}.cross", context)
-    yield from _layout(config, laid, path, context)
-
-
-def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context) -> Iterator[str]:
-    """Faults of the last difference of a sublayer: of its part, and for an attention of what it looks through."""
-    kind, differences = "ffn" if word == "ffn" else "attn", own
-    if word == "cross":
-        differences = [node["cross"] for node in laid if node.get("cross")] + own
-    *below, last = differences
-    for other in (kind, *BESIDE[kind]):
-        base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
-        for difference in below:
-            base = _over(other, base, _about(difference, other, kind), context)
-        wanted = _about(last, other, kind)
-        if wanted is not None:
-            yield from _difference(other, base, wanted, path if other == kind else f"{path}.{other}", context)
-
-
-def _about(difference: Any, other: str, kind: str) -> Any:
-    """What a sublayer's difference says of its part, or of its mask, position or norm; None where it says nothing of it."""
-    if not isinstance(difference, Mapping):
-        return difference if other == kind else None
-    return (
-        {key: v for key, v in difference.items() if key not in BESIDE[kind]} if other == kind else difference.get(other)
-    )
-
-
-def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
-    """The shared part with the differences over it, as far as they are valid; None where the shared part itself is not."""
-    base = named(config.get(kind))
-    if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
-        return None  # its own fault says it
-    base = KINDS[kind].defaults(base["name"]) | dict(base)
-    for node in laid:
-        base = _over(kind, base, node.get(kind), Context())
-    return base
-
-
-def _over(kind: str, base: Mapping | None, difference: Any, context: Context) -> Mapping | None:
-    """The difference laid over a node, or the node where it cannot be."""
-    if not difference or list(_difference(kind, base, difference, kind, context)):
-        return base
-    return base and merge(kind, base, difference)
-
-
-def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context) -> Iterator[str]:
-    """Faults of one difference laid over what it differs from."""
-    registry = KINDS[kind]
-    if base is None:
-        return
-    if not isinstance(difference, (str, Mapping)) and difference is not None:
-        yield f"{path}: must be a mapping of options or a name; got {shown(difference)}."
-        return
-    name = named(difference).get("name", base["name"])
-    if name not in registry:
-        yield f"{path}: {registry.unknown(name)}"
-        return
-    unknown = [key for key in named(difference) if key != "name" and key not in registry.options(name)]
-    words = named(difference)
-    known = {key: value for key, value in words.items() if key not in unknown}
-    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context)
-
-
 def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     """Parts that cannot meet, and what would not be used."""
     decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
@@ -283,12 +166,14 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     if size is not None and size < needed:
         yield f"model.vocab_size: must hold the tokenizer's {needed} tokens{bound}; got {size}. null is the tokenizer's."
     looked: list[vain.Looked] = []
+    plans = []
     for name in TOWERS:
         if name in config["model"]:
             if unshareable := list(sharing.faults(config, name)):
                 yield from unshareable
                 continue
             plan = tower_plan(config, name)
+            plans.append(plan)
             subs = [sub for block in plan.blocks for group in block.groups for sub in group]
             if name == "decoder" and "encoder" in config["model"] and not any(sub.cross for sub in subs):
                 yield "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
@@ -303,6 +188,8 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                 looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
                 yield from _block(config, plan, block, task, met)
     yield from vain.options(config, looked)
+    if len(plans) == len(depths(config)):
+        yield from untaken.faults(config, plans)
 
 
 def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
@@ -313,7 +200,7 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
             yield (
                 f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]} and the tower's "
                 f"'{base.nodes['placement']['name']}' {states[0]}; a tower has one kind of residual stream. Leave it out, or "
-                f"give the tower the same at {_where('placement', base)}."
+                f"give the tower the same at {set_at('placement', base)}."
             )
     for group in block.groups:
         if len({str(sub.norm) for sub in group}) > 1:
@@ -348,7 +235,7 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
 def _task(task: str, context: Context, block, kinds: Iterable[str], speaks: bool) -> Iterator[str]:
     objective = OBJECTIVES[task]
     if reason := objective.cannot(context):
-        yield f"{_where('mask', block)}: {reason.rstrip('.')}."
+        yield f"{set_at('mask', block)}: {reason.rstrip('.')}."
     laws = [law for law in objective.laws if speaks or law not in AHEAD]
     yield from _broken(laws, f"task={task}", context, block, kinds)
 
@@ -364,7 +251,7 @@ def _broken(laws: Iterable[str], needed_by: str, context: Context, block, kinds:
                     f"{kind}.{key}" for key, r in registry.inner(name).items() if broken[law].startswith(f"{r.kind} '")
                 ]
                 yield (
-                    f"{_where(kind, block)}: '{name}' breaks the law of {law} ({broken[law].rstrip('.')}), which "
+                    f"{set_at(kind, block)}: '{name}' breaks the law of {law} ({broken[law].rstrip('.')}), which "
                     f"{needed_by} needs. Choose another {inner[0] if inner else kind}."
                 )
 
@@ -385,16 +272,11 @@ def _states(block) -> str:
 def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:
     if kind == "kernel":
         if sub.kind == "attn" and (name := context.names["kernel"]) != "auto" and (reason := refusal(name, context)):
-            yield f"{_where('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto or kernel=reference."
+            yield f"{set_at('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto or kernel=reference."
     elif hasattr(part, "cannot") and (reason := part.cannot(context)):
         own = {sub.kind: sub.part, "mask": sub.mask, "position": sub.position, "norm": sub.norm}.get(
             kind, block.nodes[kind]
         )
         here = laid_at(block, sub) if kind == sub.kind else f"{laid_at(block, sub)}.{kind}"
-        path = _where(kind, block) if own == block.nodes[kind] else here
+        path = set_at(kind, block) if own == block.nodes[kind] else here
         yield f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."  # '.option: ' is of one option
-
-
-def _where(kind: str, block) -> str:
-    """The config path that set a block's part."""
-    return next((path for key, path in block.origins.items() if key.startswith(f"{kind}.")), kind)

@@ -1,6 +1,6 @@
 """What is wrong with what a config says of its data? The corpus, its tokenizer, and how examples become batches."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xformer_kit.config.settings import SETTINGS
@@ -65,18 +65,7 @@ def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterat
     )
 
 
-def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
-    """Sentences for keys that somebody gave on the command line and that this run would not read.
-
-    What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
-    """
-    rules = dict(_not_read(config))
-    for key in dict.fromkeys(given):
-        if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
-            yield f"{key}: {rules[rule]}"
-
-
-def _not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Keys that the run of a valid config does not read, and why."""
     data = config["data"]
     if form_of(data) == "labelled":

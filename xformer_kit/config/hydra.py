@@ -23,8 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.callbacks import complete
 from xformer_kit.config.check import GROUPS, INNER, check
-from xformer_kit.config.data import ignored
 from xformer_kit.config.parts import import_parts
+from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, TOWERS

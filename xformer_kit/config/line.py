@@ -14,7 +14,6 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from xformer_kit.config.check import check
-from xformer_kit.config.data import ignored
 from xformer_kit.config.hydra import (
     INSTRUCTIONS,
     choices_of,
@@ -30,6 +29,7 @@ from xformer_kit.config.hydra import (
     unfolded,
 )
 from xformer_kit.config.machine import makeable, run_faults
+from xformer_kit.config.untaken import ignored
 from xformer_kit.registry import ConfigError
 
 

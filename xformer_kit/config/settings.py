@@ -172,6 +172,8 @@ class Tower:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "block", layers=1, unique_layers=1)
+        if options.pattern == []:
+            yield "pattern: must name the variants that are repeated; got []. null is [base]."
 
 
 @LOGGERS.register("wandb")

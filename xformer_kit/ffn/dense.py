@@ -133,6 +133,9 @@ class Dense(FFN):
         self.scales = None  # here, for a value of the class would hide a module
 
     check = classmethod(lambda cls, options, context: check_width(options, context))
+    norms_with = classmethod(
+        lambda cls, options: bool(options.get("inner_norm"))
+    )  # whether it has a norm of its block's kind
 
     @classmethod
     def cannot(cls, context):

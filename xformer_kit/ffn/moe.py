@@ -115,6 +115,12 @@ class MixtureOfExperts(FFN):
         return ROUTERS[router["name"]].cannot(context) or EXPERTS[expert["name"]].cannot(inside)
 
     @classmethod
+    def norms_with(cls, options):
+        """Whether its experts have a norm of the kind of their block."""
+        expert = EXPERTS.complete(options["expert"])
+        return EXPERTS[expert["name"]].norms_with(expert)
+
+    @classmethod
     def vain(cls, context):
         options = context.options["ffn"]
         router = ROUTERS.complete(options["router"])

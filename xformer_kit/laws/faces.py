@@ -8,11 +8,12 @@ import random
 from functools import cache
 from typing import Any
 
+from xformer_kit.config import untaken
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, sized, tiny
 from xformer_kit.mask import MASKS
-from xformer_kit.plan import KINDS
+from xformer_kit.plan import KINDS, towers
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
 FAR = {"name": "all_of", "of": [CAUSAL, {"name": "not", "of": WINDOW}]}  # the first two tokens see nothing
@@ -191,7 +192,23 @@ def composed(row: Row) -> dict:
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
         chosen["ffn"] = {**chosen["ffn"], "activation": fit[sum(level for _, level in row) % len(fit)]}
-    return tiny(**chosen)
+    return _bared(tiny(**chosen))
+
+
+def _bared(config: dict) -> dict:
+    """The config with what no layer takes at its default, where that mends nothing else: what parts say of each other stays
+    said."""
+    plans = towers(config)
+    left = [(place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind]
+    if not left:
+        return config
+    bared = dict(config)
+    for place, key in left:
+        option = key.partition(".")[0]
+        usual = KINDS[place.kind].defaults(place.node["name"])[option]
+        bared[place.kind] = {**bared[place.kind], option: usual}
+    said = [set(faults(one)) - set(untaken.faults(one, plans)) for one in (config, bared)]
+    return bared if said[0] == said[1] else config
 
 
 def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:

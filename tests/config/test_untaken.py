@@ -1,0 +1,113 @@
+"""An option that no layer takes is refused, wherever it is said; one that some layer takes is not."""
+
+import pytest
+import torch
+from refusing import refused
+
+from xformer_kit import compose
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import BATCH, VOCAB, randomise
+from xformer_kit.model import Model
+from xformer_kit.plan import KINDS
+
+SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
+A = "model.decoder.variants.a="
+MIXED = f"model.decoder.pattern=[a,base] {A}"
+NO_NETWORK, NO_ATTENTION = "no layer has a feed-forward network", "no layer has an attention"
+OTHERS = "no layer takes it, for each has another of its own"
+REFUSED = {
+    "model.decoder.layout=[attn] ffn.width=999": f"ffn.width: {NO_NETWORK}; got 999. Leave it null.",
+    "model.decoder.layout=[attn] ffn=moe": f"ffn: {NO_NETWORK}. Leave it out.",
+    "model.decoder.layout=[attn] ffn=moe ffn.expert=mlp": f"ffn.expert: {NO_NETWORK}; got 'mlp'. Leave it 'glu'.",
+    "model.decoder.layout=[attn] model.decoder.ffn=moe": (
+        "model.decoder.ffn: no layer of the decoder has a feed-forward network; got 'moe'. Leave it out."
+    ),
+    "model.decoder.layout=[ffn] attn.heads=2": f"attn.heads: {NO_ATTENTION}; got 2. Leave it 8.",
+    "model.decoder.layout=[ffn] attn.score=entmax": f"attn.score: {NO_ATTENTION}; got 'entmax'. Leave it 'softmax'.",
+    "model.decoder.layout=[ffn] attn.score.softcap=3": f"attn.score.softcap: {NO_ATTENTION}; got 3. Leave it null.",
+    "model.decoder.layout=[ffn] position=alibi": f"position: {NO_ATTENTION} to its own tower. Leave it out.",
+    "model.decoder.layout=[ffn] kernel=reference": f"kernel: {NO_ATTENTION}. Leave it out.",
+    f"model.decoder.pattern=[a] {A}{{position:none}} position.theta=5": (
+        f"position.theta: {OTHERS}; got 5. Leave it 10000.0."
+    ),
+    f"model.decoder.pattern=[a] {A}{{attn:{{heads:2}}}} attn.heads=4": f"attn.heads: {OTHERS}; got 4. Leave it 8.",
+    "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": f"attn.kv_rank: {OTHERS}; got 8. Leave it null.",
+    "placement=sandwich model.decoder.placement=post": f"placement: {OTHERS}. Leave it out.",
+    "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",
+    "placement=none norm=layer": "norm: no layer has a norm. Leave it out.",
+    f"{MIXED}{{ffn:{{width:99}},layout:[attn]}}": (
+        "model.decoder.variants.a.ffn.width: no layer of the decoder's variant 'a' has a feed-forward network; got 99. "
+        "Leave it null."
+    ),
+    f"{MIXED}{{position:alibi,layout:[ffn]}}": (
+        "model.decoder.variants.a.position: no layer of the decoder's variant 'a' has an attention to its own tower; got "
+        "'alibi'. Leave it out."
+    ),
+    f"{SEQ2SEQ} {MIXED}{{cross:{{heads:2}},layout:[attn,ffn]}}": (
+        "model.decoder.variants.a.cross.heads: there is no cross attention in a layer of the decoder's variant 'a'; got 2. "
+        "Leave it 8."
+    ),
+    f"{SEQ2SEQ} model.decoder.attn.heads=2 model.encoder.attn.heads=2 attn.heads=4": (
+        f"attn.heads: {OTHERS}; got 4. Leave it 8."
+    ),
+    "model.decoder.pattern=[]": "model.decoder.pattern: must name the variants that are repeated; got []. null is [base].",
+    "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert refused(words) == [REFUSED[words]]
+
+
+KEPT = [
+    "model.decoder.layout=[attn]",  # nobody asked for the network
+    "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds
+    f"{MIXED}{{position:none}} position.theta=5",
+    f"{MIXED}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",
+    f"model.decoder.pattern=[a] {A}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",  # laid under it
+    f"model.decoder.pattern=[a] {A}{{attn:linear}} attn.heads=4",  # heads carry over to another part
+    f"{SEQ2SEQ} model.decoder.attn.heads=2 attn.heads=4",
+    f"{SEQ2SEQ} model.decoder.layout=[cross,ffn] attn.heads=4",
+    "placement=none norm.eps=0.001 model.final_norm=true",
+    "placement=none norm.eps=0.001 attn.qk_norm=true",
+    "placement=none norm.eps=0.001 ffn.inner_norm=true",
+    "placement=none norm.eps=0.001 attn.values.norm_over=head",
+    "model.decoder.layout=[attn,{ffn:{width:96}}] ffn.bias=true",
+    "model.decoder.layout=[attn,ffn,{ffn:{width:96}}] ffn.width=80",
+]
+
+
+@pytest.mark.parametrize("words", KEPT)
+def test_what_a_layer_takes_is_not_refused(words):
+    compose(words.split())
+
+
+def bare(kind, name, **options):
+    """A part with what a tiny model would say of it left out, but for these options."""
+    return {kind: KINDS[kind].defaults(name) | options}
+
+
+NETWORKLESS = {"decoder": {"layout": ["attn"]}}
+PATTERN = {"decoder": {"pattern": ["a"], "variants": {"a": {"position": "none"}}}}
+PAIRS = [  # a composition with an option and without, and whether the first is refused
+    (NETWORKLESS | bare("ffn", "mlp", width=99), NETWORKLESS | bare("ffn", "mlp"), True),
+    (bare("ffn", "mlp", width=99), bare("ffn", "mlp"), False),
+    (PATTERN | bare("position", "rotary", theta=5.0), PATTERN | bare("position", "rotary"), True),
+    (bare("position", "rotary", theta=5.0), bare("position", "rotary"), False),
+    ({"placement": "none"} | bare("norm", "rms", eps=0.1), {"placement": "none"} | bare("norm", "rms"), True),
+    (bare("norm", "rms", eps=0.1), bare("norm", "rms"), False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "untaken"), PAIRS)
+@torch.no_grad()
+def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, untaken):
+    configs = [tiny(**one), tiny(**other)]
+    assert [bool(faults(config)) for config in configs] == [untaken, False]
+    models = [Model(config, VOCAB).double().train() for config in configs]
+    found = []
+    for model in models:
+        randomise(model)
+        found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
+    assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == untaken

@@ -1,0 +1,136 @@
+"""What is wrong with a tower? Its differences from the shared parts, its variants and their layouts, word by word."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xformer_kit.plan import BESIDE, KINDS, SEEN, SUBLAYERS, merge, named
+from xformer_kit.registry import Context, nearest, shown
+
+
+def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -> Iterator[str]:
+    """A tower's own keys, its differences and those of its variants."""
+    if tower is None:
+        yield f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave the key out for no tower."
+        return
+    if not isinstance(tower, Mapping):
+        return
+    variants = tower.get("variants") or {}
+    known = ["base", *variants] if isinstance(variants, Mapping) else ["base"]
+    layers = tower.get("layers") or config["model"].get("layers")
+    for key in ("pattern", "first", "last"):
+        words = tower.get(key)
+        words = words if isinstance(words, list) else []
+        for word in dict.fromkeys(words):
+            if word not in known:
+                yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
+        if key != "pattern" and isinstance(layers, int) and len(words) > layers:
+            yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
+    yield from _differences(config, (tower,), path, context)
+    if isinstance(variants, Mapping):
+        for name, variant in variants.items():
+            where = f"{path}.variants.{name}"
+            if name == "base":
+                yield f"{where}: 'base' is the tower itself; give the variant another name."
+            elif not isinstance(variant or {}, Mapping):
+                yield f"{where}: must be a mapping of differences; got {shown(variant)}."
+            else:
+                allowed = (*KINDS, "layout", "cross")
+                for key in variant or {}:
+                    if key not in allowed:
+                        yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
+                yield from _differences(config, (tower, variant or {}), where, context)
+
+
+def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+    layout = laid[-1].get("layout")
+    if layout is None:
+        return
+    words = ", ".join(SUBLAYERS)
+    if not isinstance(layout, list) or not layout:
+        yield f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
+        return
+    if [] in layout:
+        yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
+    for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
+        word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
+        if not isinstance(word, str) or word not in SUBLAYERS:
+            yield f"{path}.layout: no sublayer is called {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+        elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
+            who = "encoder" if "encoder" in config["model"] else "model"
+            yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
+        elif isinstance(entry, Mapping):
+            yield from _sublayer(config, laid, word, [entry[word]], f"{path}.layout.{word}", context)
+
+
+def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+    """Faults of the last of the differences that lie over each other: a tower's, or those and a variant's."""
+    node = laid[-1]
+    for kind in KINDS:
+        if kind in node:
+            yield from _difference(kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context)
+    who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
+    if node.get("cross") and who:
+        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
+    elif node.get("cross"):
+        yield from _sublayer(config, laid, "cross", [], f"{path}.cross", context)
+    yield from _layout(config, laid, path, context)
+
+
+def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context) -> Iterator[str]:
+    """Faults of the last difference of a sublayer: of its part, and for an attention of what it looks through."""
+    kind, differences = "ffn" if word == "ffn" else "attn", own
+    if word == "cross":
+        differences = [node["cross"] for node in laid if node.get("cross")] + own
+    *below, last = differences
+    for other in (kind, *BESIDE[kind]):
+        base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
+        for difference in below:
+            base = _over(other, base, _about(difference, other, kind), context)
+        wanted = _about(last, other, kind)
+        if wanted is not None:
+            yield from _difference(other, base, wanted, path if other == kind else f"{path}.{other}", context)
+
+
+def _about(difference: Any, other: str, kind: str) -> Any:
+    """What a sublayer's difference says of its part, or of its mask, position or norm; None where it says nothing of it."""
+    if not isinstance(difference, Mapping):
+        return difference if other == kind else None
+    return (
+        {key: v for key, v in difference.items() if key not in BESIDE[kind]} if other == kind else difference.get(other)
+    )
+
+
+def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
+    """The shared part with the differences over it, as far as they are valid; None where the shared part itself is not."""
+    base = named(config.get(kind))
+    if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
+        return None  # its own fault says it
+    base = KINDS[kind].defaults(base["name"]) | dict(base)
+    for node in laid:
+        base = _over(kind, base, node.get(kind), Context())
+    return base
+
+
+def _over(kind: str, base: Mapping | None, difference: Any, context: Context) -> Mapping | None:
+    """The difference laid over a node, or the node where it cannot be."""
+    if not difference or list(_difference(kind, base, difference, kind, context)):
+        return base
+    return base and merge(kind, base, difference)
+
+
+def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context) -> Iterator[str]:
+    """Faults of one difference laid over what it differs from."""
+    registry = KINDS[kind]
+    if base is None:
+        return
+    if not isinstance(difference, (str, Mapping)) and difference is not None:
+        yield f"{path}: must be a mapping of options or a name; got {shown(difference)}."
+        return
+    name = named(difference).get("name", base["name"])
+    if name not in registry:
+        yield f"{path}: {registry.unknown(name)}"
+        return
+    unknown = [key for key in named(difference) if key != "name" and key not in registry.options(name)]
+    words = named(difference)
+    known = {key: value for key, value in words.items() if key not in unknown}
+    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context)

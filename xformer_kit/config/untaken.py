@@ -1,0 +1,215 @@
+"""Options that no layer takes: of a shared part, of a tower's or a variant's differences, or of what looks at another tower.
+
+A layer takes an option from a place where its own part has the same value. What stands at its default was asked for by nobody,
+and what could not stand there (eight heads of 36 channels) had to be said.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import signature
+from typing import Any, NamedTuple
+
+from xformer_kit.config.data import not_read
+from xformer_kit.plan import (
+    BESIDE,
+    CARRIED,
+    KINDS,
+    BlockPlan,
+    Node,
+    SublayerPlan,
+    TowerPlan,
+    base_nodes,
+    merge,
+    named,
+    towers,
+)
+from xformer_kit.registry import Context, Registry, shown
+
+OF = {"attn": "an attention", "kernel": "an attention", "ffn": "a feed-forward network", "norm": "a norm"}
+OF |= {"mask": "an attention to its own tower", "position": "an attention to its own tower"}
+
+
+class Leaf(NamedTuple):
+    value: Any
+    usual: Any  # its default
+
+
+class Place(NamedTuple):
+    """Where a config says something of a kind of part, and the parts of the layers that may take it."""
+
+    path: str
+    kind: str
+    node: Node  # complete
+    said: frozenset[str]  # its options that are said here
+    takers: Sequence[Node]
+    of: str  # which layers these are
+
+
+def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
+    """A sentence for each option that no layer takes."""
+    for place, key, leaf in found(config, plans):
+        why = f"{_why(place, place.takers)}; got {shown(leaf.value)}"
+        if key == "name":
+            yield f"{place.path}: {why}. Leave it out."
+        else:
+            yield f"{place.path}.{key.removesuffix('.name')}: {why}. Leave it {shown(leaf.usual)}."
+
+
+def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[Place, str, Leaf]]:
+    """Each option that no layer takes, with the place that says it."""
+    for place in _places(config, plans):
+        own = _leaves(place.kind, place.node)
+        takers = [_leaves(place.kind, node) for node in place.takers]
+        for key, leaf in own.items():
+            said = key.partition(".")[0] in place.said and (leaf.value != leaf.usual or key == "name")
+            if (
+                said
+                and not any(_takes(own, key, other) for other in takers)
+                and _could_be(config, place, key, leaf.usual)
+            ):
+                yield place, key, leaf
+
+
+def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
+    """Sentences for keys that somebody gave on the command line and that this run would not read. The config is valid.
+
+    What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
+    """
+    rules, parts = dict(not_read(config)), dict(_untaken(config))
+    for key in dict.fromkeys(given):
+        if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
+            yield f"{key}: {rules[rule]}"
+        if (kind := key.removesuffix(".name")) in parts:
+            yield f"{key}: {parts[kind]}"
+
+
+def _untaken(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kinds of parts whose shared one no layer takes, and why."""
+    for place in _places(config, towers(config)):
+        if place.path == place.kind and not any(node["name"] == place.node["name"] for node in place.takers):
+            yield place.kind, f"{_why(place, place.takers)}. Leave it out."
+
+
+def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[Place]:
+    shared = base_nodes(config)
+    for kind, node in shared.items():
+        takers = [taker for plan in plans for taker in _takers(config, kind, plan)]
+        yield Place(kind, kind, node, frozenset(node) - {"name"}, takers, "layer")
+    for plan in plans:
+        tower = config["model"][plan.name] or {}
+        base = plan.variants["base"]
+        yield from _differences(config, plan, base.path, tower, base, None)
+        for name, differences in (tower.get("variants") or {}).items():
+            if name in plan.variants:
+                block = plan.variants[name]
+                yield from _differences(config, plan, block.path, differences or {}, block, name)
+
+
+def _differences(
+    config: Mapping[str, Any], plan: TowerPlan, path: str, said: Node, block: BlockPlan, variant: str | None
+) -> Iterator[Place]:
+    """What a tower, or a variant of it, says of its parts and of those that look at another tower."""
+    of = f"layer of the {plan.name}" + (f"'s variant '{variant}'" if variant else "")
+    for kind in KINDS:
+        if said.get(kind):
+            takers = list(_takers(config, kind, plan, variant))
+            yield Place(f"{path}.{kind}", kind, block.nodes[kind], frozenset(named(said[kind])), takers, of)
+    if said.get("cross"):
+        difference = dict(named(said["cross"]))
+        beside = {kind: difference.pop(kind) for kind in BESIDE["attn"] if kind in difference}
+        subs = [sub for sub in _subs(plan, variant) if sub.cross]
+        for kind, own in ({"attn": difference} | beside).items():
+            if own:
+                nodes = [_of(sub, kind) for sub in subs]
+                where = f"{path}.cross" + ("" if kind == "attn" else f".{kind}")
+                node = merge(kind, nodes[0] if nodes else block.nodes[kind], own)
+                yield Place(where, kind, node, frozenset(named(own)), nodes, f"cross attention in a {of}")
+
+
+def _takers(config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str | None = None) -> Iterator[Node]:
+    """The parts of a kind in the layers of a tower, or of one of its variants, and where the tower itself has one."""
+    base = plan.variants["base"]
+    if kind == "placement":
+        yield from (block.nodes[kind] for block in _blocks(plan, variant))
+        yield {"name": base.nodes[kind]["name"]}  # it begins and ends the stream of a tower
+    elif kind == "norm":
+        yield from _norms(config, plan, variant)
+    else:
+        of = "ffn" if kind == "ffn" else "attn"
+        subs = [sub for sub in _subs(plan, variant) if sub.kind == of]
+        yield from (_of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position")))
+        if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].hooks():
+            yield base.nodes[kind]
+
+
+def _norms(config: Mapping[str, Any], plan: TowerPlan, variant: str | None) -> Iterator[Node]:
+    """Norms of placements, of parts that norm inside, and of a tower's ends."""
+    model, base = config["model"], plan.variants["base"]
+    final = (
+        KINDS["placement"][base.nodes["placement"]["name"]].final_norm
+        if model["final_norm"] is None
+        else model["final_norm"]
+    )
+    if final or model["embed_norm"] or model["head_transform"]:
+        yield base.nodes["norm"]
+    for block in _blocks(plan, variant):
+        normed = KINDS["placement"][block.nodes["placement"]["name"]].normed
+        for sub in (sub for group in block.groups for sub in group):
+            if normed or _norms_inside(sub):
+                yield sub.norm
+
+
+def _norms_inside(sub: SublayerPlan) -> bool:
+    """Whether a part has norms of its block's kind: one that is given them, where its `norms_with(options)` does not say no."""
+    part = KINDS[sub.kind][sub.part["name"]]
+    with_options = getattr(part, "norms_with", None)
+    return "norm" in signature(part).parameters and (with_options is None or with_options(sub.part))
+
+
+def _blocks(plan: TowerPlan, variant: str | None) -> Iterable[BlockPlan]:
+    return {id(block): block for block in plan.blocks if variant in (None, block.variant)}.values()
+
+
+def _subs(plan: TowerPlan, variant: str | None) -> list[SublayerPlan]:
+    return [sub for block in _blocks(plan, variant) for group in block.groups for sub in group]
+
+
+def _of(sub: SublayerPlan, kind: str) -> Node:
+    return sub.part if kind == sub.kind else getattr(sub, kind)
+
+
+def _leaves(kind: str, node: Node) -> dict[str, Leaf]:
+    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ..."""
+
+    def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
+        node = registry.complete(node)
+        inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
+        for key, value in node.items():
+            default = defaults.get(key) if key != "name" else usual
+            if key in inner and value is not None:
+                chosen = inner[key].named(default)
+                yield from within(inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}.")
+            else:
+                yield path + key, Leaf(value, default)
+
+    return dict(within(KINDS[kind], node, "", ""))
+
+
+def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool:
+    """Whether a layer's part has this option from here: the same value, in the same parts around it."""
+    words = key.split(".")
+    around = [] if key in CARRIED else [".".join((*words[:depth], "name")) for depth in range(len(words))]
+    return all(one in other and other[one].value == own[one].value for one in (*around, key))
+
+
+def _why(place: Place, takers: Sequence[Any]) -> str:
+    if takers:
+        return f"no {place.of} takes it, for each has another of its own"
+    return f"there is no {place.of}" if place.of.startswith("cross") else f"no {place.of} has {OF[place.kind]}"
+
+
+def _could_be(config: Mapping[str, Any], place: Place, key: str, usual: Any) -> bool:
+    """Whether the option could stand at its default, as far as that is asked of an option of the part itself."""
+    if "." in key or key == "name":
+        return True
+    context = Context(dim=config["model"]["dim"])
+    return not list(KINDS[place.kind].faults({**place.node, key: usual}, place.path, context))
