@@ -86,7 +86,7 @@ def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = Non
     from rich.table import Table
     from rich.text import Text
 
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, markup=False)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()

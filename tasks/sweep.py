@@ -79,10 +79,12 @@ def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path) -> None
             compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
         ]
         shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # a file has no edge
         wide = console.options.update(max_width=10_000)
-        console = Console(highlight=False, width=max(console.width, Measurement.get(console, wide, shown).maximum))
+        console = Console(
+            highlight=False, markup=False, width=max(console.width, Measurement.get(console, wide, shown).maximum)
+        )
     console.print()
     console.print(shown)
     for line in endings(rows, sweep_dir):

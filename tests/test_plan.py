@@ -1,10 +1,12 @@
 """Differences laid over shared parts: which parts make which block."""
 
 import pytest
+import torch
 from refusing import refused
 
 from xformer_kit import build, compose
 from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import Case
 from xformer_kit.mask import MASKS
 from xformer_kit.plan import layer_order, max_len, merge, tower_plan
 
@@ -281,3 +283,39 @@ def test_a_sublayer_may_have_a_norm_of_its_own():
 )
 def test_a_norm_of_a_sublayer_is_checked(layout, sentence):
     assert refused([f"model.decoder.layout={layout}"])[0].startswith(f"model.decoder.{sentence}")
+
+
+@torch.no_grad()
+def test_a_macaron_takes_half_steps():
+    """x + f(x) / 2, then + attention, then + g(x) / 2 (Macaron-Net: Lu et al., 2019, arXiv:1906.02762, section 3.2), each times
+    the model's own multiplier."""
+    half = {"ffn": {"multiplier": 0.5}}
+    case = Case(tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), "")
+    model, gave = case.model(), {}
+    block = model.tower.blocks[0]
+    for name in ("ffn", "attn", "ffn_2"):
+        block.get_submodule(name).register_forward_hook(lambda module, args, out, name=name: gave.update({name: out}))
+    block.register_forward_hook(
+        lambda module, args, kwargs, out: gave.update(x=args[0], state=out[0]), with_kwargs=True
+    )
+    case.read(model, case.ids)
+    expected = gave["x"][0] + 0.2 * gave["ffn"][0] + 0.4 * gave["attn"] + 0.2 * gave["ffn_2"][0]
+    torch.testing.assert_close(gave["state"][0], expected)
+
+
+WRONG_STEPS = {
+    "model.decoder.layout=[{ffn:{multiplier:0}},attn]": (
+        "model.decoder.layout.ffn.multiplier: must be above 0; got 0. Try 0.5."
+    ),
+    "model.decoder.layout=[{ffn:{multiplier:half}},attn]": (
+        "model.decoder.layout.ffn.multiplier: must be a number; got 'half'."
+    ),
+    "model=encoder_decoder task=seq2seq data=scan model.decoder.cross={multiplier:0.5}": (
+        "model.decoder.cross.multiplier: is of a place in a layout; say it there: {cross: {multiplier: 0.5}}."
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_STEPS)
+def test_a_wrong_step_is_one_sentence(words):
+    assert refused(words) == [WRONG_STEPS[words]]

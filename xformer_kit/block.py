@@ -38,7 +38,7 @@ class Block(nn.Module):
         looks: Mapping[str, int],
         crosses: Sequence[str] = (),
         dropout: float = 0.0,
-        multiplier: float = 1.0,
+        multipliers: Mapping[str, float] | None = None,
         called: int = 1,
         shift: TokenShift | None = None,
         deep: Mapping[str, DeepEmbed] | None = None,
@@ -47,7 +47,7 @@ class Block(nn.Module):
         self.called = called  # times in a forward pass: layers that share it
         self.shift = shift  # of what each sublayer reads
         self.deep = nn.ModuleDict(deep)  # vectors of tokens, for networks by name
-        self.multiplier = multiplier  # of what sublayers add to the residual stream
+        self.multipliers = dict(multipliers or {})  # of what sublayers add to the residual stream, by name
         for name, module in sublayers.items():
             self.add_module(name, module)
         self.groups, self.looks, self.crosses, self.dropout = tuple(map(tuple, groups)), dict(looks), crosses, dropout
@@ -81,7 +81,7 @@ class Block(nn.Module):
             if self.shift is not None:
                 sublayers = [self._shifted(name, f, before, caches) for name, f in zip(names, sublayers, strict=True)]
             texts = (tokens.real, tokens.document) if placement.of_texts else ()
-            state = placement(state, sublayers, partial(self._total, keep), *texts)
+            state = placement(state, sublayers, partial(self._total, keep, names), *texts)
         return state, report, memo
 
     def _sublayer(self, name, views, source, tokens, caches, report) -> Sublayer:
@@ -110,20 +110,21 @@ class Block(nn.Module):
         like = next(x for x in chain(self.parameters(), self.buffers()) if x.is_floating_point())
         return {f"{name}_shift": self.shift.cache(rows, length, like) for names in self.groups for name in names}
 
-    def _total(self, keep: Tensor | None, outputs: Sequence[Tensor]) -> Tensor:
+    def _total(self, keep: Tensor | None, names: Sequence[str], outputs: Sequence[Tensor]) -> Tensor:
         """What is added to the residual stream."""
-        first, *rest = (self._added(keep, h) for h in outputs)
+        factors = [self.multipliers.get(name, 1.0) for name in names]
+        first, *rest = (self._added(keep, h, factor) for h, factor in zip(outputs, factors, strict=True))
         for other in rest:
             first = first + other
         return first
 
-    def _added(self, keep: Tensor | None, h: Tensor) -> Tensor:
+    def _added(self, keep: Tensor | None, h: Tensor, factor: float) -> Tensor:
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
         if keep is not None:
             keep = keep.to(h.dtype)
             h = h * torch.bernoulli(keep.expand(h.shape[0], 1, 1)) / keep  # (b, 1, 1): a row is skipped as a whole
-        return h if self.multiplier == 1.0 else h * self.multiplier
+        return h if factor == 1.0 else h * factor
 
     def attentions(self) -> dict[str, Attention]:
         return {name: getattr(self, name) for name in self.looks}

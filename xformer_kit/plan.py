@@ -31,6 +31,7 @@ TOWERS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
 BESIDE = {"attn": ("mask", "position", "norm"), "ffn": ("norm",)}  # what a layout may say of a sublayer beside its part
+STEP = "multiplier"  # of what a sublayer adds to the stream, which a layout may say of it too
 AHEAD = ("causality", "cache")  # laws of the tower that speaks: one that it looks at is read whole
 SEEN = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}  # what a cross attention looks through
 Node = Mapping[str, Any]
@@ -48,6 +49,7 @@ class SublayerPlan:
     kernel: Node
     norm: Node  # of its placement, and of what it norms inside
     cross: bool = False
+    multiplier: float = 1.0  # of what it adds to the residual stream, beside that of the model
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,13 @@ def layout_of(tower: Node, variant: Node, has_source: bool) -> list[Any]:
     return variant.get("layout") or tower.get("layout") or default
 
 
-def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Node]:
-    """A sublayer's nodes, `part`, `norm`, `mask` and `position`, with a difference that may hold them all."""
+def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any]:
+    """A sublayer's nodes, `part`, `norm`, `mask` and `position`, and its multiplier, with a difference that may hold them all."""
     difference = dict(named(difference))
+    step = {STEP: difference.pop(STEP)} if STEP in difference else {}
     beside = [other for other in BESIDE[kind] if other in difference]
     found = {other: merge(other, nodes[other], difference.pop(other)) for other in beside}
-    return found | {"part": merge(kind, nodes["part"], difference)}
+    return found | step | {"part": merge(kind, nodes["part"], difference)}
 
 
 def sublayers(
@@ -147,7 +150,9 @@ def sublayers(
         counts[word] = counts.get(word, 0) + 1
         name = word if counts[word] == 1 else f"{word}_{counts[word]}"
         kind = "ffn" if word == "ffn" else "attn"
-        found = {"part": nodes[kind]} | {other: nodes[other] for other in ("mask", "position", "kernel", "norm")}
+        found: dict[str, Any] = {"part": nodes[kind]} | {
+            other: nodes[other] for other in ("mask", "position", "kernel", "norm")
+        }
         if word == "cross":
             found |= SEEN
         for some in (*cross, difference) if word == "cross" else (difference,):
@@ -231,7 +236,7 @@ def max_len(config: Node) -> int:
 def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     """What the parts of a block say of themselves.
 
-    attn: heads, kv_heads, head_dim, projections, computes, ...   mask: band, sees_future, sees_prefix, per_head,
+    attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix, per_head,
     absolute
     position: hooks, relative, needs_length, isometric, learned, channels, bounded   norm: normalises
     placement: states, final_norm

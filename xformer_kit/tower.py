@@ -166,7 +166,8 @@ class Tower(nn.Module):
             placements.append(PLACEMENTS.create(block.nodes["placement"], **given, **of_group))
         groups = [[sub.name for sub in group] for group in block.groups]
         model = config["model"]
-        added = model["dropout"], model["residual_multiplier"]
+        steps = {sub.name: model["residual_multiplier"] * sub.multiplier for group in block.groups for sub in group}
+        added = model["dropout"], steps
         deep = [sub.name for group in block.groups for sub in group if sub.kind == "ffn" and model.get("deep_embed")]
         vectors = {name: DeepEmbed(self.tokens, self.dim) for name in deep}
         return Block(modules, groups, placements, looks, crosses, *added, called=called, shift=self.shift, deep=vectors)

@@ -12,6 +12,7 @@ from tasks.cli import (
     check,
     compare,
     describe,
+    diff,
     evaluate,
     explain,
     generate,
@@ -28,6 +29,7 @@ from tasks.cli.command import Parser
 COMMANDS = {
     "parts": parts,
     "describe": describe,
+    "diff": diff,
     "explain": explain,
     "plot": plot,
     "evaluate": evaluate,

@@ -52,12 +52,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def console(stderr: bool = False) -> Any:
-    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns."""
+    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns. There is no markup, which a
+    value such as [attn, ffn] would be taken for."""
     from rich.console import Console
 
-    made = Console(stderr=stderr, highlight=False)
+    made = Console(stderr=stderr, highlight=False, markup=False)
     if not cuts(made):
-        made = Console(stderr=stderr, highlight=False, width=120)
+        made = Console(stderr=stderr, highlight=False, markup=False, width=120)
     return made
 
 

@@ -24,7 +24,7 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    config, vocab_size, origins, title = _subject(args.what, args.parts)
+    config, vocab_size, origins, title = subject(args.what, args.parts)
     from xformer_kit.inspect.describe import describe
 
     found = describe(config, vocab_size, origins)
@@ -37,7 +37,9 @@ def run(args: Any) -> int:
     return 0
 
 
-def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | None, Any, str]:
+def subject(
+    words: list[str], files: list[str], command: str = "describe"
+) -> tuple[dict[str, Any], int | None, Any, str]:
     """(config, size of the vocabulary where a run knows it, origins of values, title) of what the command names."""
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.inspect.origins import Origins
@@ -47,7 +49,7 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], int | 
     runs = [word for word in words if "=" not in word]
     if runs and (len(words) > 1 or len(runs) > 1):
         raise ConfigError(
-            f"describe: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
+            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
         )
     if runs:
         from xformer_kit.config import ensure

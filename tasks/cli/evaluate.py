@@ -50,6 +50,8 @@ def run(args: Any) -> int:
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
+    from rich.text import Text
+
     from tasks.cli.command import on_device
     from tasks.metrics import TITLES, compared
     from tasks.translate import partners, read_lines, translate
@@ -68,10 +70,14 @@ def _answered(args: Any) -> int:
         print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
         return 0
     screen = console()
-    screen.print(f"[bold]{path}[/] [dim]{name}, {len(sources):,} sources[/]", soft_wrap=True)
+    screen.print(Text.assemble((str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim")), soft_wrap=True)
     for name, value in figures.items():
-        shown = value if isinstance(value, str) else f"[bold]{100 * value if name == 'exact_match' else value:.2f}[/]"
-        screen.print(f"{TITLES.get(name) or name.replace('_', ' '):16} {shown}", soft_wrap=True)
+        line = Text(f"{TITLES.get(name) or name.replace('_', ' '):16} ")
+        if isinstance(value, str):
+            line.append(value)
+        else:
+            line.append(f"{100 * value if name == 'exact_match' else value:.2f}", "bold")
+        screen.print(line, soft_wrap=True)
     return 0
 
 
@@ -123,6 +129,7 @@ def _precision(config: dict[str, Any], device: Any) -> Any:
 
 def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
@@ -137,7 +144,7 @@ def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
             table.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
     table.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
     screen = console()
-    screen.print(f"[bold]{figures['run']}[/] [dim]{figures['checkpoint']}[/]", soft_wrap=True)
+    screen.print(Text.assemble((str(figures["run"]), "bold"), (f" {figures['checkpoint']}", "dim")), soft_wrap=True)
     screen.print(table)
     if limit := config["trainer"].get("limit_val_batches"):
-        screen.print(f"[dim]The run itself validated on less: trainer.limit_val_batches={limit}.[/]")
+        screen.print(Text(f"The run itself validated on less: trainer.limit_val_batches={limit}.", "dim"))

@@ -56,12 +56,11 @@ def _every_kind(registries: list[Any]) -> None:
             line.append(f"{name:{middle}}  ", "bold").append(parts.summary(registry[name]))
             screen.print(line, no_wrap=True, overflow="ellipsis" if cuts(screen) else "ignore", crop=cuts(screen))
         screen.print()
-    screen.print("[dim]The options of a kind: xformer parts attn[/]")
-    screen.print("[dim]To choose: python train.py attn=multi_head attn.heads=4[/]")
+    screen.print(Text("The options of a kind: xformer parts attn", "dim"))
+    screen.print(Text("To choose: python train.py attn=multi_head attn.heads=4", "dim"))
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:
-    from rich.markup import escape
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -73,7 +72,7 @@ def _one_kind(registry: Any, names: list[str]) -> None:
         if i:
             screen.print()
         group, _, chosen = registry.chosen(name).rpartition("=")
-        screen.print(f"[bold cyan]{escape(group)}=[/][bold]{escape(chosen)}[/]")
+        screen.print(Text.assemble((f"{group}=", "bold cyan"), (chosen, "bold")))
         if doc := parts.doc(registry[name]):
             screen.print(Padding(Text(_flowing(doc)), (0, 0, 0, 2), expand=False))
         if others := parts.names_for(registry, name):
@@ -87,7 +86,7 @@ def _one_kind(registry: Any, names: list[str]) -> None:
             table.add_column(heading, style=style, no_wrap=heading in ("option", "default"), overflow="fold")
         table.columns[1].max_width = 30
         for row in found:
-            table.add_row(f"{group}.{row.name}", *(escape(cell) for cell in row[1:]))
+            table.add_row(f"{group}.{row.name}", *row[1:])
         screen.print(Padding(table, (1, 0, 0, 2), expand=False))
 
 

@@ -17,9 +17,9 @@ def show(plan: Plan, console: Any = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, markup=False)
     if not console.is_terminal:  # a file has no edge
-        console = Console(highlight=False, width=200)
+        console = Console(highlight=False, markup=False, width=200)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("variant", no_wrap=True)
     for name in ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run", "budget"):

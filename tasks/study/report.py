@@ -66,7 +66,7 @@ def _show(said: Any, path: Path) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print()
     console.print(Text(said.question, style="bold"))
     if said.partial:

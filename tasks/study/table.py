@@ -30,7 +30,7 @@ class Table:
 
         self.plan, self.states, self.kept = plan, dict[str, state.State](), plan.plain()
         self.stopped = stopping.Look()
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False)
         self.began, self.ready = time.monotonic(), self._over()
         self.live: Any = None
         self.done = threading.Event()

@@ -297,10 +297,6 @@ REFUSED = {
         "q_rank, bias, scale, dropout. Try attn=compositional, attn=cosine, attn=differential, attn=distance or "
         "attn=multi_head."
     ),
-    "attn=latent position=disentangled": (
-        "position: disentangled sends its table through the queries' and keys' projections, and attn 'latent' has none of that "
-        "kind; use attn=multi_head."
-    ),
 }  # fmt: skip
 
 

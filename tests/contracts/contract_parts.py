@@ -268,7 +268,7 @@ class Disentangled(Position):
 
     @classmethod
     def cannot(cls, context):
-        if not {"q", "k"} <= set(context.facts["attn"]["projections"]):
+        if not context.facts["attn"]["projects"]:
             return (
                 f"position 'test_disentangled' sends its table through the queries' and keys' projections, and attn "
                 f"'{context.names['attn']}' has none of that kind; use attn=multi_head"
@@ -276,7 +276,7 @@ class Disentangled(Position):
 
     def scores(self, attn, q, k, view):
         heads, size = q.shape[1], 2 * self.span
-        far_q, far_k = attn.split(attn.q(self.weight[None])), attn.split(attn.k(self.weight[None]))  # (1, h, 2 span, d)
+        far_q, far_k = attn.queries_of(self.weight[None]), attn.keys_of(self.weight[None])  # (1, h, 2 span, d)
         k, far_k = spread(k, heads), spread(far_k, heads)
         apart = view.query.position[:, None, :, None] - view.key.position[:, None, None, :]  # (b, 1, q, k)
         there, back = ((d + self.span).clamp(0, size - 1).expand(len(q), heads, -1, -1) for d in (apart, -apart.mT))

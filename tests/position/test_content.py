@@ -119,6 +119,57 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
     torch.testing.assert_close(held["out"], expected, rtol=1e-6, atol=1e-6)  # their scale is of fp32
 
 
+@torch.no_grad()
+def test_disentangled_sends_its_table_through_each_half_of_a_differential_attention():
+    """Each of the two attentions is one of multi_head, with its own halves of the projections."""
+    node = {"name": "disentangled", "buckets": 4, "longest": 9}
+    case = Case(tiny(attn={"name": "differential", "heads": 6, "kv_heads": 3, "head_dim": 5}, position=node), "")
+    model, seen = case.model(), []
+    layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
+    kernel = layer.kernel
+
+    class Watched:
+        def __call__(self, q, k, v, view, scale, dropout, scores):
+            seen.append((q, k, view, scores))
+            return kernel(q, k, v, view, scale, dropout, scores)
+
+    layer.kernel = Watched()
+    case.read(model, case.ids[:1])
+    for half, (q, k, view, scores) in enumerate(seen):
+        plain = {"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 5, "scale": layer.scale}
+        alone = Case(tiny(attn=plain, position=node), "").model().tower.blocks[0].attn
+        for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
+            ours.weight.copy_(theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1))
+        torch.testing.assert_close(scores, place.scores(alone, q, k, view))
+
+
+@torch.no_grad()
+def test_disentangled_scores_of_latent_attention_are_those_of_its_decoupled_channels():
+    node = {"name": "disentangled", "buckets": 4, "longest": 9}
+    attn = {"name": "latent", "heads": 6, "head_dim": 5, "rope_head_dim": 4, "kv_rank": 7, "q_rank": 3, "bias": True}
+    case = Case(tiny(attn=attn, position=node), "")
+    model, held = case.model(), {}
+    layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
+    layer.register_forward_hook(lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True)
+    layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
+    case.read(model, case.ids[:1])
+
+    def projected(x):
+        q = layer.q(layer.q_norm(layer.q_down(x))).unflatten(-1, (6, 9))
+        latent = layer.kv_norm(layer.kv_down(x))
+        return q[..., :5], q[..., 5:], layer.k(latent).unflatten(-1, (6, 5)), layer.k_rope(x), latent
+
+    q, asks, k, shared, latent = projected(held["x"][0])
+    _, far_asks, _, far_shared, _ = projected(place.weight)
+    v, rows = layer.v(latent).unflatten(-1, (6, 5)).transpose(0, 1), place.row(torch.arange(-12, 13))
+    scores = torch.zeros(6, LENGTH, LENGTH, dtype=torch.float64)
+    for i, j in PAIRS:
+        row = rows[i - j + 12]
+        placed = asks[i] @ shared[j] + asks[i] @ far_shared[row] + far_asks[row] @ shared[j]
+        scores[:, i, j] = ((q[i] * k[j]).sum(-1) + placed / math.sqrt(3)) * layer.scale
+    torch.testing.assert_close(held["out"][0].unflatten(-1, (6, 5)).transpose(0, 1), mixed(scores, v, True))
+
+
 def test_log_buckets_are_those_of_deberta():
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 

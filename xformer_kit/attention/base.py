@@ -44,7 +44,7 @@ class Attention(nn.Module):
     residual: names of the matrices that write to the residual stream.
     no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias under softmax.
     no_gradient_before: the same of a norm right in front of it, which no other sublayer reads.
-    projections: those of queries and keys that a position's `scores` may send its own table through, with `split`.
+    projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may send a table of its own.
     computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or `mixture`: it mixes tokens without
     either, and asks nothing.
     max_len: the largest number of tokens that it can look at, None where there is no limit.
@@ -53,13 +53,21 @@ class Attention(nn.Module):
     residual: tuple[str, ...] = ("o",)
     no_gradient: tuple[str, ...] = ()
     no_gradient_before: tuple[str, ...] = ()
-    projections: tuple[str, ...] = ()
+    projects = False
     computes = "scores"
     max_len: int | None = None
 
     def forward(self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None) -> Tensor:
         """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at `source` (b, s, dim), of which
         a cache that is not empty holds all that is needed, from the first call on."""
+        raise NotImplementedError
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        """(b, n, dim) -> the queries of these rows that a position sees, unrotated, (b, heads, n, head_dim)."""
+        raise NotImplementedError
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        """(b, n, dim) -> their keys, (b, kv_heads, n, head_dim)."""
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
@@ -77,7 +85,7 @@ class Attention(nn.Module):
 
     @classmethod
     def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
-        """What neighbours may need to know: at least heads, kv_heads, projections, computes, whether a mask can tell its
+        """What neighbours may need to know: at least heads, kv_heads, projects, computes, whether a mask can tell its
         tokens apart (maskable), how many learned keys stand before those of the text (memory), the head_dim that a position
         rotates, the channels of which a kernel takes products (width), what its score is beyond softmax, or None, whether
         that is done to scores one by one, whether weights may be negative (signed), and what it hands to later layers
@@ -85,7 +93,7 @@ class Attention(nn.Module):
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads
-        found = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "projections": cls.projections}
+        found = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "projects": cls.projects}
         found |= {"computes": cls.computes, "maskable": True, "memory": options.get("memory") or 0, "width": head_dim}
         if (score := options.get("score")) is None:
             return found | {"score": None, "pointwise": True, "signed": False, "across": {}}

@@ -53,6 +53,7 @@ class Differential(Attention):
 
     packed: Packed | None = None
     packs = ("q", "k", "v")
+    projects = True
     no_gradient = ("k.bias",)
 
     @classmethod
@@ -88,8 +89,8 @@ class Differential(Attention):
         dropout = self.dropout if self.training else 0.0
         scored = view.position.scores if view.scored else None
         one, two = (
-            self.kernel(q, k, v, view, self.scale, dropout, scored and scored(self, q, k, view))
-            for q, k in zip(q.chunk(2, 1), k.chunk(2, 1), strict=True)
+            self.kernel(q, k, v, view, self.scale, dropout, scored and scored(_Half(self, half), q, k, view))
+            for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
         )
         out = one - self._factor() * two
         out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * (1 - self.start)
@@ -128,3 +129,16 @@ class Differential(Attention):
         device, dtype = device_and_dtype(self)
         d, kv = self.head_dim, self.kv_heads
         return KeyValueCache((rows, 2 * kv, length, d), (rows, kv, length, 2 * d), dtype=dtype, device=device)
+
+
+class _Half:
+    """One of the two attentions, as a position knows an attention."""
+
+    def __init__(self, attn: Differential, half: int):
+        self.attn, self.half, self.scale = attn, half, attn.scale
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        return self.attn.split(self.attn.q(x)).chunk(2, 1)[self.half]
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        return self.attn.split(self.attn.k(x)).chunk(2, 1)[self.half]

@@ -69,6 +69,7 @@ class Latent(Attention):
         self.packs = ("q_down" if q_rank else "q", "kv_down", "k_rope")[: 3 if self.rope_head_dim else 2]
 
     packed: Packed | None = None
+    projects = True
     no_gradient = ("k_rope.bias",)  # unrotated, it adds the same to every score of a row
 
     @classmethod
@@ -107,12 +108,22 @@ class Latent(Attention):
             seen = self._looked_at(maps, view, cache)
         else:
             (first,), seen = self._maps(x, self.packs[:1]), self._across(source, view, cache)
-        q = self.q(self.q_norm(first)) if self.q_down is not None else first
-        q = q.unflatten(-1, (-1, self.head_dim + self.rope_head_dim)).transpose(1, 2)  # -> (b, h, t, d + r)
-        q, asks = q.split([self.head_dim, self.rope_head_dim], -1)
+        q, asks = self._asked(first)
         asks = view.position.rotate(asks, view.query)
         attend = self._absorbed if self._absorbs(q, seen) else self._plain
         return self.o(attend(q, asks, seen, view).transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        return self._asked(self._maps(x, self.packs[:1])[0])[1]
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        return self._maps(x, ("k_rope",))[0][:, None]
+
+    def _asked(self, first: Tensor) -> tuple[Tensor, ...]:
+        """Queries (b, h, t, head_dim) and decoupled ones, (b, h, t, rope_head_dim)."""
+        q = self.q(self.q_norm(first)) if self.q_down is not None else first
+        q = q.unflatten(-1, (-1, self.head_dim + self.rope_head_dim)).transpose(1, 2)  # -> (b, h, t, d + r)
+        return q.split([self.head_dim, self.rope_head_dim], -1)
 
     def _maps(self, x: Tensor, names: Sequence[str]) -> list[Tensor]:
         return [getattr(self, name)(x) for name in names]

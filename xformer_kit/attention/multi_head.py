@@ -101,7 +101,7 @@ class MultiHead(Attention):
 
     packed: Packed | None = None
     packs = ("q", "k", "v")
-    projections = ("q", "k")
+    projects = True
 
     @classmethod
     def breaks_with(cls, options):
@@ -158,6 +158,12 @@ class MultiHead(Attention):
     def split(self, x: Tensor) -> Tensor:
         # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each generated token
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        return self.split(self.q(x))
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        return self.split(self.k(x))
 
     def split_values(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.v_head_dim).transpose(1, 2)

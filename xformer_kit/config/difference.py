@@ -23,7 +23,7 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)
     ]
     named = {path[: -len(".name")] for path in paths if path.endswith(".name")}
-    return [p for p in paths if p.endswith(".name") or not any(p.startswith(f"{part}.") for part in named)]
+    return [p for p in paths if not any(p.startswith(f"{part}.") and p != f"{part}.name" for part in named)]
 
 
 def written(value: Any) -> Any:

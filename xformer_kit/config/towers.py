@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.plan import BESIDE, KINDS, SEEN, SUBLAYERS, merge, named
-from xformer_kit.registry import Context, nearest, shown
+from xformer_kit.plan import BESIDE, KINDS, SEEN, STEP, SUBLAYERS, merge, named
+from xformer_kit.registry import Context, Options, above, mismatch, nearest, shown
 
 
 def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -> Iterator[str]:
@@ -82,22 +82,31 @@ def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path
     if word == "cross":
         differences = [node["cross"] for node in laid if node.get("cross")] + own
     *below, last = differences
+    if isinstance(last, Mapping) and STEP in last and not own:
+        yield f"{path}.{STEP}: is of a place in a layout; say it there: {{cross: {{{STEP}: {shown(last[STEP])}}}}}."
+    elif isinstance(last, Mapping) and STEP in last:
+        wrong = list(mismatch(float, last[STEP], f"{path}.{STEP}", context))
+        yield from wrong or (
+            f"{path}.{fault}" for fault in above(Options(**{STEP: last[STEP]}), "Try 0.5.", **{STEP: 0})
+        )
     for other in (kind, *BESIDE[kind]):
         base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
         for difference in below:
             base = _over(other, base, _about(difference, other, kind), context)
         wanted = _about(last, other, kind)
         if wanted is not None:
-            yield from _difference(other, base, wanted, path if other == kind else f"{path}.{other}", context)
+            beside = (*BESIDE[kind], STEP) if other == kind and own else ()
+            where = path if other == kind else f"{path}.{other}"
+            yield from _difference(other, base, wanted, where, context, beside)
 
 
 def _about(difference: Any, other: str, kind: str) -> Any:
     """What a sublayer's difference says of its part, or of its mask, position or norm; None where it says nothing of it."""
     if not isinstance(difference, Mapping):
         return difference if other == kind else None
-    return (
-        {key: v for key, v in difference.items() if key not in BESIDE[kind]} if other == kind else difference.get(other)
-    )
+    if other != kind:
+        return difference.get(other)
+    return {key: value for key, value in difference.items() if key not in (*BESIDE[kind], STEP)}
 
 
 def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
@@ -118,8 +127,8 @@ def _over(kind: str, base: Mapping | None, difference: Any, context: Context) ->
     return base and merge(kind, base, difference)
 
 
-def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context) -> Iterator[str]:
-    """Faults of one difference laid over what it differs from."""
+def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()) -> Iterator[str]:
+    """Faults of one difference laid over what it differs from; `beside`: what may stand in it too."""
     registry = KINDS[kind]
     if base is None:
         return
@@ -133,4 +142,4 @@ def _difference(kind: str, base: Mapping | None, difference: Any, path: str, con
     unknown = [key for key in named(difference) if key != "name" and key not in registry.options(name)]
     words = named(difference)
     known = {key: value for key, value in words.items() if key not in unknown}
-    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context)
+    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context, beside)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.plan import KINDS, TOWERS, BlockPlan, TowerPlan, base_nodes, named
+from xformer_kit.plan import KINDS, STEP, TOWERS, BlockPlan, TowerPlan, base_nodes, named
 
 DEFAULT = "default"
 LINE = "command line"
@@ -72,14 +72,15 @@ class Origins:
                 yield Value(path, value, f"{where} ({LINE})" if given else where, variant)
         for group in block.groups:
             for sub in group:
-                if dict(sub.part) != dict(block.nodes[sub.kind]):
-                    yield from self._of_layout(sub, block, variant)
+                yield from self._of_layout(sub, block, variant)
 
     def _of_layout(self, sub: Any, block: BlockPlan, variant: str) -> Iterator[Value]:
         node = block.nodes[sub.kind]
         for key, value in sub.part.items():
             if value != node.get(key):
                 yield Value(f"{sub.name}.{key}", value, f"{block.path}.layout", variant)
+        if sub.multiplier != 1.0:
+            yield Value(f"{sub.name}.{STEP}", sub.multiplier, f"{block.path}.layout", variant)
 
     @staticmethod
     def _carried(kind: str, key: str, before: Mapping[str, Any]) -> str:

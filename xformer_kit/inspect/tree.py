@@ -147,6 +147,7 @@ class _Tree:
             said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.model.dim)
             what += f", {said['heads']} heads of {said['head_dim']}"
             what += f", {said['kv_heads']} of keys" if said["kv_heads"] != said["heads"] else ""
+        what += f", times {sub.multiplier:g}" if sub.multiplier != 1.0 else ""
         node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
         if sub.kind == "ffn":
             return node

@@ -106,11 +106,12 @@ FACES: dict[str, list[dict[str, Any]]] = {
         {"router": {"name": "expert_choice"}, "expert": {"name": "glu", "inner_norm": True}},
     ],
 }  # fmt: skip
+HALF = {"ffn": {"multiplier": 0.5}}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "sequential": {},
     "shared": {"layers": 3, "unique_layers": 2},
     "parallel": {"layout": [["attn", "ffn"]]},
-    "macaron": {"layout": ["ffn", "attn", "ffn"]},
+    "macaron": {"layout": [HALF, "attn", HALF]},
     "attention only": {"layout": ["attn"]},
     "two attentions": {"layout": ["attn", {"attn": {"mask": WINDOW, "norm": "layer"}}, "ffn"]},
     "pattern": {

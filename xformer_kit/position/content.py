@@ -184,7 +184,7 @@ class Disentangled(Position):
 
     @classmethod
     def cannot(cls, context):
-        if not {"q", "k"} <= set(context.facts["attn"]["projections"]):
+        if not context.facts["attn"]["projects"]:
             return (
                 "disentangled sends its table through the queries' and keys' projections, and attn "
                 f"'{context.names['attn']}' has none of that kind; use attn=multi_head"
@@ -195,9 +195,9 @@ class Disentangled(Position):
         k, row = spread(k, heads), self.row(apart(view))  # (b, 1, q, k)
         total = q @ k.mT
         if self.to_place:
-            total = total + chosen(q @ spread(attn.split(attn.k(table)), heads).mT, row)
+            total = total + chosen(q @ spread(attn.keys_of(table), heads).mT, row)
         if self.from_place:
-            total = total + chosen(k @ attn.split(attn.q(table)).mT, row.mT).mT
+            total = total + chosen(k @ attn.queries_of(table).mT, row.mT).mT
         return total * (attn.scale / math.sqrt(1 + self.to_place + self.from_place))
 
     def row(self, distance: Tensor) -> Tensor:

@@ -1,0 +1,153 @@
+"""Say in what two models differ before either is built: values of their configs, parameters, FLOPs, memory, kernels, and which
+parameters they share. Each side is overrides as on train.py's command line, in quotes where there are several, or a run's
+directory; with one side, the other is the default model."""
+
+import re
+from typing import Any
+
+from tasks.cli.command import console, print_json, short, size
+
+SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
+EXAMPLES = """examples:
+  xformer diff position=alibi
+  xformer diff attn.kv_heads=2 attn.kv_heads=1
+  xformer diff "model.layers=6 ffn.width=1024" "model.layers=12 ffn.width=512"
+  xformer diff outputs/decoder/2026-11-20_12-00-00 placement=post --json"""
+
+
+def options(parser: Any) -> None:
+    parser.add_argument("what", nargs="*", metavar="OVERRIDES | RUN", help="one side, or two")
+    parser.add_argument("--json", action="store_true", help="print plain data")
+
+
+def run(args: Any) -> int:
+    from tasks.cli.describe import subject
+    from xformer_kit.inspect.diff import diff
+    from xformer_kit.registry import ConfigError
+
+    if not 1 <= len(args.what) <= 2:
+        raise ConfigError(
+            f"diff: takes one side or two; got {len(args.what)}. Put the overrides of a side into quotes: xformer diff "
+            '"attn.heads=4 position=alibi" attn.heads=2.'
+        )
+    sides = args.what if len(args.what) == 2 else ["", *args.what]
+    subjects = [subject(words(side), args.parts, "diff") for side in sides]
+    found = diff(subjects[0][0], subjects[1][0], (subjects[0][1], subjects[1][1]))
+    titles = [title or "the default model" for *_, title in subjects]
+    if args.json:
+        print_json(_plain(found, titles))
+    else:
+        _show(found, titles)
+    return 0
+
+
+def words(side: str) -> list[str]:
+    """The overrides of a side, which stand behind one another: a blank before the next `key=`, not one inside a value."""
+    return re.split(r"\s+(?=[+~]{0,2}[\w./@]+=)", side.strip()) if side.strip() else []
+
+
+def _show(found: Any, titles: list[str]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    screen = console()
+    for mark, title in zip("AB", titles, strict=True):
+        screen.print(Text.assemble((f"{mark}  ", "bold cyan"), (title, "bold")), soft_wrap=True)
+    sections = (
+        ("Values", _values(found)),
+        ("Cost", _costs(found)),
+        ("Kernels", _kernels(found)),
+        ("Parameters", _parameters(found)),
+    )
+    for heading, body in sections:
+        screen.print()
+        screen.print(Text(heading, "bold cyan"))
+        screen.print(Padding(body, (0, 0, 0, 2), expand=False))
+    for sentence in found.unknown:
+        screen.print()
+        screen.print(Text(sentence, "yellow"))
+
+
+def _table(*headings: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for at, heading in enumerate(("", *headings)):
+        table.add_column(heading, justify="right" if at else "left", overflow="fold")
+    return table
+
+
+def _values(found: Any) -> Any:
+    from rich.text import Text
+
+    if not found.values:
+        return Text("no value differs", "dim")
+    table = _table("A", "B")
+    for pair in found.values:
+        table.add_row(Text(pair.name, "dim"), _said(pair.one), _said(pair.other))
+    return table
+
+
+def _said(value: Any) -> str:
+    from xformer_kit.inspect.diff import MISSING
+    from xformer_kit.inspect.parts import written
+
+    return "" if value is MISSING else str(written(value))
+
+
+def _costs(found: Any) -> Any:
+    from rich.text import Text
+
+    table = _table("A", "B", "B / A")
+    for name, one, other in found.costs:
+        unit = size if name.startswith("memory") else short
+        cells = ["not known" if figure is None else unit(figure) for figure in (one, other)]
+        ratio = f"{other / one:.3g}" if one and other is not None else ""
+        table.add_row(Text(name, "dim"), *cells, Text(ratio, "dim" if one == other else "bold"))
+    return table
+
+
+def _kernels(found: Any) -> Any:
+    from rich.text import Text
+
+    if not found.kernels:
+        return Text("the same", "dim")
+    table = _table("A", "B")
+    for pair in found.kernels:
+        table.add_row(Text(pair.name, "dim"), pair.one or "", pair.other or "")
+    return table
+
+
+def _parameters(found: Any) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    shares = [100 * found.shared / pair for pair in found.costs[0][1:] if pair]
+    shown = " and ".join(f"{share:.3g} % of {mark}'s" for share, mark in zip(shares, "AB", strict=False))
+    note = (
+        f"{short(found.shared)} in tensors of one name and shape, {shown}: with one seed and one init they start equal"
+    )
+    if not found.tensors:
+        return Text(note, "dim")
+    table = _table("A", "B")
+    for name, one, other, number in found.tensors:
+        shapes = ["" if shape is None else " x ".join(map(str, shape)) for shape in (one, other)]
+        table.add_row(Text(name + (f"  x{number}" if number > 1 else ""), "dim"), *shapes)
+    return Group(Text(note, "dim"), table)
+
+
+def _plain(found: Any, titles: list[str]) -> dict[str, Any]:
+    from xformer_kit.inspect.diff import MISSING
+
+    def sides(pairs: Any) -> dict[str, Any]:
+        return {name: [None if side is MISSING else side for side in both] for name, *both in pairs}
+
+    return {
+        "sides": titles,
+        "values": sides(found.values),
+        "costs": sides(found.costs),
+        "kernels": sides(found.kernels),
+        "tensors": [tensors._asdict() for tensors in found.tensors],
+        "shared_parameters": found.shared,
+        "unknown": found.unknown,
+    }

@@ -1,0 +1,106 @@
+"""In what two models differ, small enough to check by eye; and how the command shows it."""
+
+import json
+
+import pytest
+
+from tasks.cli import main
+from tasks.cli.diff import words
+from xformer_kit import compose
+from xformer_kit.inspect.diff import Tensors, diff
+from xformer_kit.model import Model
+
+SMALL = ["model.dim=8", "model.layers=2", "attn.heads=2", "ffn.width=12", "tokenizer=byte", "data.seq_len=16"]
+
+
+def between(one: str, other: str):
+    return diff(compose([*SMALL, *one.split()]), compose([*SMALL, *other.split()]))
+
+
+def test_a_model_does_not_differ_from_itself():
+    found = between("position=alibi", "position=alibi")
+    assert (found.values, found.kernels, found.tensors) == ([], [], [])
+    assert all(one == other for _, one, other in found.costs)
+    assert found.shared == found.costs[0].one
+
+
+def test_fewer_key_heads_have_smaller_keys_and_values_and_half_the_cache():
+    found = between("", "attn.kv_heads=1")
+    assert found.values == [("attn.kv_heads", None, 1)]
+    assert found.tensors == [
+        Tensors("decoder.0-1.attn.k.weight", (8, 8), (4, 8), 2),
+        Tensors("decoder.0-1.attn.v.weight", (8, 8), (4, 8), 2),
+    ]
+    costs = {name: (one, other) for name, one, other in found.costs}
+    assert costs["parameters"][0] - costs["parameters"][1] == 2 * 2 * 4 * 8
+    assert found.shared == costs["parameters"][0] - 2 * 2 * 8 * 8
+    assert costs["memory, cache per token"][0] == 2 * costs["memory, cache per token"][1]
+
+
+def test_what_one_of_two_has_alone():
+    found = between("", "model.layers=3 position=learned")
+    assert [name for name, *_ in found.values] == ["model.layers", "position"]  # whose options follow from its name
+    alone = {tensors.name: tensors.other for tensors in found.tensors}
+    assert alone["decoder.position.base.weight"] == (16, 8)
+    assert alone["decoder.2.attn.q.weight"] == (8, 8)
+    assert all(tensors.one is None for tensors in found.tensors)
+    assert ("decoder.0-1.attn", "sdpa", None) in found.kernels
+    assert found.shared == found.costs[0].one
+
+
+def test_what_is_shared_starts_equal():
+    configs = [compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))]
+    found = diff(*configs)
+    one, other = (dict(Model(config, 256).named_parameters()) for config in configs)
+    equal = [name for name, value in one.items() if value.equal(other[name])]
+    assert sum(one[name].numel() for name in equal) == found.shared == found.costs[0].one
+    assert {tensors.name for tensors in found.tensors} == {
+        "decoder.0-1.attn.q_norm.weight",
+        "decoder.0-1.attn.k_norm.weight",
+    }
+
+
+@pytest.mark.parametrize(
+    ("side", "overrides"),
+    [
+        ("", []),
+        ("attn.heads=4", ["attn.heads=4"]),
+        (" attn.heads=4  +data.x=a b ~model.encoder=1", ["attn.heads=4", "+data.x=a b", "~model.encoder=1"]),
+        ("model.decoder.layout=[attn, {ffn: {width: 3}}] ffn=mlp", ["model.decoder.layout=[attn, {ffn: {width: 3}}]", "ffn=mlp"]),
+        ("outputs/decoder/a run", ["outputs/decoder/a run"]),
+    ],
+)  # fmt: skip
+def test_overrides_of_a_side_are_told_apart(side, overrides):
+    assert words(side) == overrides
+
+
+def test_the_command_shows_lists_as_they_are_written(capsys):
+    assert (
+        main(["diff", "model.dim=32 attn.heads=4", "model.dim=32 attn.heads=4 model.decoder.layout=[attn, attn, ffn]"])
+        == 0
+    )
+    shown = capsys.readouterr().out
+    assert "model.decoder.layout" in shown and "[attn, attn, ffn]" in shown
+    assert "decoder.0-3.attn_2.q.weight  x4" in shown
+
+
+def test_one_side_differs_from_the_default_model(capsys):
+    assert main(["diff", "attn.kv_heads=2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sides"] == ["the default model", "attn.kv_heads=2"]
+    assert found["values"] == {"attn.kv_heads": [None, 2]}
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ([], "diff: takes one side or two; got 0. Put the overrides of a side into quotes: xformer diff"),
+        (["a=1", "b=2", "c=3"], "diff: takes one side or two; got 3."),
+        (["attn.hads=3"], "attn.hads: attn 'multi_head' has no option 'hads'. Did you mean 'heads'?"),
+        (["nowhere", "attn.heads=4"], "nowhere: is no directory."),
+    ],
+)
+def test_a_wrong_line_is_one_sentence(line, sentence, capsys):
+    assert main(["diff", *line]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(sentence) and said.count("\n") == 1

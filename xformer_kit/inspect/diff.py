@@ -1,0 +1,110 @@
+"""In what do two models differ? Values of their configs, costs, kernels, and parameters, before either is built.
+
+Plain data, from two valid configs alone.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from xformer_kit.config.difference import differing, flat
+from xformer_kit.inspect.describe import Description, describe, vocabulary
+from xformer_kit.inspect.tree import ranges
+from xformer_kit.model import Model
+
+Config = Mapping[str, Any]
+Shape = tuple[int, ...]
+MISSING = object()  # a value that one of the two configs has no place for
+
+
+class Pair(NamedTuple):
+    """One thing of both models; None where one lacks it."""
+
+    name: str
+    one: Any
+    other: Any
+
+
+class Tensors(NamedTuple):
+    """Parameters of one name and shape in some layers, such as decoder.0-5.attn.q.weight."""
+
+    name: str
+    one: Shape | None  # None where the first model has none of that name
+    other: Shape | None
+    number: int  # of layers, or 1
+
+
+class Difference(NamedTuple):
+    values: list[Pair]  # of the configs; of a part only its name, where the names differ
+    costs: list[Pair]  # all of them, also those that are the same
+    kernels: list[Pair]
+    tensors: list[Tensors]  # that not both have in one shape
+    shared: int  # numbers in parameters of one name and shape: with one seed and one init they start equal
+    unknown: list[str]  # sentences: figures that could not be had, and why
+
+
+def diff(one: Config, other: Config, vocabularies: tuple[int | None, int | None] = (None, None)) -> Difference:
+    """Everything in which two models differ. `vocabularies` stand in for the tokenizers'.
+
+    Raises ConfigError where the size of a vocabulary is not known.
+    """
+    configs = one, other
+    sizes = [size or vocabulary(config) for config, size in zip(configs, vocabularies, strict=True)]
+    found = [describe(config, size) for config, size in zip(configs, sizes, strict=True)]
+    shapes = [_shapes(config, size) for config, size in zip(configs, sizes, strict=True)]
+    shared = [name for name, shape in shapes[0].items() if shapes[1].get(name) == shape]
+    return Difference(
+        list(_values(one, other)),
+        list(_costs(*found)),
+        [pair for pair in _kernels(*found) if pair.one != pair.other],
+        list(_tensors(*shapes)),
+        sum(torch.Size(shapes[0][name]).numel() for name in shared),
+        list(dict.fromkeys(found[0].unknown + found[1].unknown)),
+    )
+
+
+def _values(one: Config, other: Config) -> Iterator[Pair]:
+    plain = [dict(flat(config)) for config in (one, other)]
+    for path in differing(plain):
+        if path not in ("name", "logger.name"):  # neither is of the model
+            yield Pair(path.removesuffix(".name"), *(values.get(path, MISSING) for values in plain))
+
+
+def _costs(one: Description, other: Description) -> Iterator[Pair]:
+    def of(name: str, figure: Any) -> Pair:
+        return Pair(name, figure(one), figure(other))
+
+    yield of("parameters", lambda found: found.tree.parameters)
+    if any(found.active < found.tree.parameters for found in (one, other)):
+        yield of("active parameters", lambda found: found.active)
+    yield of("FLOPs per token, forward", lambda found: found.forward)
+    yield of("FLOPs per token, training", lambda found: found.training)
+    yield of("memory, peak of training", lambda found: found.training_memory and found.training_memory.peak)
+    yield of("memory, cache per token", lambda found: found.cache.per_token)
+
+
+def _kernels(one: Description, other: Description) -> Iterator[Pair]:
+    each = [{choice.where: choice.kernel for choice in found.kernels} for found in (one, other)]
+    for where in dict.fromkeys([*each[0], *each[1]]):
+        yield Pair(where, *(kernels.get(where) for kernels in each))
+
+
+def _shapes(config: Config, vocab_size: int) -> dict[str, Shape]:
+    with torch.device("meta"):
+        model = Model(config, vocab_size)
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def _tensors(one: Mapping[str, Shape], other: Mapping[str, Shape]) -> Iterator[Tensors]:
+    """Those that differ, layers of which are alike in one line."""
+    layers: dict[tuple[str, Shape | None, Shape | None], list[int]] = {}
+    for name in dict.fromkeys([*one, *other]):
+        pair = one.get(name), other.get(name)
+        if pair[0] != pair[1]:
+            found = re.match(r"(\w+)\.(\d+)\.(.*)", name)
+            folded = f"{found[1]}.*.{found[3]}" if found else name
+            layers.setdefault((folded, *pair), []).append(int(found[2]) if found else -1)
+    for (name, mine, theirs), depths in layers.items():
+        yield Tensors(name.replace("*", ranges(depths), 1) if "*" in name else name, mine, theirs, len(depths))
