@@ -11,6 +11,7 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import metric
 
 JOURNAL = "search.journal"
+DRIVERS = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # module -> package
 ENOUGH = 10  # finished trials from which on importance is estimated
 ASKED = "asked"  # attribute of Optuna's study: what it is a search of
 
@@ -82,10 +83,12 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
 
     shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
     said = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
-    return ConfigError(
-        f"study.storage: {shown} cannot be used as a search's storage: {said}. Name a file of its own, a database such as "
-        "sqlite:///search.db, or wait until no other program holds it."
-    )
+    way = "Name a file of its own, a database such as sqlite:///search.db, or wait until no other program holds it."
+    if missing := re.search(r"No module named '(\w+)'", said):
+        way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
+    elif where.startswith("postgres://"):
+        way = f"Write postgresql://{shown.removeprefix('postgres://')}."
+    return ConfigError(f"study.storage: {shown} cannot be used as a search's storage: {said.rstrip('.')}. {way}")
 
 
 def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:

@@ -266,6 +266,30 @@ def test_a_storage_that_is_none_is_refused(home):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("where", "way"),
+    [
+        ("postgresql://me:word@host/db", "Install the database's driver: pip install "),
+        ("postgres://me:word@host/db", "Write postgresql://me:***@host/db."),
+    ],
+)
+def test_a_database_without_its_driver_says_what_to_install(home, monkeypatch, where, way):
+    # SQLAlchemy 2.1 takes the first of them, 2.0 the second
+    monkeypatch.setattr("builtins.__import__", _without(("psycopg", "psycopg2"), __import__))
+    with pytest.raises(ConfigError) as error:
+        opened(where)
+    assert way in str(error.value) and "word" not in str(error.value)
+
+
+def _without(modules, found):
+    def importing(name, globals=None, locals=None, fromlist=(), level=0):
+        if not level and name in modules:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+        return found(name, globals, locals, fromlist, level)
+
+    return importing
+
+
 def test_a_hopeless_trial_is_ended_and_marked(home, config):
     """The others had 1.0 at step 10; the median is 1.0, so 0.9 goes on and 1.1 does not."""
     world = World(config, design={"trials": 6, "confirm": 0, "whole": 2})
