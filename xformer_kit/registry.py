@@ -357,9 +357,15 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
 
 def _article(name: str) -> str:
     said = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
-    return " or ".join(
-        said.get(word, f"a {word}" if word.startswith(("list", "mapping")) else word) for word in name.split(" | ")
-    )
+    many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
+
+    def one(word: str) -> str:
+        if word.startswith(("list", "mapping")):
+            *head, last = word.split(" ")
+            return " ".join(("a", *head, many.get(last, last)))
+        return said.get(word, word)
+
+    return " or ".join(map(one, name.split(" | ")))
 
 
 def nest(annotation: Any, value: Any) -> Any:

@@ -74,7 +74,9 @@ class Chunked(Sparse):
     @classmethod
     def check(cls, options, context):
         sizes = (options.chunk,) if isinstance(options.chunk, int) else options.chunk
-        if not sizes or min(sizes) < 1:
+        if not sizes:
+            yield f"chunk: must be a number of tokens, or a list of at least one; got {shown(options.chunk)}."
+        elif min(sizes) < 1:
             yield f"chunk: must be at least 1 token; got {shown(options.chunk)}."
 
     def pattern(self, query, key, head):
