@@ -348,8 +348,8 @@ class Tower(nn.Module):
         found: dict[str, Cache] = {}
         for name, look in block.looks.items():
             position: Position = self.position[self.looks[look].position]  # type: ignore[assignment]
-            if position.reads and name not in block.crosses:
-                heads, channels = position.keeps()
+            if (kept := position.keeps()) is not None and name not in block.crosses:
+                heads, channels = kept
                 like = next(position.parameters())
                 shape = rows, heads, length, channels
                 found[READ.format(name)] = KeyValueCache(shape, dtype=like.dtype, device=like.device)

@@ -156,8 +156,8 @@ def test_unit_queries_and_keys_have_scores_within_the_learned_scale():
         (["attn.qk_norm=head"], "RMS"),
         (["attn={qk_norm: {name: l2, after: true}}"], "Unit"),
         (["attn.qk_norm=true", "model.decoder.attn={qk_norm: {groups: 2}}"], "Grouped"),
-        (["attn.qk_norm=key", "model.decoder.attn.qk_norm=false"], "NoneType"),
-        (["experiment=ngpt", "attn.qk_norm=false"], "NoneType"),
+        (["attn.qk_norm=false"], "NoneType"),
+        (["experiment=ngpt", "attn.qk_norm=false", "norm.eps=1e-6"], "NoneType"),
     ],
 )
 def test_norms_of_queries_and_keys_may_be_chosen_by_a_word_or_a_switch(words, norm):
@@ -270,8 +270,8 @@ REFUSED = {
         "attn.qk_norm.after=false, or position=rotary."
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
-        f"model.decoder.layout.attn.value_residual: attn 'multi_head' has no option 'value_residual'. {HAS} "
-        "Try model.decoder.layout.attn.values.residual."
+        f"model.decoder.layout.attn.value_residual: attn 'multi_head' has no option 'value_residual'. "
+        f"{HAS.rstrip('.')}, mask, position, norm, multiplier. Try model.decoder.layout.attn.values.residual."
     ),
     "attn.qk_norm=projection norm=none": (
         "attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "

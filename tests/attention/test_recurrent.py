@@ -278,14 +278,14 @@ REFUSED = [
         ["attn=performer", "mask=sliding_window"],
         [
             "attn: attn 'performer' reads one sum over the whole past, of which mask 'sliding_window' hides some or shows "
-            "more; choose model.decoder.mask.name=causal."
+            "more; choose mask=causal."
         ],
     ),
     (
         ["attn=retention", "mask=full"],
         [
             "attn: attn 'retention' hands its state from token to token in their order, and mask 'full' shows later ones; "
-            "choose model.decoder.mask.name=causal."
+            "choose mask=causal."
         ],
     ),
     (

@@ -35,6 +35,9 @@ REFUSED = {
     "placement=sandwich model.decoder.placement=post": f"placement: {OTHERS}. Leave it out.",
     "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",
     "placement=none norm=layer": "norm: no layer has a norm. Leave it out.",
+    f"{SEQ2SEQ} model.encoder.layout=[ffn] model.encoder.mask=full": (
+        "model.encoder.mask: no layer of the encoder has an attention to its own tower. Leave it out."
+    ),
     f"{MIXED}{{ffn:{{width:99}},layout:[attn]}}": (
         "model.decoder.variants.a.ffn.width: no layer of the decoder's variant 'a' has a feed-forward network; got 99. "
         "Leave it null."
@@ -62,6 +65,7 @@ def test_what_is_refused(words):
 
 KEPT = [
     "model.decoder.layout=[attn]",  # nobody asked for the network
+    f"{SEQ2SEQ} model.encoder.layout=[ffn]",  # nor for the mask, which model=encoder_decoder chooses
     "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds
     f"{MIXED}{{position:none}} position.theta=5",
     f"{MIXED}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from xformer_kit.ffn import FFNS
 from xformer_kit.ffn.deep_embed import DeepEmbed
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
@@ -50,7 +51,8 @@ def test_vectors_of_tokens_keep_every_law(changes):
 
 
 def test_there_must_be_a_network():
-    (fault,) = faults(tiny(deep_embed=True, decoder={"layout": ["attn"]}))
+    ffn = FFNS.defaults("glu")  # of no width
+    (fault,) = faults(tiny(deep_embed=True, decoder={"layout": ["attn"]}, ffn=ffn))
     assert (
         fault == "model.deep_embed: multiplies feed-forward networks, and no layer has one; got true. Set it to false."
     )

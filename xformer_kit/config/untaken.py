@@ -13,6 +13,7 @@ from xformer_kit.plan import (
     BESIDE,
     CARRIED,
     KINDS,
+    TOWERS,
     BlockPlan,
     Node,
     SublayerPlan,
@@ -24,6 +25,7 @@ from xformer_kit.plan import (
 )
 from xformer_kit.registry import Context, Registry, shown
 
+CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 OF = {"attn": "an attention", "kernel": "an attention", "ffn": "a feed-forward network", "norm": "a norm"}
 OF |= {"mask": "an attention to its own tower", "position": "an attention to its own tower"}
 
@@ -61,6 +63,8 @@ def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tup
         takers = [_leaves(place.kind, node) for node in place.takers]
         for key, leaf in own.items():
             said = key.partition(".")[0] in place.said and (leaf.value != leaf.usual or key == "name")
+            if key == "name" and place.path in CHOSEN:
+                continue
             if (
                 said
                 and not any(_takes(own, key, other) for other in takers)
@@ -74,19 +78,20 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
 
     What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
     """
-    rules, parts = dict(not_read(config)), dict(_untaken(config))
+    rules, left = dict(not_read(config)), dict(parts(config, towers(config)))
     for key in dict.fromkeys(given):
         if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
             yield f"{key}: {rules[rule]}"
-        if (kind := key.removesuffix(".name")) in parts:
-            yield f"{key}: {parts[kind]}"
+        if (kind := key.removesuffix(".name")) in left:
+            yield f"{key}: {left[kind]}"
 
 
-def _untaken(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kinds of parts whose shared one no layer takes, and why."""
-    for place in _places(config, towers(config)):
-        if place.path == place.kind and not any(node["name"] == place.node["name"] for node in place.takers):
-            yield place.kind, f"{_why(place, place.takers)}. Leave it out."
+def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[str, str]]:
+    """Paths of parts that no layer takes, of those that a default may have chosen, and why."""
+    for place in _places(config, plans):
+        chosen = place.path == place.kind or ("name" in place.said and place.path in CHOSEN)
+        if chosen and not any(node["name"] == place.node["name"] for node in place.takers):
+            yield place.path, f"{_why(place, place.takers)}. Leave it out."
 
 
 def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[Place]:

@@ -11,7 +11,7 @@ from typing import Any
 from xformer_kit.config import untaken
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
-from xformer_kit.laws.case import faults, sized, tiny
+from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.plan import KINDS, towers
 
@@ -68,6 +68,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "xpos": [{"span": 8.0, "pairing": "interleaved"}],
     "shaw": [{"span": 3}],
     "cope": [{"longest": 5}],
+    "curves": [{"curves": 3, "longest": 5, "bidirectional": True}],
     "dynamic": [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}],
     "forgetting": [{"gates": "pair", "gate_dim": 3, "bidirectional": True}],
     "disentangled": [{"buckets": 4, "longest": 9, "norm": True}],
@@ -197,17 +198,22 @@ def composed(row: Row) -> dict:
 
 
 def _bared(config: dict) -> dict:
-    """The config with what no layer takes at its default, where that mends nothing else: what parts say of each other stays
-    said."""
+    """The config with what no layer takes as nobody would have said it, where that mends nothing else: what parts say of each
+    other stays said."""
     plans = towers(config)
+    usual, parts = (
+        plain("_".join(plan.name for plan in plans)),
+        [path for path, _ in untaken.parts(config, plans) if path in KINDS],
+    )
     left = [(place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind]
-    if not left:
+    if not left and not parts:
         return config
-    bared = dict(config)
+    bared = config | {kind: usual[kind] for kind in parts}
     for place, key in left:
-        option = key.partition(".")[0]
-        usual = KINDS[place.kind].defaults(place.node["name"])[option]
-        bared[place.kind] = {**bared[place.kind], option: usual}
+        if place.kind not in parts:
+            option = key.partition(".")[0]
+            default = KINDS[place.kind].defaults(place.node["name"])[option]
+            bared[place.kind] = {**bared[place.kind], option: default}
     said = [set(faults(one)) - set(untaken.faults(one, plans)) for one in (config, bared)]
     return bared if said[0] == said[1] else config
 

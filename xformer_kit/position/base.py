@@ -3,7 +3,8 @@
 embed:  on the token embeddings, before the first block     (learned, sinusoidal)
 rotate: on queries and keys, inside every attention         (rotary, xpos)
 bias:   added to the scaled scores, point-wise              (alibi, t5, kerple, fire, dynamic)
-scores: replaces the scores, where they depend on content   (shaw, transformer_xl, cope, disentangled, forgetting, polar)
+scores: replaces the scores, where they depend on content   (shaw, transformer_xl, cope, curves, disentangled,
+        forgetting, polar)
 """
 
 from typing import Any
@@ -74,9 +75,10 @@ class Position(nn.Module):
         holds what `keeps` says of the past, and is None outside of generation."""
         return self
 
-    def keeps(self) -> tuple[int, int]:
-        """Heads and channels of what its cache holds of each token, where it reads them."""
-        raise NotImplementedError
+    def keeps(self) -> tuple[int, int] | None:
+        """Heads and channels of what its cache holds of each token, where it reads them; None where it needs nothing of the
+        past."""
+        return None
 
     def score_gain(self) -> float:
         """Factor on the scale of scores, which an attention takes that shows a position some of its channels alone."""

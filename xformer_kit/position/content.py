@@ -1,11 +1,13 @@
 """Positions whose part in a score depends on what the tokens hold."""
 
 import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position
+from xformer_kit.position.base import POSITIONS, Position, still
 from xformer_kit.registry import at_least
 from xformer_kit.tokens import View
 
@@ -25,13 +27,25 @@ def chosen(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
 
 
+class Added(NamedTuple):
+    """What is added to the scaled scores of one attention, (b, h, q, k)."""
+
+    added: Tensor
+
+    rotate = rotate_key = still  # type: ignore[misc]
+
+    def scores(self, attn: Any, q: Tensor, k: Tensor, view: View) -> Tensor:
+        content = q @ spread(k, q.shape[1]).mT * attn.scale
+        return content + self.added.to(content.dtype)
+
+
 @POSITIONS.register("shaw", also_called=("relative_keys", "relative_position_representations"))
 class Shaw(Position):
     """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, one learned vector for each distance, shared by the heads (Shaw et
     al., 2018, arXiv:1803.02155, eq. 2 to 5). Farther tokens count as `span` away, so that there is no longest text.
-    """
 
-    # The paper also adds a second table to the values, and finds (table 3) that it gains nothing: it is left out.
+    The paper's second table, which is added to the values (eq. 3), gains nothing there (table 3) and is left out.
+    """
 
     looked_up = True
 
@@ -208,3 +222,57 @@ class Disentangled(Position):
             wide = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
             distance = torch.where(distance.abs() <= middle, distance, wide)
         return (distance + self.buckets).clamp(0, 2 * self.buckets - 1)
+
+
+@POSITIONS.register("curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis"))
+class Curves(Position):
+    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head: learned curves c over the distance, which heads share, and
+    token x_i says how much of each it wants (rel_proj_pos_bias of x-transformers, after the Inkling model; no paper).
+
+    Nothing is added from `longest` tokens on, so that there is no longest text.
+    bidirectional: later tokens, where a mask shows them, have curves of their own; without it nothing is added to them.
+    """
+
+    tables = Added
+    learned = reads = True
+    channels = False
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        tower: str,
+        *,
+        curves: int = 16,  # that are mixed
+        longest: int = 1024,  # tokens: farther ones get nothing
+        bidirectional: bool | None = None,  # whether later tokens have curves too; null: in an encoder
+        per_layer: bool = True,  # weights and curves for each layer; false: one set for the tower
+    ):
+        super().__init__()
+        self.both = tower == "encoder" if bidirectional is None else bidirectional
+        self.heads, self.longest = heads, longest
+        self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
+        self.offset = nn.Parameter(torch.zeros(heads * curves))
+        self.curve = nn.Parameter(
+            torch.zeros(curves, longest * (2 if self.both else 1))
+        )  # those for earlier tokens first
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, curves=1)
+        yield from at_least(options, "token", longest=1)
+
+    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+        return 0.02 * torch.randn(shape, generator=generator) if name == "curve" else None  # as in x-transformers
+
+    def read(self, x, view, cache):
+        wants = (
+            F.linear(x, self.weight, self.offset).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        )  # (b, h, t, curves)
+        distance = apart(view)
+        far = distance.abs() >= self.longest
+        later = distance < 0
+        index = distance.abs().clamp(max=self.longest - 1)
+        index = index + later * self.longest if self.both else index
+        added = chosen(wants @ self.curve, index)
+        return Added(added.masked_fill(far if self.both else far | later, 0))

@@ -1,28 +1,15 @@
 """Positions by what is forgotten: tokens say how much of what stands before them still counts."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position, still
-from xformer_kit.position.content import spread
+from xformer_kit.position.base import POSITIONS, Position
+from xformer_kit.position.content import Added
 from xformer_kit.position.relative import exact
 from xformer_kit.registry import at_least
-from xformer_kit.tokens import View
-
-
-class Lowered(NamedTuple):
-    """What is added to the scaled scores of one attention, (b, h, q, k)."""
-
-    added: Tensor
-
-    rotate = rotate_key = still  # type: ignore[misc]
-
-    def scores(self, attn: Any, q: Tensor, k: Tensor, view: View) -> Tensor:
-        content = q @ spread(k, q.shape[1]).mT * attn.scale
-        return content + self.added.to(content.dtype)
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))
@@ -40,7 +27,7 @@ class Forgetting(Position):
 
     # Authors' code: b starts at 0, gates at 1/2.   Here: at 5, as in x-transformers.
 
-    tables = Lowered
+    tables = Added
     learned = reads = True
     channels = False
 
@@ -97,7 +84,7 @@ class Forgetting(Position):
         logs = F.logsigmoid(gates)
         if view.key.real is not None:
             logs = logs.masked_fill(~view.key.real[:, None, None], 0)
-        return Lowered(self._summed(logs, x.shape[1]))
+        return Added(self._summed(logs, x.shape[1]))
 
     def _summed(self, logs: Tensor, t: int) -> Tensor:
         """Sums over the tokens between two: (b, gates, 1 or t, s) -> (b, h, t, s)."""
