@@ -12,7 +12,10 @@ from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, composed, drawn, 
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-STARTS = 2  # rows with the fewest faults that are mended, where none is without
+STARTS, OF_KERNELS = (
+    2,
+    5,
+)  # rows with the fewest faults that are mended, where none is without; a kernel asks several at once
 Cell = tuple[str, int]  # a choice: factor, number of its level
 Pair = Row  # two of them
 
@@ -59,7 +62,8 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
     that comes to an end, or one fault is in all of them."""
     if set.intersection(*map(set, tried.values())):
         return None
-    for row in sorted(tried, key=lambda row: len(tried[row]))[:STARTS]:
+    starts = OF_KERNELS if "kernel" in dict(pair) else STARTS
+    for row in sorted(tried, key=lambda row: len(tried[row]))[:starts]:
         sentences = tried[row]
         while sentences:
             left = {other: tuple(faults(composed(other))) for other in _changed(row, pair, sentences)}

@@ -226,10 +226,10 @@ class Disentangled(Position):
 
 @POSITIONS.register("curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis"))
 class Curves(Position):
-    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head: learned curves c over the distance, which heads share, and
-    token x_i says how much of each it wants (rel_proj_pos_bias of x-transformers, after the Inkling model; no paper).
+    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over the distance.
 
-    Nothing is added from `longest` tokens on, so that there is no longest text.
+    Heads share the curves, and token x_i says how much of each it wants (rel_proj_pos_bias of x-transformers, after the Inkling
+    model; no paper). Nothing is added from `longest` tokens on, so that there is no longest text.
     bidirectional: later tokens, where a mask shows them, have curves of their own; without it nothing is added to them.
     """
 
