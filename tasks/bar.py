@@ -23,7 +23,7 @@ class Bar:
     """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read a loss."""
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False)
         self.live = self.console.is_terminal if live is None else live
         self.total, self.next = total, 0.0
         self.progress: Progress | None = None
@@ -52,7 +52,7 @@ class Bar:
 
     def say(self, line: str) -> None:
         """A line above the bar."""
-        self.console.print(line, markup=False, soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
     def close(self) -> None:
         if self.progress is not None:

@@ -358,14 +358,12 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
 def _article(name: str) -> str:
     said = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
     many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
-
-    def one(word: str) -> str:
-        if word.startswith(("list", "mapping")):
-            *head, last = word.split(" ")
-            return " ".join(("a", *head, many.get(last, last)))
-        return said.get(word, word)
-
-    return " or ".join(map(one, name.split(" | ")))
+    found = []
+    for word in name.split(" | "):
+        *head, last = word.split(" ")
+        holds = word.startswith(("list", "mapping"))
+        found.append(" ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word))
+    return " or ".join(found)
 
 
 def nest(annotation: Any, value: Any) -> Any:

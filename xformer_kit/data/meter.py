@@ -38,7 +38,7 @@ class Meter:
             from rich.console import Console
             from rich.progress import Progress
 
-            self.shown = Progress(console=Console(stderr=True), transient=True)
+            self.shown = Progress(console=Console(stderr=True, markup=False), transient=True)
             self.shown.start()
             self.bar = self.shown.add_task(self.title, total=self.size or None)
         self.shown.update(self.bar, completed=self.done)
