@@ -48,6 +48,11 @@ def test_what_one_of_two_has_alone():
     assert found.shared == found.costs[0].one
 
 
+def test_what_each_layer_has_in_its_position_is_one_line():
+    (curve,) = [tensors for tensors in between("", "position=curves").tensors if tensors.name.endswith("curve")]
+    assert curve == Tensors("decoder.position.layer_0-1.curve", None, (16, 16), 2)
+
+
 def test_what_is_shared_starts_equal():
     configs = [compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))]
     found = diff(*configs)

@@ -61,6 +61,11 @@ def test_a_layer_has_curves_of_its_own_or_the_tower_one_set():
     assert {name for name in names[1] if "curve" in name} == {"decoder.position.base.curve"}
 
 
+def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
+    place = Case(tiny("encoder", position={"name": "curves", "curves": 3}), "").model().encoder.position["layer_0"]
+    assert (place.longest, place.curve.shape) == (29, (3, 2 * 29))
+
+
 def test_sizes_are_checked():
     assert faults(tiny(position={"name": "curves", "curves": 0, "longest": 0})) == [
         "position.curves: must be at least 1; got 0.",

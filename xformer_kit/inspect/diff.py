@@ -103,8 +103,8 @@ def _tensors(one: Mapping[str, Shape], other: Mapping[str, Shape]) -> Iterator[T
     for name in dict.fromkeys([*one, *other]):
         pair = one.get(name), other.get(name)
         if pair[0] != pair[1]:
-            found = re.match(r"(\w+)\.(\d+)\.(.*)", name)
-            folded = f"{found[1]}.*.{found[3]}" if found else name
+            found = re.match(r"(\w+\.(?:position\.layer_)?)(\d+)(\..*)", name)
+            folded = f"{found[1]}*{found[3]}" if found else name
             layers.setdefault((folded, *pair), []).append(int(found[2]) if found else -1)
     for (name, mine, theirs), depths in layers.items():
         yield Tensors(name.replace("*", ranges(depths), 1) if "*" in name else name, mine, theirs, len(depths))

@@ -241,20 +241,22 @@ class Curves(Position):
         self,
         dim: int,
         heads: int,
+        max_len: int,
         tower: str,
         *,
         curves: int = 16,  # that are mixed
-        longest: int = 1024,  # tokens: farther ones get nothing
+        longest: int
+        | None = None,  # tokens: farther ones get nothing; null is max_len, behind which nothing is learned
         bidirectional: bool | None = None,  # whether later tokens have curves too; null: in an encoder
         per_layer: bool = True,  # weights and curves for each layer; false: one set for the tower
     ):
         super().__init__()
         self.both = tower == "encoder" if bidirectional is None else bidirectional
-        self.heads, self.longest = heads, longest
+        self.heads, self.longest = heads, longest or max_len
         self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
         self.offset = nn.Parameter(torch.zeros(heads * curves))
         self.curve = nn.Parameter(
-            torch.zeros(curves, longest * (2 if self.both else 1))
+            torch.zeros(curves, self.longest * (2 if self.both else 1))
         )  # those for earlier tokens first
 
     @classmethod
