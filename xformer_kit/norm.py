@@ -77,9 +77,10 @@ class RMS(nn.Module):
     def check(cls, options, context):
         yield from at_least(options, eps=0)
         if options.weight is False and options.unit_offset:
-            yield "unit_offset: is another form of the weight, and with weight=false there is none; choose one."
+            yield "unit_offset: is another form of the weight, and with weight=false there is none; got true. Leave one out."
         if options.weight is False and options.cast == "before":
-            yield "cast: says on which side of the weight numbers are rounded, and with weight=false there is none; leave it out."
+            why = "says on which side of the weight numbers are rounded, and with weight=false there is none"
+            yield f"cast: {why}; got 'before'. Leave it out."
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Any = self.weight

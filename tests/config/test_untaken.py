@@ -40,7 +40,7 @@ REFUSED = {
     ),
     f"{MIXED}{{ffn:{{width:99}},layout:[attn]}}": (
         "model.decoder.variants.a.ffn.width: no layer of the decoder's variant 'a' has a feed-forward network; got 99. "
-        "Leave it null."
+        "Leave it out."
     ),
     f"{MIXED}{{position:alibi,layout:[ffn]}}": (
         "model.decoder.variants.a.position: no layer of the decoder's variant 'a' has an attention to its own tower; got "
@@ -48,10 +48,41 @@ REFUSED = {
     ),
     f"{SEQ2SEQ} {MIXED}{{cross:{{heads:2}},layout:[attn,ffn]}}": (
         "model.decoder.variants.a.cross.heads: there is no cross attention in a layer of the decoder's variant 'a'; got 2. "
-        "Leave it 8."
+        "Leave it out."
     ),
     f"{SEQ2SEQ} model.decoder.attn.heads=2 model.encoder.attn.heads=2 attn.heads=4": (
         f"attn.heads: {OTHERS}; got 4. Leave it 8."
+    ),
+    f"model.decoder.pattern=[a] attn.heads=4 model.decoder.attn.heads=8 {A}{{attn:{{heads:2}}}}": (
+        f"attn.heads: {OTHERS}; got 4. Leave it 8.",
+        "model.decoder.attn.heads: no layer of the decoder takes it, for each has another of its own; got 8. Leave it out.",
+    ),
+    "placement=none model.decoder.layout=[{attn:{norm:layer}},ffn]": (
+        "model.decoder.layout.attn.norm: no such sublayer has a norm; got 'layer'. Leave it out."
+    ),
+    f"{SEQ2SEQ} placement=none model.decoder.cross.norm=layer": (
+        "model.decoder.cross.norm: no cross attention in a layer of the decoder has a norm; got 'layer'. Leave it out."
+    ),
+    f"model.decoder.pattern=[a] model.decoder.layout=[attn] {A}{{layout:[attn,ffn]}}": (
+        "model.decoder.layout: no layer takes it, for each variant has another of its own; got ['attn']. Leave it out."
+    ),
+    f"{SEQ2SEQ} model.encoder.layers=2 model.decoder.layers=3 model.layers=5": (
+        "model.layers: no tower takes it, for each has its own; got 5. Leave it out, or model.encoder.layers and "
+        "model.decoder.layers."
+    ),
+    "model.sharing=cycle model.unique_layers=1": (
+        "model.sharing: all layers share one block in whatever order; got 'cycle'. Leave it 'sequence'."
+    ),
+    "attn=linear attn.normalise=false attn.eps=0.01": (
+        "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it out."
+    ),
+    "placement=normformer placement.scale_residual=true model.decoder.layout=[attn]": (
+        "placement.scale_residual: weighs the stream beside a feed-forward network, and no layer has one; got true. Set it to "
+        "false."
+    ),
+    "ffn=moe ffn.top_k=4 ffn.experts=4 ffn.router.correction=0.1": (
+        "ffn.router.correction: chooses a token's experts, and with ffn.top_k=4 it takes them all; got 0.1. Set it to null, or "
+        "fewer ffn.top_k."
     ),
     "model.decoder.pattern=[]": "model.decoder.pattern: must name the variants that are repeated; got []. null is [base].",
     "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
@@ -60,10 +91,19 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+    sentences = REFUSED[words]
+    assert refused(words) == ([sentences] if isinstance(sentences, str) else [*sentences])
 
 
 KEPT = [
+    # what no layer has is asked nothing
+    f"{SEQ2SEQ} attn=gated_delta model.encoder.layout=[ffn] model.decoder.cross=multi_head",
+    "model.dim=100 attn.heads=4 model.decoder.layout=[{attn:{head_dim:12}},ffn]",
+    f"attn=lambda model.decoder.pattern=[a] {A}{{position:none}}",
+    "norm=none attn.qk_norm=true model.decoder.layout=[{attn:{norm:rms}},ffn]",
+    "model.decoder.attn.heads=8",  # as it was
+    "model.sharing=cycle model.unique_layers=3",
+    "placement=normformer placement.scale_residual=true",
     "model.decoder.layout=[attn]",  # nobody asked for the network
     f"{SEQ2SEQ} model.encoder.layout=[ffn]",  # nor for the mask, which model=encoder_decoder chooses
     "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds

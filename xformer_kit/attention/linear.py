@@ -214,6 +214,16 @@ class Linear(Kernelized):
                 "feature_map=elu."
             )
 
+    @classmethod
+    def vain(cls, context):
+        """Options that change nothing in a composition, each with the reason and the way out."""
+        options = context.options["attn"]
+        if not options["normalise"]:
+            yield (
+                "eps",
+                f"is added to what sums are divided by, and normalise is false; got {options['eps']}. Leave it out",
+            )
+
     def of_query(self, q):
         return self.map(q) * self.scale if self.scale != 1 else self.map(q)
 

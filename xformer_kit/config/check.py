@@ -27,6 +27,7 @@ from xformer_kit.plan import (
     set_at,
     tower_plan,
 )
+from xformer_kit.position import POSITIONS
 from xformer_kit.registry import ConfigError, Context, Registry, shown, unknown_option
 from xformer_kit.schedule import SCHEDULES
 
@@ -185,8 +186,12 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                     )
             for block in plan.variants.values():
                 met = list(contexts(config, plan, block))
-                looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
-                yield from _block(config, plan, block, task, met)
+                if block.variant in {layer.variant for layer in plan.blocks}:
+                    looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
+                    yield from _block(config, plan, block, task, met)
+                else:  # of a tower's own parts, which every layer has changed, the embeddings take a position
+                    at, context = met[0]
+                    yield from _meets(config, _embedded(context), "position", context, block, at)
     yield from vain.options(config, looked)
     if len(plans) == len(depths(config)):
         yield from untaken.faults(config, plans)
@@ -220,21 +225,37 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
                 f"tower; set it as position={sub.position['name']}."
             )
         said = {
-            kind: list(_meets(config, registry[context.names[kind]], kind, context, block, sub))
-            for kind, registry in KINDS.items()
+            kind: list(_meets(config, KINDS[kind][context.names[kind]], kind, context, block, sub))
+            for kind in _asked(sub, embeds)
         }
         yield from (fault for faults in said.values() for fault in faults)
         able = [kind for kind, faults in said.items() if not faults]  # of the others there is enough said
         if task:
             speaks = plan.name == [tower for tower in TOWERS if tower in config["model"]][-1]
-            yield from _task(named(config["task"])["name"], context, block, able, speaks)
+            yield from _task(named(config["task"])["name"], context, block, sub, able, speaks)
         if config["data"].get("documents"):
             yield from _broken(("documents",), "data.documents=true", context, block, able)
 
 
-def _task(task: str, context: Context, block, kinds: Iterable[str], speaks: bool) -> Iterator[str]:
+def _asked(sub, embeds: bool) -> list[str]:
+    """The kinds of parts that a sublayer has, and the position that embeddings take."""
+    return [
+        kind
+        for kind in KINDS
+        if kind in (sub.kind, "norm", "placement")
+        or (kind != "ffn" and sub.kind == "attn")
+        or (kind == "position" and embeds)
+    ]
+
+
+def _embedded(context: Context) -> Any:
+    """The position that is added to the embeddings, or None."""
+    return POSITIONS[context.names["position"]] if "embed" in context.facts["position"]["hooks"] else None
+
+
+def _task(task: str, context: Context, block, sub, kinds: Iterable[str], speaks: bool) -> Iterator[str]:
     objective = OBJECTIVES[task]
-    if reason := objective.cannot(context):
+    if sub.kind == "attn" and (reason := objective.cannot(context)):
         yield f"{set_at('mask', block)}: {reason.rstrip('.')}."
     laws = [law for law in objective.laws if speaks or law not in AHEAD]
     yield from _broken(laws, f"task={task}", context, block, kinds)

@@ -167,7 +167,7 @@ class Tower:
     last: list[str] | None = None  # variants laid over the end
     variants: dict | None = None  # name -> differences from the tower's base
     layout: list | None = None  # sublayers of a block; null is [attn, ffn]
-    cross: dict | None = None  # differences of the attention to another tower
+    cross: dict | str | None = None  # differences of the attention to another tower
 
     @classmethod
     def check(cls, options, context):

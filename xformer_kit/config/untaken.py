@@ -13,12 +13,15 @@ from xformer_kit.plan import (
     BESIDE,
     CARRIED,
     KINDS,
+    SEEN,
     TOWERS,
     BlockPlan,
     Node,
     SublayerPlan,
     TowerPlan,
     base_nodes,
+    laid,
+    laid_at,
     merge,
     named,
     towers,
@@ -26,13 +29,14 @@ from xformer_kit.plan import (
 from xformer_kit.registry import Context, Registry, shown
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
+Nodes = Mapping[str, Node]
 OF = {"attn": "an attention", "kernel": "an attention", "ffn": "a feed-forward network", "norm": "a norm"}
 OF |= {"mask": "an attention to its own tower", "position": "an attention to its own tower"}
 
 
 class Leaf(NamedTuple):
     value: Any
-    usual: Any  # its default
+    usual: Any  # what it would be, were it not said: its default, or what the difference lies over
 
 
 class Place(NamedTuple):
@@ -41,6 +45,7 @@ class Place(NamedTuple):
     path: str
     kind: str
     node: Node  # complete
+    below: Node  # the same without what is said here
     said: frozenset[str]  # its options that are said here
     takers: Sequence[Node]
     of: str  # which layers these are
@@ -48,18 +53,30 @@ class Place(NamedTuple):
 
 def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
     """A sentence for each option that no layer takes."""
+    yield from _layouts(config, plans)
     for place, key, leaf in found(config, plans):
-        why = f"{_why(place, place.takers)}; got {shown(leaf.value)}"
-        if key == "name":
-            yield f"{place.path}: {why}. Leave it out."
-        else:
-            yield f"{place.path}.{key.removesuffix('.name')}: {why}. Leave it {shown(leaf.usual)}."
+        where = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
+        way = f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"  # a difference is there, or is not
+        yield f"{where}: {_why(place, place.takers)}; got {shown(leaf.value)}. Leave {way}."
+
+
+def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
+    """A tower's layout where each of its layers is of a variant with another."""
+    for plan in plans:
+        tower = config["model"][plan.name] or {}
+        used = {block.variant for block in plan.blocks}
+        variants = tower.get("variants") or {}
+        if tower.get("layout") and "base" not in used and all((variants[name] or {}).get("layout") for name in used):
+            yield (
+                f"model.{plan.name}.layout: no layer takes it, for each variant has another of its own; got "
+                f"{shown(tower['layout'])}. Leave it out."
+            )
 
 
 def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[Place, str, Leaf]]:
     """Each option that no layer takes, with the place that says it."""
     for place in _places(config, plans):
-        own = _leaves(place.kind, place.node)
+        own = _leaves(place.kind, place.node, place.below)
         takers = [_leaves(place.kind, node) for node in place.takers]
         for key, leaf in own.items():
             said = key.partition(".")[0] in place.said and (leaf.value != leaf.usual or key == "name")
@@ -78,12 +95,26 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
 
     What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
     """
-    rules, left = dict(not_read(config)), dict(parts(config, towers(config)))
+    rules, left = dict(not_read(config)) | dict(_depths(config)), dict(parts(config, towers(config)))
     for key in dict.fromkeys(given):
         if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
             yield f"{key}: {rules[rule]}"
         if (kind := key.removesuffix(".name")) in left:
             yield f"{key}: {left[kind]}"
+
+
+def _depths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Numbers of layers that each tower has of its own, and why they are not read."""
+    model = config["model"]
+    for option in ("layers", "unique_layers"):
+        if model[option] is not None and all(
+            (model[name] or {}).get(option) is not None for name in TOWERS if name in model
+        ):
+            own = " and ".join(f"model.{name}.{option}" for name in TOWERS if name in model)
+            yield (
+                f"model.{option}",
+                f"no tower takes it, for each has its own; got {model[option]}. Leave it out, or {own}.",
+            )
 
 
 def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[str, str]]:
@@ -98,36 +129,53 @@ def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[P
     shared = base_nodes(config)
     for kind, node in shared.items():
         takers = [taker for plan in plans for taker in _takers(config, kind, plan)]
-        yield Place(kind, kind, node, frozenset(node) - {"name"}, takers, "layer")
+        usual = KINDS[kind].defaults(node["name"])
+        yield Place(kind, kind, node, usual, frozenset(node) - {"name"}, takers, "layer")
     for plan in plans:
         tower = config["model"][plan.name] or {}
         base = plan.variants["base"]
-        yield from _differences(config, plan, base.path, tower, base, None)
+        yield from _differences(config, plan, base.path, tower, (shared, base.nodes), None)
         for name, differences in (tower.get("variants") or {}).items():
             if name in plan.variants:
                 block = plan.variants[name]
-                yield from _differences(config, plan, block.path, differences or {}, block, name)
+                yield from _differences(config, plan, block.path, differences or {}, (base.nodes, block.nodes), name)
+        yield from _laid_out(plan)
 
 
 def _differences(
-    config: Mapping[str, Any], plan: TowerPlan, path: str, said: Node, block: BlockPlan, variant: str | None
+    config: Mapping[str, Any], plan: TowerPlan, path: str, said: Node, nodes: Sequence[Nodes], variant: str | None
 ) -> Iterator[Place]:
-    """What a tower, or a variant of it, says of its parts and of those that look at another tower."""
+    """What a tower, or a variant of it, says of its parts and of those that look at another tower; `nodes`: what that lies
+    over, and with it."""
     of = f"layer of the {plan.name}" + (f"'s variant '{variant}'" if variant else "")
     for kind in KINDS:
         if said.get(kind):
             takers = list(_takers(config, kind, plan, variant))
-            yield Place(f"{path}.{kind}", kind, block.nodes[kind], frozenset(named(said[kind])), takers, of)
+            below, node = (some[kind] for some in nodes)
+            yield Place(f"{path}.{kind}", kind, node, below, frozenset(named(said[kind])), takers, of)
     if said.get("cross"):
-        difference = dict(named(said["cross"]))
+        subs = [(block, sub) for block, sub in _subs(plan, variant) if sub.cross]
+        before = (config["model"][plan.name] or {}).get("cross") if variant else None
+        below = {"part": nodes[1]["attn"], "norm": nodes[1]["norm"]} | SEEN
+        below |= laid("attn", below, before)
+        node, difference = below | laid("attn", below, said["cross"]), dict(named(said["cross"]))
         beside = {kind: difference.pop(kind) for kind in BESIDE["attn"] if kind in difference}
-        subs = [sub for sub in _subs(plan, variant) if sub.cross]
         for kind, own in ({"attn": difference} | beside).items():
             if own:
-                nodes = [_of(sub, kind) for sub in subs]
-                where = f"{path}.cross" + ("" if kind == "attn" else f".{kind}")
-                node = merge(kind, nodes[0] if nodes else block.nodes[kind], own)
-                yield Place(where, kind, node, frozenset(named(own)), nodes, f"cross attention in a {of}")
+                takers = [_of(sub, kind) for block, sub in subs if kind != "norm" or _normed(block, sub)]
+                where, key = (f"{path}.cross", "part") if kind == "attn" else (f"{path}.cross.{kind}", kind)
+                words = frozenset(named(own))
+                yield Place(where, kind, node[key], below[key], words, takers, f"cross attention in a {of}")
+
+
+def _laid_out(plan: TowerPlan) -> Iterator[Place]:
+    """Norms that a layout gives a sublayer; its part, its mask and its position are its own, whatever stands around them."""
+    for block in _blocks(plan, None):
+        below = block.nodes["norm"]
+        for sub in (sub for group in block.groups for sub in group if not sub.cross and sub.norm != below):
+            words = frozenset(key for key, value in sub.norm.items() if value != below.get(key))
+            takers = [sub.norm] if _normed(block, sub) else []
+            yield Place(f"{laid_at(block, sub)}.norm", "norm", sub.norm, below, words, takers, "such sublayer")
 
 
 def _takers(config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str | None = None) -> Iterator[Node]:
@@ -140,7 +188,7 @@ def _takers(config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str 
         yield from _norms(config, plan, variant)
     else:
         of = "ffn" if kind == "ffn" else "attn"
-        subs = [sub for sub in _subs(plan, variant) if sub.kind == of]
+        subs = [sub for _, sub in _subs(plan, variant) if sub.kind == of]
         yield from (_of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position")))
         if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].hooks():
             yield base.nodes[kind]
@@ -154,39 +202,41 @@ def _norms(config: Mapping[str, Any], plan: TowerPlan, variant: str | None) -> I
         if model["final_norm"] is None
         else model["final_norm"]
     )
-    if final or model["embed_norm"] or model["head_transform"]:
+    speaks = plan.name == [name for name in TOWERS if name in model][-1]
+    if final or model["embed_norm"] or (model["head_transform"] and speaks):
         yield base.nodes["norm"]
-    for block in _blocks(plan, variant):
-        normed = KINDS["placement"][block.nodes["placement"]["name"]].normed
-        for sub in (sub for group in block.groups for sub in group):
-            if normed or _norms_inside(sub):
-                yield sub.norm
+    yield from (sub.norm for block, sub in _subs(plan, variant) if _normed(block, sub))
 
 
-def _norms_inside(sub: SublayerPlan) -> bool:
-    """Whether a part has norms of its block's kind: one that is given them, where its `norms_with(options)` does not say no."""
+def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
+    """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm of its block, where its
+    `norms_with(options)` does not say no."""
     part = KINDS[sub.kind][sub.part["name"]]
     with_options = getattr(part, "norms_with", None)
-    return "norm" in signature(part).parameters and (with_options is None or with_options(sub.part))
+    inside = "norm" in signature(part).parameters and (with_options is None or with_options(sub.part))
+    return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
 
 
 def _blocks(plan: TowerPlan, variant: str | None) -> Iterable[BlockPlan]:
     return {id(block): block for block in plan.blocks if variant in (None, block.variant)}.values()
 
 
-def _subs(plan: TowerPlan, variant: str | None) -> list[SublayerPlan]:
-    return [sub for block in _blocks(plan, variant) for group in block.groups for sub in group]
+def _subs(plan: TowerPlan, variant: str | None) -> list[tuple[BlockPlan, SublayerPlan]]:
+    return [(block, sub) for block in _blocks(plan, variant) for group in block.groups for sub in group]
 
 
 def _of(sub: SublayerPlan, kind: str) -> Node:
     return sub.part if kind == sub.kind else getattr(sub, kind)
 
 
-def _leaves(kind: str, node: Node) -> dict[str, Leaf]:
-    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ..."""
+def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]:
+    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with what it is in `below`, or its
+    default."""
+    under = {} if below is None else _leaves(kind, merge(kind, below, {"name": node["name"]}))
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)
+        same = not path or (f"{path}name" in under and under[f"{path}name"].value == node["name"])  # as a part around
         inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
         for key, value in node.items():
             default = defaults.get(key) if key != "name" else usual
@@ -194,7 +244,7 @@ def _leaves(kind: str, node: Node) -> dict[str, Leaf]:
                 chosen = inner[key].named(default)
                 yield from within(inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}.")
             else:
-                yield path + key, Leaf(value, default)
+                yield path + key, Leaf(value, under[path + key].value if same and path + key in under else default)
 
     return dict(within(KINDS[kind], node, "", ""))
 
@@ -209,7 +259,9 @@ def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool
 def _why(place: Place, takers: Sequence[Any]) -> str:
     if takers:
         return f"no {place.of} takes it, for each has another of its own"
-    return f"there is no {place.of}" if place.of.startswith("cross") else f"no {place.of} has {OF[place.kind]}"
+    if place.of.startswith("cross") and place.kind != "norm":
+        return f"there is no {place.of}"
+    return f"no {place.of} has {OF[place.kind]}"
 
 
 def _could_be(config: Mapping[str, Any], place: Place, key: str, usual: Any) -> bool:

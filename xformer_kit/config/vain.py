@@ -48,7 +48,7 @@ def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str
     told, doubted = [], dict[tuple[str, str], None]()
     for one in used:
         facts = {**one.context.facts, "paired": paired[_key(one)], "blocks": blocks[one.plan.name]}
-        facts["parallel"] = next(len(group) for group in one.block.groups if one.sub in group)
+        facts["parallel"] = next(tuple(sub.kind for sub in group) for group in one.block.groups if one.sub in group)
         context = replace(one.context, facts=facts)
         for kind in (one.sub.kind, *BESIDE[one.sub.kind], "placement"):
             part = KINDS[kind][context.names[kind]]

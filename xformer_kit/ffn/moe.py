@@ -105,7 +105,7 @@ class MixtureOfExperts(FFN):
             found = ROUTERS[node["name"]].fits(Options(**node), options.experts, options.top_k)
             yield from (f"router.{sentence}" for sentence in found)
         if options.shared_gate and not options.shared:
-            yield "shared_gate: weighs what shared experts compute, and there are none; set ffn.shared, or leave it false."
+            yield "shared_gate: weighs what shared experts compute, and there are none; got true. Set ffn.shared, or false."
 
     @classmethod
     def cannot(cls, context):

@@ -213,6 +213,11 @@ class TokenChoice(Learned):
         elif score == "max" and top_k <= limit:
             why = f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit} groups, whose best they are"
             yield "groups", f"{why}; got {groups}. Try ffn.router.group_score=top2, or 1 group and a group_limit of 1"
+        if options["correction"] is not None and top_k == experts:
+            why = (
+                f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all; got {options['correction']}"
+            )
+            yield "correction", f"{why}. Set it to null, or fewer ffn.top_k"
         if options["capacity"] is not None and options["capacity"] * top_k >= experts:
             yield (
                 "capacity",

@@ -250,7 +250,16 @@ def drawn(draw: random.Random) -> Row:
 
 
 def able(row: Row) -> bool:
-    return not faults(composed(row))
+    return not wrong(row)
+
+
+def wrong(row: Row) -> list[str]:
+    """Why a row is refused; one whose layout leaves networks out, also why it would be with them: else two parts would be
+    called held that never met."""
+    found = faults(composed(row))
+    if found or list(LAYOUTS.values())[dict(row)["layout"]].get("layout") != ["attn"]:
+        return found
+    return faults(composed(tuple((dict(row) | {"layout": 0}).items())))
 
 
 def label(row: Row) -> str:

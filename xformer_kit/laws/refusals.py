@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
-from xformer_kit.laws.case import faults
-from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, composed, drawn, factors
+from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
@@ -46,7 +45,7 @@ def refused() -> dict[Pair, tuple[str, ...]]:
             continue
         tried: dict[Row, tuple[str, ...]] = {}
         for row in _candidates(pair, homes):
-            tried[row] = tuple(faults(composed(row)))
+            tried[row] = tuple(wrong(row))
             if not tried[row]:
                 break
         able_row = row if not tried[row] else _mended(pair, tried)
@@ -66,7 +65,7 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
     for row in sorted(tried, key=lambda row: len(tried[row]))[:starts]:
         sentences = tried[row]
         while sentences:
-            left = {other: tuple(faults(composed(other))) for other in _changed(row, pair, sentences)}
+            left = {other: tuple(wrong(other)) for other in _changed(row, pair, sentences)}
             best = min(left, key=lambda other: len(left[other]), default=row)
             if len(left.get(best, sentences)) >= len(sentences):
                 break

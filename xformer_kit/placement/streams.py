@@ -108,7 +108,8 @@ class HyperConnections(Placement):
         yield from at_least(options, "stream", streams=1)
         yield from at_least(options, iterations=1)
         if options.mixing == "free" and options.iterations is not None:
-            yield "iterations: belongs to mixing=doubly_stochastic, and mixing is free; leave it null."
+            got = f"got {options.iterations}"
+            yield f"iterations: belongs to mixing=doubly_stochastic, and mixing is free; {got}. Leave it null."
 
     @classmethod
     def streams(cls, options):

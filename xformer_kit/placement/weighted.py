@@ -139,6 +139,15 @@ class NormFormer(Placement):
         self.after = nn.ModuleList(norm() if kind == "attn" else nn.Identity() for kind in kinds)
         self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
 
+    @classmethod
+    def vain(cls, context):
+        yield from super().vain(context)
+        if "ffn" not in context.facts["parallel"]:
+            yield (
+                "scale_residual",
+                "weighs the stream beside a feed-forward network, and no layer has one; got true. Set it to false",
+            )
+
     def forward(self, state, sublayers, total):
         (x,) = state
         outputs = self.before.outputs(x, sublayers)

@@ -192,7 +192,8 @@ class Disentangled(Position):
     def check(cls, options, context):
         yield from at_least(options, "rows", buckets=2)
         if options.longest is not None and options.longest - 1 <= options.buckets // 2:
-            yield f"longest: must be above buckets / 2 + 1; got {options.longest} and {options.buckets}."
+            got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 2}"
+            yield f"longest: must be above buckets / 2 + 1; {got}."
         if not (options.content_to_position or options.position_to_content):
             yield "position_to_content: one of the two terms must stay; got neither. Choose position=none for none."
 

@@ -95,7 +95,8 @@ class T5(Position):
     def check(cls, options, context):
         yield from at_least(options, "buckets", buckets=4)
         if options.longest <= options.buckets // 2:
-            yield f"longest: must be above half the buckets; got {options.longest} and {options.buckets}."
+            got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 1}"
+            yield f"longest: must be above half the buckets; {got}."
 
     def bias(self, query, key, head):
         return self.weight[

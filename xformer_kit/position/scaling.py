@@ -149,7 +149,12 @@ class YaRN(Stretched):
         if options.beta_fast < options.beta_slow:
             yield f"beta_fast: must be at least beta_slow; got {options.beta_fast} and {options.beta_slow}."
         if (options.mscale is None) != (options.mscale_all is None):
-            yield "mscale: goes with mscale_all; set both, or neither."
+            there = ("mscale_all", options.mscale_all) if options.mscale is None else ("mscale", options.mscale)
+            other = "mscale" if options.mscale is None else "mscale_all"
+            yield f"{there[0]}: goes with {other}, which is null; got {there[1]}. Set both, or neither."
+        elif options.mscale is not None and options.attention_factor is not None:
+            both = f"got {options.mscale} beside attention_factor={options.attention_factor}"
+            yield f"mscale: gives the gain, and attention_factor is the gain itself; {both}. Leave one null."
 
     def rates(self, theta, share, length, trained):
         pairs, last = len(share), 2 * len(share) - 1
@@ -229,6 +234,9 @@ class LongRope(Stretched):
         for name in ("short", "long"):
             if any(not value > 0 for value in getattr(options, name)):
                 yield f"{name}: must be numbers above 0; got {min(getattr(options, name))}."
+        if options.attention_factor is not None and options.factor != 1:
+            both = f"got {options.factor} beside attention_factor={options.attention_factor}"
+            yield f"factor: gives the gain, and attention_factor is the gain itself; {both}. Leave one out."
         if len(options.short) != len(options.long):
             yield f"short: must have as many numbers as long; got {len(options.short)} and {len(options.long)}."
 
