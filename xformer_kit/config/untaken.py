@@ -22,7 +22,6 @@ from xformer_kit.plan import (
     base_nodes,
     laid,
     laid_at,
-    merge,
     named,
     towers,
 )
@@ -45,7 +44,7 @@ class Place(NamedTuple):
     path: str
     kind: str
     node: Node  # complete
-    below: Node  # the same without what is said here
+    below: Node | None  # the same without what is said here; None: defaults
     said: frozenset[str]  # its options that are said here
     takers: Sequence[Node]
     of: str  # which layers these are
@@ -129,8 +128,7 @@ def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[P
     shared = base_nodes(config)
     for kind, node in shared.items():
         takers = [taker for plan in plans for taker in _takers(config, kind, plan)]
-        usual = KINDS[kind].defaults(node["name"])
-        yield Place(kind, kind, node, usual, frozenset(node) - {"name"}, takers, "layer")
+        yield Place(kind, kind, node, None, frozenset(node) - {"name"}, takers, "layer")
     for plan in plans:
         tower = config["model"][plan.name] or {}
         base = plan.variants["base"]
@@ -230,9 +228,9 @@ def _of(sub: SublayerPlan, kind: str) -> Node:
 
 
 def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]:
-    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with what it is in `below`, or its
-    default."""
-    under = {} if below is None else _leaves(kind, merge(kind, below, {"name": node["name"]}))
+    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with what it is in `below`, if that is
+    the same part, or its default."""
+    under = _leaves(kind, below) if below is not None and below["name"] == node["name"] else {}
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)

@@ -188,13 +188,30 @@ def composed(row: Row) -> dict:
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
     if not MASKS.create(chosen["mask"]).sees_future:  # later tokens, of which it would say something, are not shown
         chosen["position"] = {key: value for key, value in chosen["position"].items() if key != "symmetric"}
-    if not any(isinstance(entry, list) for entry in layout.get("layout", ())):  # whose norm is shared by nobody
-        chosen["placement"] = {key: value for key, value in chosen["placement"].items() if key != "shared"}
+    chosen["placement"], layout = _laid(chosen["placement"], layout)
     chosen |= tower | {speaks: {**tower.get(speaks, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
         chosen["ffn"] = {**chosen["ffn"], "activation": fit[sum(level for _, level in row) % len(fit)]}
     return _bared(tiny(**chosen))
+
+
+def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict]:
+    """The two without what they would say to nobody: of norms that nobody shares, of networks that are not there, and which
+    norm, where the placement has none."""
+    entries, lost = layout.get("layout", ()), set()
+    lost |= set() if any(isinstance(entry, list) for entry in entries) else {"shared"}
+    lost |= {"scale_residual"} if entries == ["attn"] else set()
+    if entries and not KINDS["placement"][placement["name"]].normed:
+        layout = layout | {"layout": [_normless(entry) for entry in entries]}
+    return {key: value for key, value in placement.items() if key not in lost}, layout
+
+
+def _normless(entry: Any) -> Any:
+    """An entry of a layout without what it says of its norm."""
+    if not isinstance(entry, dict):
+        return entry
+    return {word: {key: value for key, value in said.items() if key != "norm"} for word, said in entry.items()}
 
 
 def _bared(config: dict) -> dict:
