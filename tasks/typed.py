@@ -1,7 +1,7 @@
 """Which command line is this config? The overrides of train.py that compose it, whatever it was composed from."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from xformer_kit.config import GROUPS
 from xformer_kit.config.difference import flat
 from xformer_kit.config.hydra import composed, read, unfolded
+from xformer_kit.config.untaken import ignored
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import text
@@ -20,7 +21,8 @@ STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
 def typed(config: Mapping[str, Any]) -> list[str]:
-    """The task, model and parts that differ from those of a run without a word, then every value that differs from theirs.
+    """The task, model and parts that differ from those of a run without a word, then every value that differs from theirs;
+    without what the run does not read, which a command line may not say.
 
     Raises ConfigError where this version has no command line for the config, with the paths that would differ.
     """
@@ -32,14 +34,20 @@ def typed(config: Mapping[str, Any]) -> list[str]:
             words += more
             base = _composed(words)
     words += _rest(base, config)
-    if not _same(made := _composed(words), config):
-        one, other = dict(flat(made)), dict(flat(config))
-        wrong = [p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])]
+    unread = {fault.partition(":")[0] for fault in ignored(config, [word.partition("=")[0] for word in words])}
+    words = [word for word in words if not _within(word.partition("=")[0], unread)]
+    one, other = (dict(flat(some)) for some in (_composed(words), config))
+    wrong = [p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])]
+    if wrong := [path for path in wrong if not _within(path, unread)]:
         raise ConfigError(
             f"config: no command line of this version composes it; {', '.join(wrong)} would differ. Take the version that it "
             "was trained with; summary.json names it."
         )
     return words
+
+
+def _within(path: str, paths: Iterable[str]) -> bool:
+    return any(path == other or path.startswith(f"{other}.") for other in paths)
 
 
 def _composed(words: list[str]) -> dict[str, Any]:

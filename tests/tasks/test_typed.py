@@ -38,6 +38,14 @@ def test_the_same_config_comes_of_the_words(words):
     assert compose(typed(config), data=False) == config
 
 
+def test_what_a_run_does_not_read_is_not_typed():
+    """An experiment may say more than its run reads; a command line may not."""
+    config = compose(["experiment=copy"])
+    words = typed(config)
+    assert not any(word.startswith("tokenizer") for word in words)
+    assert compose(words) | {"tokenizer": None} == config | {"tokenizer": None}
+
+
 def test_one_and_one_point_nought_are_two_values():
     """The hash of a config tells them apart."""
     config = compose(data=False)
