@@ -124,14 +124,14 @@ class Session:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
         self.plan = plan
         metrics, speed, line = self._open_records()
-        self.recorder = Recorder(plan, metrics, speed, self.log)
+        self.recorder = Recorder(plan, metrics, speed, self.log, self.began, self.state.get("spent", {}))
         fixed = {
             "config": config_yaml(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "versions": summary.versions(),
         }
         own = users.made(self.config, self.run_dir, self.state.get("callbacks", {}))
-        self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder.clock, own)
+        self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder, own)
         self.checkpoints.best = self.state.get("best")
         self.checkpoints.saved = self.state.get("global_step", -1)
         guard = Guard(plan, self._explain)
@@ -231,6 +231,7 @@ class Session:
     def _facts(self) -> dict[str, Any]:
         task, model = self.task, self.task.model
         device = self.trainer.strategy.root_device
+        spent = self.recorder.spent(task, device)
         return {
             **{f"val/{name}": value for name, value in task.validation.items()},
             **{f"test/{name}": value for name, value in task.final().items()},
@@ -242,9 +243,9 @@ class Session:
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
             "flops_per_token": flops_per_token(model, self.config["data"]["seq_len"], self.objective.given_logits),
-            "tokens_per_second": self.recorder.tokens_per_second(self.task),
-            "peak_memory_bytes": summary.peak_memory(device),
-            "seconds": time.time() - self.began,
+            "tokens_per_second": self.recorder.tokens_per_second(spent),
+            "peak_memory_bytes": spent["peak_memory_bytes"],
+            "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.counts(task.step),  # of each part of a mixture
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks import checkpoint
-from tasks.callbacks.plan import Clock, Plan
+from tasks.callbacks.plan import Plan
+from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
 from tasks.endings import NotSaved
 from tasks.judged import JudgedTask as Task
@@ -13,8 +14,8 @@ from tasks.judged import JudgedTask as Task
 class Checkpoints:
     """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so far."""
 
-    def __init__(self, plan: Plan, folder: Path, fixed: dict[str, Any], clock: Clock, users: dict[str, Any]):
-        self.plan, self.folder, self.fixed, self.clock, self.users = plan, folder, fixed, clock, users
+    def __init__(self, plan: Plan, folder: Path, fixed: dict[str, Any], recorder: Recorder, users: dict[str, Any]):
+        self.plan, self.folder, self.fixed, self.recorder, self.users = plan, folder, fixed, recorder, users
         self.best: float | None = None
         self.saved = -1
 
@@ -39,7 +40,7 @@ class Checkpoints:
 
     def save(self, trainer: Any, task: Task, better: bool = False) -> None:
         """Write the state after a step. Every rank takes part; the first writes."""
-        self.clock.pause()
+        self.recorder.clock.pause()
         strategy = trainer.strategy
         state = {
             "state_dict": strategy.lightning_module_state_dict(),
@@ -51,6 +52,7 @@ class Checkpoints:
             **({} if task.judged is None else {"average": task.judged}),
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
+            "spent": self.recorder.spent(task, strategy.root_device),
             "world_size": trainer.world_size,
             **self.fixed,
             **self._of_users(),
@@ -63,7 +65,7 @@ class Checkpoints:
                 checkpoint.keep_as_best(self.folder)
         self.saved = task.step
         strategy.barrier()
-        self.clock.go()
+        self.recorder.clock.go()
 
     def _of_users(self) -> dict[str, Any]:
         """The state of a user's callbacks, where they have one. Raises NotSaved where it is not plain."""

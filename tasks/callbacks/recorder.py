@@ -1,20 +1,35 @@
 """What is written down of the steps?"""
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tasks.callbacks.plan import Clock, Plan
 from tasks.judged import JudgedTask as Task
 from tasks.records import Records
+from tasks.summary import peak_memory
 
 WARM = 5  # steps that are not measured where there are more
 
 
 class Recorder:
-    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated."""
+    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated.
 
-    def __init__(self, plan: Plan, metrics: Records | None, speed: Records | None, tell: Any):
+    began: when this process did, seconds since the epoch. before: what those before it had spent, as their `spent` said.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        metrics: Records | None,
+        speed: Records | None,
+        tell: Any,
+        began: float = 0.0,
+        before: Mapping[str, float] = MappingProxyType({}),
+    ):
         self.plan, self.metrics, self.speed = plan, metrics, speed
+        self.began, self.before = began, before
         self.tell = tell
         self.clock = Clock()
         self.row: dict[str, Any] = {}  # waits for the step's validation
@@ -60,6 +75,18 @@ class Recorder:
         self.tell({name: value for name, value in self.row.items() if name != "step"} | self.pace, step)
         self.row, self.pace = {}, {}
 
-    def tokens_per_second(self, task: Task) -> float | None:
+    def spent(self, task: Task, device: Any) -> dict[str, float]:
+        """What the run has cost so far, in all processes that it took: seconds, those of steps that were measured and their
+        tokens, and the most bytes that one process held."""
+        mine = {
+            "seconds": time.time() - self.began,
+            "measured_seconds": self.seconds,
+            "tokens": task.tokens_per_step() * self.steps,
+        }
+        found = {name: self.before.get(name, 0) + value for name, value in mine.items()}
+        return found | {"peak_memory_bytes": max(self.before.get("peak_memory_bytes", 0), peak_memory(device))}
+
+    @staticmethod
+    def tokens_per_second(spent: Mapping[str, float]) -> float | None:
         """Over the steps behind the warm-up; over all of them in a run that has no more; None where none was taken."""
-        return task.tokens_per_step() * self.steps / self.seconds if self.seconds else None
+        return spent["tokens"] / spent["measured_seconds"] if spent["measured_seconds"] else None

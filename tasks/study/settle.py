@@ -162,7 +162,23 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
     if clock is not None and not node["dry_run"]:
         clock.write()
     size = partial(_sized, node=node["budget"], target=targets.get(None, 0.0), costs=costs, compose=compose)
-    return Plan(node, command, parts, made, runs(made, node, costs.key), costs, compose, size)
+    made_of = runs(made, node, costs.key)
+    if faults := _twins(made_of):
+        raise ConfigError(faults)
+    return Plan(node, command, parts, made, made_of, costs, compose, size)
+
+
+def _twins(all_runs: list[Run]) -> list[str]:
+    """Two entries that are one run: what tells them apart was undone by the budget, or is none of a run's settings."""
+    first, faults = dict[str, Variant](), dict[str, None]()
+    for run in all_runs:
+        other = first.setdefault(run.key, run.variant)
+        if other is not run.variant:
+            faults[
+                f"study.factors: {run.variant.title} and {other.title} are one and the same run, so there is nothing to compare. "
+                "Leave one of them out."
+            ] = None
+    return list(faults)
 
 
 def _sized(variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose) -> Variant:

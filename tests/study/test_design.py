@@ -152,6 +152,29 @@ def test_backslashes_come_back(value):
         (TWO | {"tune": {"optim.lr": [1e-3]}}, "study.tune.optim.lr: must list two values or more"),
         (TWO | {"only": {"norm": {"mask": "causal"}}}, "study.only.norm.mask: must be a level of another factor"),
         (TWO | {"sedes": 3}, "study.sedes: the config has no such key. Did you mean 'seeds'?"),
+        (TWO | {"seeds": [0, -1]}, "study.seeds: must be at least 0; got -1."),
+        (TWO | {"name": "../x"}, "study.name: must be the name of a directory under outputs/studies; got '../x'."),
+        (TWO | {"name": "."}, "study.name: must be the name of a directory under outputs/studies; got '.'."),
+        (
+            {"factors": {"seed": [1]}, "baseline": {"seed": 0}},
+            "study.factors.seed: every variant is run at the same seeds, those of study.seeds; leave it out",
+        ),
+        (TWO | {"tune": {"seed": [1, 2]}}, "study.tune.seed: every variant is run at the same seeds"),
+        (
+            {"factors": {"ffn.width": [32]}, "baseline": {"ffn.width": 64}, "budget": {"match": "params"}},
+            "study.budget.by: ffn.width is turned to match parameters, which would undo what study.factors.ffn.width sets; got "
+            "'ffn.width'. Turn model.dim or model.layers, or study.budget.match=none.",
+        ),
+        (
+            TWO | {"tune": {"trainer.max_steps": [4, 8]}, "budget": {"match": "tokens"}},
+            "study.budget.by: trainer.max_steps is turned to match tokens, which would undo what study.tune.trainer.max_steps "
+            "sets; got 'trainer.max_steps'. Choose study.budget.match=none.",
+        ),
+        (
+            {"factors": {"f": {"x": {"ffn": {"name": "mlp", "width": 3}}}}, "baseline": {"f": {"ffn": "glu"}}}
+            | {"budget": {"match": "params"}},
+            "study.budget.by: ffn.width is turned to match parameters, which would undo what study.factors.f sets;",
+        ),
         (TWO | {"margin": -1.0}, "study.margin: must be above 0; got -1.0."),
     ],
 )

@@ -117,6 +117,14 @@ def test_a_level_that_changes_nothing_is_refused():
         variants(line.study, line.compose)
 
 
+def test_entries_that_are_one_run_are_refused():
+    """What a run does not depend on tells no two apart, though their configs differ."""
+    with pytest.raises(
+        ConfigError, match=r"data\.num_workers=1 and baseline are one and the same run, so there is nothing to"
+    ):
+        planned(seeds=2, factors={"data.num_workers": [1]}, baseline={"data.num_workers": 0}, budget={})
+
+
 def test_tuning_runs_every_variant_with_every_value():
     plan = planned(seeds=1, tune={"optim.lr": [1e-3, 3e-3]}, factors={"placement": ["post"]}, budget={})
     assert [(v.label, v.tuned, v.config["optim"]["lr"]) for v in plan.variants] == [

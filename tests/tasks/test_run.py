@@ -143,8 +143,10 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
         if task.step == 7:
             os.kill(os.getpid(), number)
 
+    spent = {"seconds": 1000.0, "measured_seconds": 1000.0, "tokens": 1.0, "peak_memory_bytes": 1 << 60}
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "on_train_batch_end", send)
+        patch.setattr(Recorder, "spent", lambda self, task, device: spent)
         found, folder = begin("cut", "model.dropout=0.1")
     assert found == code
     assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 7
@@ -152,6 +154,9 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
     _, whole = begin("whole", "model.dropout=0.1")
     assert all(torch.equal(a, b) for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True))
     assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    cost, other = (json.loads((one / "summary.json").read_text()) for one in (folder, whole))
+    assert 1000 < cost["seconds"] < 1100 and other["seconds"] < 100  # of both processes that it took
+    assert cost["tokens_per_second"] < other["tokens_per_second"] / 2 and cost["peak_memory_bytes"] == 1 << 60
 
 
 def test_overfitting_a_few_batches_brings_the_loss_down(begin):

@@ -4,7 +4,7 @@ A variant is better or worse only where its p after Holm's correction is at most
 claimed but what so many seeds could have seen. Runs that diverged, failed or have not finished are named.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xformer_kit.study.factorial import Effect
@@ -260,7 +260,7 @@ def _summary(
         if outcome in ("better", "worse"):  # the largest difference first
             chosen.sort(key=lambda v: -abs(v.difference.mean))
         if chosen:
-            parts.append(text.format(", ".join(v.name for v in chosen)))
+            parts.append(text.format(_names(v.name for v in chosen)))
     every = (baseline, *variants)
     lost = {runs.name: len(runs.diverged) for runs in every if runs.diverged}
     if lost:
@@ -269,6 +269,11 @@ def _summary(
     if open_:
         parts.append(f"partial, for {open_} of {sum(runs.total for runs in every)} runs have not finished")
     return f"Against {baseline.name} in {measured.name}: {'; '.join(parts) or 'there is nothing to compare'}."
+
+
+def _names(names: Iterable[str]) -> str:
+    """Names in a row; those of several factors, which hold commas, in quotes."""
+    return ", ".join(f"'{name}'" if "," in name else name for name in names)
 
 
 def _by(every: Sequence[Runs], name: str) -> Runs:

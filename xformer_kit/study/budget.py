@@ -55,11 +55,17 @@ def matched(
             f"{knob}={v} is off by {100 * near[v]:+.1f} %" for v in sorted(near, key=lambda v: abs(near[v]))[:2]
         )
         raise ConfigError(
-            f"study.budget: the {SHOWN[what]} of the baseline, {target:,.0f}, cannot be matched within "
-            f"{100 * tolerance:g} % by {knob}: {tried}. Raise study.budget.tolerance, or turn another knob."
+            f"study.budget: the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within "
+            f"{100 * tolerance:g} % by {knob}: {tried}. Raise study.budget.tolerance"
+            f"{'.' if knob == 'trainer.max_steps' else ', or turn another knob.'}"
         )
     words = (f"{knob}={best}", *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []))
     return Match(turned(config, knob, best), words, near[best])
+
+
+def _rounded(value: float) -> str:
+    """Without decimals where there are three digits without them."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:

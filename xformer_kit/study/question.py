@@ -11,6 +11,7 @@ study:
   metric: val/loss
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from xformer_kit.registry import ConfigError, Context, Registry, above, at_least, plain, shown, within
 from xformer_kit.study import space
+from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, Design, baseline, distinct
 from xformer_kit.study.factor import Factor, Levels, label_of, read
 from xformer_kit.study.figures import HIGHER, LOWER, metric
@@ -105,8 +107,11 @@ class Study:
             yield f"seeds: must be at least 1; got {options.seeds}."
         if isinstance(options.seeds, list) and (not options.seeds or len(set(options.seeds)) < len(options.seeds)):
             yield f"seeds: must be different numbers; got {options.seeds}."
+        elif isinstance(options.seeds, list) and min(options.seeds) < 0:
+            yield f"seeds: must be at least 0; got {min(options.seeds)}."
 
 
+DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
@@ -129,6 +134,11 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
         return [f"study: must be a mapping with a question, factors and a baseline; got {shown(node)}."]
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
     found = list(SETTINGS.faults({"name": "study"} | plainly, "study", context, beside=("name", "design")))
+    name = node.get("name")
+    if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
+        found.append(
+            f"study.name: must be the name of a directory under outputs/studies; got {shown(name)}. Try {PLAIN}."
+        )
     found += DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
     if isinstance(node.get("budget"), Mapping):
         found += SETTINGS.faults({"name": "budget"} | dict(node["budget"]), "study.budget", context)
@@ -145,6 +155,7 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     if wrong:
         return wrong
     of_variants = [*_designed(node, factors), *_excluded(node, factors), *_tuned(node, factors)]
+    of_variants += [*_turned(node, factors), *_seeded(node, factors)]
     return [*of_variants, *_measured(node), *_twice(node), *_stopped(node)]
 
 
@@ -210,6 +221,35 @@ def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[s
             yield f"study.tune.{key}: must list two values or more; got {shown(values)}. Try {key}: [1e-3, 3e-3]."
         if key in factors:
             yield f"study.tune.{key}: is a factor too. Leave it out of one of them."
+
+
+def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, str]:
+    """Config path -> the place of the study that sets it."""
+    found: dict[str, str] = {}
+    for factor in factors.values():
+        levels = [*factor.levels.values(), *([{factor.name: None}] if factor.interval is not None else [])]
+        for key, value in (pair for words in levels for pair in words.items()):
+            inside = [f"{key}.{option}" for option in value] if isinstance(value, Mapping) else []
+            found |= dict.fromkeys((key, *inside), f"study.factors.{factor.name}")
+    return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
+
+
+def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+    if where := _set(node, factors).get("seed"):
+        yield f"{where}: every variant is run at the same seeds, those of study.seeds; leave it out, and set study.seeds."
+
+
+def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+    """A knob that what is varied sets too: turned, it would undo that."""
+    budget = complete(node, "")["budget"]
+    said = _set(node, factors)
+    if budget["match"] != "none" and budget["by"] in said:
+        free = [knob for knob in KNOBS[budget["match"]] if knob not in said]
+        ways = f"Turn {' or '.join(free)}, or" if free else "Choose"
+        yield (
+            f"study.budget.by: {budget['by']} is turned to match {SHOWN[budget['match']]}, which would undo what "
+            f"{said[budget['by']]} sets; got {budget['by']!r}. {ways} study.budget.match=none."
+        )
 
 
 def _stopped(node: Mapping[str, Any]) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _variant(arm: Arm, said: str) -> dict[str, Any]:
         "effect_size": d and d.effect,
         "p": None if runs.stopped else d and d.p,  # no test is made of what was stopped
         "p_holm": verdict and verdict.p,
-        "p_margin": verdict and verdict.p_margin,
+        "p_margin_holm": verdict and verdict.p_margin,
         "seeds_in_common": d and d.count,
         "method": d and d.method,
         **arm.cost,

@@ -68,7 +68,8 @@ def differences(content: Content) -> Table | None:
         note += " Intervals from 20 seeds upwards are of the bootstrap (BCa)."
     if content.margin:
         header.insert(5, "p (margin)")
-        note += f" p (margin): of a difference as large as the margin, {content.metric.as_given(content.margin)}."
+        large = content.metric.as_given(content.margin)
+        note += f" p (margin): of a difference as large as the margin, {large}, corrected likewise."
     return Table("Differences to the baseline", header, rows, frozenset(range(1, len(header) - 1)), note)
 
 
