@@ -36,7 +36,9 @@ def _show(found: dict[str, Any]) -> None:
     screen = console()
     done, every = found["counts"]["finished"], len(found["runs"])
     screen.print(Text.assemble((found["study"], "bold"), (f"  {found['question']}", "dim")))
-    screen.print(Text(f"{done} of {every} runs finished, {found['folder']}", "dim"), soft_wrap=True)
+    others = [f"{count} {status}" for status, count in found["counts"].items() if count and status != "finished"]
+    said = ", ".join((f"{done} of {every} runs finished", *others, found["folder"]))
+    screen.print(Text(said, "dim"), soft_wrap=True)
     shown = [status for status, count in found["counts"].items() if count or status == "finished"]
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("variant", overflow="fold")
