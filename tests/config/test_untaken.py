@@ -84,6 +84,9 @@ REFUSED = {
         "ffn.router.correction: chooses a token's experts, and with ffn.top_k=4 it takes them all; got 0.1. Set it to null, or "
         "fewer ffn.top_k."
     ),
+    "model.decoder.layout=[{attn:{kernel:sdpa}},ffn]": (
+        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Say it at model.decoder.kernel, or in a variant."
+    ),
     "model.decoder.pattern=[]": "model.decoder.pattern: must name the variants that are repeated; got []. null is [base].",
     "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
 }

@@ -6,6 +6,8 @@ from typing import Any
 from xformer_kit.plan import BESIDE, KINDS, SEEN, STEP, SUBLAYERS, merge, named
 from xformer_kit.registry import Context, Options, above, mismatch, nearest, shown
 
+OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
+
 
 def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -> Iterator[str]:
     """A tower's own keys, its differences and those of its variants."""
@@ -89,6 +91,11 @@ def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path
         yield from wrong or (
             f"{path}.{fault}" for fault in above(Options(**{STEP: last[STEP]}), "Try 0.5.", **{STEP: 0})
         )
+    for other in OF_LAYERS:
+        if isinstance(last, Mapping) and other in last:
+            where = path.partition(".layout.")[0].removesuffix(".cross")
+            yield f"{path}.{other}: is of whole layers; got {shown(last[other])}. Say it at {where}.{other}, or in a variant."
+            last = {key: value for key, value in last.items() if key != other}
     for other in (kind, *BESIDE[kind]):
         base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
         for difference in below:
