@@ -70,9 +70,6 @@ REFUSED = {
         "model.layers: no tower takes it, for each has its own; got 5. Leave it out, or model.encoder.layers and "
         "model.decoder.layers."
     ),
-    "model.sharing=cycle model.unique_layers=1": (
-        "model.sharing: all layers share one block in whatever order; got 'cycle'. Leave it 'sequence'."
-    ),
     "attn=linear attn.normalise=false attn.eps=0.01": (
         "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it out."
     ),
@@ -105,7 +102,7 @@ KEPT = [
     f"attn=lambda model.decoder.pattern=[a] {A}{{position:none}}",
     "norm=none attn.qk_norm=true model.decoder.layout=[{attn:{norm:rms}},ffn]",
     "model.decoder.attn.heads=8",  # as it was
-    "model.sharing=cycle model.unique_layers=3",
+    "model.sharing=cycle model.unique_layers=1",  # the Universal Transformer, in whatever order
     "placement=normformer placement.scale_residual=true",
     "model.decoder.layout=[attn]",  # nobody asked for the network
     f"{SEQ2SEQ} model.encoder.layout=[ffn]",  # nor for the mask, which model=encoder_decoder chooses

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.plan import depths, tower_plan
+from xformer_kit.plan import TOWERS, depths, tower_plan
 
 
 def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -29,16 +29,9 @@ def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
 
 def vain(model: Mapping[str, Any]) -> Iterator[str]:
     """A way of sharing where nothing is shared."""
-    if model["sharing"] == "sequence":
-        return
-    depth = [
-        (layers, (model[name] or {}).get("unique_layers") or model["unique_layers"] or layers)
-        for name, layers in depths({"model": model}).items()
-    ]
-    if all(layers == unique for layers, unique in depth):
+    own = [(model[name] or {}).get("unique_layers") for name in TOWERS if name in model]
+    if model["sharing"] != "sequence" and model["unique_layers"] is None and not any(own):
         yield (
             f"model.sharing: says which layers share a block, and none do; got {model['sharing']!r}. Set "
             "model.unique_layers, or leave it 'sequence'."
         )
-    elif all(unique in (1, layers) for layers, unique in depth):
-        yield f"model.sharing: all layers share one block in whatever order; got {model['sharing']!r}. Leave it 'sequence'."
