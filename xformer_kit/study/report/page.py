@@ -64,10 +64,9 @@ def _search(content: Content) -> Iterator[Block]:
     search = content.search
     assert search is not None
     text, commands = [search.found, search.sentence], []
-    if (chosen := search.chosen(content.arms, content.metric)) is not None:
-        name, words = chosen
-        text.append(f"To train {name} by itself:")
-        commands.append(shlex.join(["python", "train.py", *words]))
+    if chosen := search.chosen(content.arms, content.metric):
+        text.append(f"To train {' and '.join(chosen)} by {'itself' if len(chosen) == 1 else 'themselves'}:")
+        commands += [shlex.join(["python", "train.py", *words]) for words in chosen.values()]
     few = _there(tables.trials(content, BEST), tables.importance(content))
     yield Block("The search", text, ("history",), few, commands)
     yield Block("Every trial", tables=_there(tables.trials(content)), folded=True)

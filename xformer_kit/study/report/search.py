@@ -35,12 +35,14 @@ class Search:
     importance: Mapping[str, float]
     commands: Mapping[str, list[str]]  # label -> the overrides that train it
 
-    def chosen(self, arms: list[Arm], measured: Metric) -> tuple[str, list[str]] | None:
-        """Name and overrides of the arm with the best mean, the baseline among them."""
+    def chosen(self, arms: list[Arm], measured: Metric) -> dict[str, list[str]]:
+        """Name -> overrides of the arm with the best mean, the baseline among them, and of the best point of the search."""
         sign = -1 if measured.higher_is_better else 1
         known = [(sign * mean, i) for i, arm in enumerate(arms) if (mean := arm.best.interval.mean) is not None]
-        best = arms[min(known)[1]] if known else None
-        return (best.name, self.commands[best.label]) if best is not None and best.label in self.commands else None
+        first = self.points[self.best[0]]["label"] if self.best else None
+        best = [arms[min(known)[1]]] if known else []
+        best += [arm for arm in arms if arm.label == first]
+        return {arm.name: self.commands[arm.label] for arm in best if arm.label in self.commands}
 
 
 def searched(results: Results, measured: Metric) -> Search | None:
