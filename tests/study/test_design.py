@@ -151,6 +151,10 @@ def test_backslashes_come_back(value):
         (TWO | {"budget": {"match": "tokens", "by": "ffn.width"}}, "study.budget.by: is no knob for match=tokens"),
         (TWO | {"tune": {"optim.lr": [1e-3]}}, "study.tune.optim.lr: must list two values or more"),
         (TWO | {"only": {"norm": {"mask": "causal"}}}, "study.only.norm.mask: must be a level of another factor"),
+        (
+            TWO | {"only": {"norm": {"norm": "rms"}}},
+            "study.only.norm.norm: must be a level of another factor; got rms.",
+        ),
         (TWO | {"sedes": 3}, "study.sedes: the config has no such key. Did you mean 'seeds'?"),
         (TWO | {"seeds": [0, -1]}, "study.seeds: must be at least 0; got -1."),
         (TWO | {"name": "../x"}, "study.name: must be the name of a directory under outputs/studies; got '../x'."),
@@ -187,3 +191,22 @@ def test_faults_are_told_before_anything_is_chosen():
     with pytest.raises(ConfigError, match="nothing to compare"):
         levels_of(complete({"factors": {"norm": ["rms"]}, "baseline": {"norm": "rms"}}, "name"))
     assert read({"factors": 3})[1] == ["study.factors: must be a mapping of factors; got 3."]
+
+
+def test_a_sample_is_of_what_is_not_left_out():
+    """Ten combinations of one of six levels with one of two; without the baseline's own placement five are left."""
+    node = {"baseline": {"a": 0, "b": 0}, "factors": {"a": [1, 2, 3, 4, 5], "b": [1]}, "exclude": [{"b": 1}]}
+    for count in (3, 5):
+        _, found = levels_of(complete(node | {"design": {"name": "random", "count": count}}, "name"))
+        assert len(found) == 1 + count and all(levels["b"] == "0" for levels in found)
+
+
+def test_factors_that_wait_for_each_other_are_refused():
+    node = TWO | {"only": {"norm": {"placement": "post"}, "placement": {"norm": "layer"}}}
+    assert faults(node) == [
+        "study.only: norm and placement wait for each other, so none can leave its baseline. Leave one out."
+    ]
+    at_home = TWO | {
+        "only": {"norm": {"placement": "pre"}, "placement": {"norm": "rms"}}
+    }  # each where the other did not
+    assert not faults(at_home) and len(chosen(at_home, "factorial")) == 4

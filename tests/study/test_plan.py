@@ -117,6 +117,27 @@ def test_a_level_that_changes_nothing_is_refused():
         variants(line.study, line.compose)
 
 
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        (
+            {"placement=post": "A", "norm=layer": "A"},
+            "study.labels: norm=layer and placement=post are both called 'A'.",
+        ),
+        ({"placement=post": "baseline"}, "study.labels: baseline and placement=post are both called 'baseline'."),
+        ({"placement=post": "norm=layer"}, "study.labels: norm=layer and placement=post are both called 'norm=layer'."),
+        ({"placement=post": " "}, "study.labels.placement=post: must be a name; got ' '."),
+        ({"placement=post": [1]}, r"study.labels.placement=post: must be a name; got [1]."),
+        ({"placement=no": "A"}, "study.labels.placement=no: is no variant."),
+    ],
+)
+def test_names_of_variants_tell_them_apart(labels, fault):
+    factors, base = {"norm": ["layer"], "placement": ["post"]}, {"norm": "rms", "placement": "pre"}
+    with pytest.raises(ConfigError) as error:
+        planned(seeds=1, factors=factors, baseline=base, budget={}, labels=labels)
+    assert error.value.faults[0].startswith(fault)
+
+
 def test_entries_that_are_one_run_are_refused():
     """What a run does not depend on tells no two apart, though their configs differ."""
     with pytest.raises(

@@ -35,6 +35,7 @@ class Design:
     """
 
     adaptive = False
+    limit: int | None = None  # variants beside the baseline that are taken of those chosen; None: all
 
     needs_factors = True
     no_stop = ""  # why study.stop cannot leave seeds of a variant out
@@ -84,10 +85,27 @@ def met(factors: Factors, levels: Levels) -> bool:
     )
 
 
-def distinct(design: Design, factors: Factors) -> list[Levels]:
-    """The baseline and the variants that a design chooses, each once."""
-    found = [baseline(factors), *(levels for levels in design.choose(factors) if met(factors, levels))]
-    return [dict(key) for key in dict.fromkeys(tuple(levels.items()) for levels in found)]
+def stuck(factors: Factors) -> list[str]:
+    """Factors that wait for each other: each may leave its baseline only when another one has."""
+    free = dict[str, None]()
+    for _ in factors:
+        free |= dict.fromkeys(
+            name
+            for name, factor in factors.items()
+            if all(other in free or factors[other].baseline in wanted for other, wanted in factor.when.items())
+        )
+    return [name for name in factors if name not in free]
+
+
+def distinct(design: Design, factors: Factors, left_out: Sequence[Levels] = ()) -> list[Levels]:
+    """The baseline and the variants that a design chooses, each once, but for those that have what is left out."""
+    found = {tuple(baseline(factors).items()): None}
+    for levels in design.choose(factors):
+        if met(factors, levels) and not any(some.items() <= levels.items() for some in left_out):
+            found.setdefault(tuple(levels.items()))
+        if design.limit is not None and len(found) > design.limit:
+            break
+    return [dict(key) for key in found]
 
 
 @DESIGNS.register("one_at_a_time", also_called=("ablation", "single", "ofat"))
@@ -184,18 +202,13 @@ class Random(Design):
         count: int = 20,  # variants beside the baseline
         seed: int = 0,  # of the draw
     ):
-        self.count, self.seed = count, seed
+        self.limit, self.seed = count, seed
 
     def choose(self, factors):
-        draw, base = random.Random(self.seed), baseline(factors)
-        seen: dict[tuple, None] = {}
-        for _ in range(100 * self.count):
-            levels = {name: draw.choice(list(factor.levels)) for name, factor in factors.items()}
-            if levels != base and met(factors, levels):
-                seen.setdefault(tuple(levels.items()))
-            if len(seen) == self.count:
-                break
-        yield from map(dict, seen)
+        """More than are taken, for some may be left out; after a hundred times as many none is new any more."""
+        draw = random.Random(self.seed)
+        for _ in range(100 * self.limit):
+            yield {name: draw.choice(list(factor.levels)) for name, factor in factors.items()}
 
     @classmethod
     def check(cls, options: Options, context: Context):

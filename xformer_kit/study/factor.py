@@ -192,11 +192,11 @@ def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[
         when: dict[str, tuple[str, ...]] = {}
         for other, labels in needs.items():
             wanted = tuple(label_of(x) for x in (labels if isinstance(labels, (list, tuple)) else [labels]))
-            there = found[other].levels if other in found else ()
+            there = found[other].levels if other in found and other != name else ()
             if missing := [label for label in wanted if label not in there]:
                 faults.append(
                     f"study.only.{name}.{other}: must be a level of another factor; got {', '.join(missing)}. "
-                    f"Known: {', '.join(there) or ', '.join(found)}."
+                    f"Known: {', '.join(there) or ', '.join(one for one in found if one != name) or 'none'}."
                 )
             when[str(other)] = wanted
         made[name] = replace(found[name], when=when)

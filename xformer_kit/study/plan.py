@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, shown
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
@@ -124,12 +124,21 @@ def runs(found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str,
 
 
 def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
-    known = dict.fromkeys(variant.label for variant in found)
-    return [
-        f"study.labels.{name}: is no variant. Known: {'; '.join(known)}."
-        for name in node["labels"] or {}
-        if name not in known
-    ]
+    known, faults = dict.fromkeys(variant.label for variant in found), []
+    called: dict[str, str] = {}  # name -> variant
+    for one in known:
+        name = (node["labels"] or {}).get(one, one)
+        if not isinstance(name, str) or not name.strip():
+            faults.append(
+                f"study.labels.{one}: must be a name; got {shown(name)}. Leave it out, and it is called {one}."
+            )
+        elif other := called.get(name):
+            faults.append(f"study.labels: {other} and {one} are both called {name!r}. Give each a name of its own.")
+        called.setdefault(str(name), one)
+    for name in node["labels"] or {}:
+        if name not in known:
+            faults.append(f"study.labels.{name}: is no variant. Known: {'; '.join(known)}.")
+    return faults
 
 
 def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from xformer_kit.registry import ConfigError, Context, Registry, above, at_least, plain, shown, within
 from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
-from xformer_kit.study.design import DESIGNS, Design, baseline, distinct
+from xformer_kit.study.design import DESIGNS, Design, baseline, distinct, stuck
 from xformer_kit.study.factor import Factor, Levels, label_of, read
 from xformer_kit.study.figures import HIGHER, LOWER, metric
 from xformer_kit.study.ladder import Ladder  # noqa: F401  (a design in a file of its own)
@@ -154,6 +154,9 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     factors, wrong = read(node)
     if wrong:
         return wrong
+    if waiting := stuck(factors):
+        names = " and ".join(waiting)
+        return [f"study.only: {names} wait for each other, so none can leave its baseline. Leave one out."]
     of_variants = [*_designed(node, factors), *_excluded(node, factors), *_tuned(node, factors)]
     of_variants += [*_turned(node, factors), *_seeded(node, factors)]
     return [*of_variants, *_measured(node), *_twice(node), *_stopped(node)]
@@ -272,9 +275,7 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     if wrong:
         raise ConfigError(wrong)
     patterns = [{str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()]
-    chosen = distinct(DESIGNS.create(node["design"]), factors)
-    kept = [x for x in chosen if not any(p.items() <= x.items() for p in patterns)]
-    return factors, kept
+    return factors, distinct(DESIGNS.create(node["design"]), factors, patterns)
 
 
 def label(factors: Mapping[str, Factor], levels: Levels) -> str:
