@@ -115,3 +115,8 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(shown, value))}]"
     return repr(value)
+
+
+def first_line(text: str) -> str:
+    """Why something failed, as far as a line has room for it."""
+    return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]

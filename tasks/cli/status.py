@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.cli.command import console, print_json, study_folder
+from xformer_kit.sentences import first_line
 
 SUMMARY = "how far a study is, what failed, and how to go on"
 EXAMPLES = """examples:
@@ -63,12 +64,8 @@ def _remarks(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for run in runs:
         name, status = f"{run['variant']} seed {run['seed']}", run["status"]
         if status == "failed":
-            yield f"{name}: failed: {_first(run['why'])}", "red"
+            yield f"{name}: failed: {first_line(run['why'])}", "red"
         elif status == "diverged":
-            yield f"{name}: diverged at step {run['step']:,}: {_first(run['why'])}", "red"
+            yield f"{name}: diverged at step {run['step']:,}: {first_line(run['why'])}", "red"
         elif status in ("running", "stopped"):
             yield f"{name}: {status} at step {run['step'] or 0:,} of {run['steps']:,}", STYLE[status]
-
-
-def _first(text: str) -> str:
-    return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]

@@ -164,4 +164,8 @@ def ending(plan: Plan, stopped: int) -> int:
         return stopped
     if said is not None:
         publish(plan.node, plan.variants[0].config["logger"], found, said)
+    if count := ends.count("failed"):
+        again_ = command(plan.command, "study.retry=true")
+        print(f"{count} run{'s' * (count > 1)} failed. Why: xformer status {plan.node['name']}", file=sys.stderr)
+        print(f"Run again what failed or diverged: {again_}", file=sys.stderr)
     return int("failed" in ends)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.study import state, stopping
 from tasks.study.settle import Plan
+from xformer_kit.sentences import first_line
 from xformer_kit.study.plan import Run
 
 EVERY = 1.0  # seconds between two looks
@@ -90,6 +91,8 @@ class Table:
         if now.status == "finished":
             value = now.facts.get(metric)
             return f"{value:.4f}" if isinstance(value, (int, float)) else f"no {metric}"
+        if now.status == "failed" and self.live is None:  # a line of its own has room for the reason
+            return f"failed: {first_line(now.why)}"
         return f"{now.status} at {now.step}" if now.status in ("diverged", "pruned") else now.status
 
     def _table(self) -> Any:

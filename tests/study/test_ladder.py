@@ -238,6 +238,16 @@ def test_a_ladder_that_is_not_climbed_has_no_law_yet():
     assert "no law yet" in html(said) and "no law yet" in markdown(said)
 
 
+def test_a_law_that_the_runs_do_not_tell_predicts_nothing_anywhere():
+    """The same losses whatever the size: alpha is at its bound, in the sentence as in the tables."""
+    whole = ladder()
+    flat = [replace(o, facts={**o.facts, "val/loss": 3.0 + 0.01 * o.seed}) for o in whole.outcomes]
+    said = content(replace(whole, outcomes=flat))
+    assert said.laws.climbs[0].law.at_bounds and not said.laws.climbs[0].predicts
+    assert "predicts nothing" in said.sentences[0] and said.sentence.startswith("The runs show no law yet.")
+    assert "Extrapolated" in markdown(content(whole)) and "Extrapolated" not in markdown(said)
+
+
 def test_at_one_number_of_tokens_per_parameter_the_law_is_one_of_size():
     said = content(ladder(multiples=(20,)))
     law = said.laws.climbs[0].law

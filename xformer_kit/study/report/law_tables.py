@@ -53,10 +53,15 @@ def _number(law: Law, name: str) -> str:
 
 
 def _predictions(found: Laws, content: Content) -> list[Table]:
-    if not (known := [climb for climb in found.climbs if climb.there]):
+    if not (known := [climb for climb in found.climbs if climb.predicts]):
         return []
+    apart = found.climbs[0].predicts  # laws of which the baseline's is known
     rows = [
-        [climb.name, *_predicted(climb.there, content.metric), *_predicted(climb.gap, content.metric, True)]
+        [
+            climb.name,
+            *_predicted(climb.there, content.metric),
+            *_predicted(climb.gap if apart else None, content.metric, True),
+        ]
         for climb in known
     ]
     title = f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)} tokens"

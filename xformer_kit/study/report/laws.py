@@ -43,6 +43,11 @@ class Climb:
     gap: Prediction | None  # of its law to the baseline's there; None for the baseline
     best: Optimum | None  # of as much compute as the top rung takes; None for a law of one axis
 
+    @property
+    def predicts(self) -> bool:
+        """Whether its runs tell every number of its law."""
+        return self.law is not None and not self.law.at_bounds
+
 
 @dataclass(frozen=True)
 class Laws:
@@ -127,7 +132,7 @@ def _climb(
 
 def answered(found: Laws, measured: Metric) -> str:
     """What the laws say beyond the ladder."""
-    known = [climb for climb in found.climbs if climb.there and not climb.law.at_bounds]
+    known = [climb for climb in found.climbs if climb.predicts]
     if not known:
         return "The runs show no law yet."
     each = ", ".join(f"{climb.name} {prediction(climb.there, measured)}" for climb in known)

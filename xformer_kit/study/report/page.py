@@ -74,6 +74,8 @@ def _search(content: Content) -> Iterator[Block]:
 
 def _again(content: Content) -> Block:
     said = ["Runs that are there are not repeated; those that are missing or were interrupted are run."]
+    if any(trouble.status in ("failed", "diverged") for trouble in content.troubles):
+        said.append("Those that failed or diverged are run once more with study.retry=true.")
     if content.parts:
         said.append(f"Own parts: {', '.join(content.parts)}.")
     words = [word.removeprefix("++") for word in content.command]  # ++ is how Hydra is told, and needs not be typed

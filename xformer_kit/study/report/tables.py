@@ -48,7 +48,7 @@ def figures(content: Content) -> Table:
         )
     note = (
         f"Mean of {unit(measured)} over the runs that finished, with the t interval of the mean; "
-        f"{'higher' if measured.higher_is_better else 'lower'} is better. sd: of one run."
+        f"{'higher' if measured.higher_is_better else 'lower'} is better. sd: of one run.{_of_top(content)}"
     )
     return Table("Means", ["variant", "mean", "95 % interval", "sd", "finished"], rows, frozenset({1, 2, 3, 4}), note)
 
@@ -256,9 +256,13 @@ def runs(content: Content) -> Table | None:
         return None
     rows = [[_named(arm), *(_cell(arm, seed, content.metric) for seed in content.seeds)] for arm in content.arms]
     header = ["variant", *(f"seed {seed}" for seed in content.seeds)]
-    return Table(
-        "Every run", header, rows, frozenset(range(1, len(header))), f"{unit(content.metric)} at the end of each run."
-    )
+    note = f"{unit(content.metric)} at the end of each run.{_of_top(content)}"
+    return Table("Every run", header, rows, frozenset(range(1, len(header))), note)
+
+
+def _of_top(content: Content) -> str:
+    """Of a ladder, which of its runs these are."""
+    return f" Those of the top rung, {content.laws.top}; all are under Every rung." if content.laws else ""
 
 
 def _cell(arm: Arm, seed: int, measured: Metric) -> str:
