@@ -118,11 +118,19 @@ def _named(arm: Arm) -> str:
     return " ".join((arm.name, *arm.best.tuned))
 
 
+HOW = {  # how an effect is set free of the other factors
+    "matched": "averaged over the combinations of the other factors",
+    "additive": "fitted as if no factors interacted, where combinations are missing",
+}
+
+
 def effects(content: Content) -> Iterator[Table]:
     """Main effects, and interactions of two factors."""
     singles = [found for found in content.effects if len(found[0].factors) == 1]
     pairs = [found for found in content.effects if len(found[0].factors) == 2]
-    note = "Averaged over the combinations of the other factors, within each seed; p after Holm over all rows of both tables."
+    ways = dict.fromkeys(HOW[found[0].method] for found in content.effects if found[0].method in HOW)
+    note = f"{' or '.join(ways)}, within each seed; p after Holm over all rows of both tables."
+    note = note[0].upper() + note[1:]
     if singles:
         yield _effects("Main effects", singles, content.metric, note)
     if pairs:
