@@ -124,7 +124,8 @@ class Search:
                 storage.set_trial_user_attr(number, "infeasible", 1.0)
         kind = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}.get(now.status, TrialState.PRUNED)
         values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
-        self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
+        with suppress(RuntimeError):
+            self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
 
     def write(self) -> None:
         """The plan as it is now: the trials of this pool, and the runs that confirm the best."""

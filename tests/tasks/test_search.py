@@ -182,6 +182,18 @@ def test_two_workers_never_run_the_same_trial_and_a_dead_ones_is_taken_again(hom
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
+def test_two_workers_may_tell_of_one_trial_at_once(home, config, monkeypatch, storage):
+    """One is between its look and its word when the other says it: neither ends, and it is told once."""
+    world = World(config, storage=storage)
+    one, two = world.search, world.begin()
+    with ExitStack() as held:
+        world.train(one.take(held, 1))
+    monkeypatch.setattr(two.study.sampler, "after_trial", lambda *_: one.tell())
+    two.tell()
+    assert [status for _, status, _ in world.points] == ["finished"] and one.proposals.all()[0].value is not None
+
+
+@pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
 def test_the_count_of_trials_holds_with_several_workers(home, config, storage):
     world = World(config, design={"trials": 4}, storage=storage)
     with ExitStack() as held:
