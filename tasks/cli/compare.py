@@ -64,6 +64,7 @@ def _show(found: Any) -> None:
 
 def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
     from xformer_kit.config.difference import written
+    from xformer_kit.study.figures import SHARES
 
     for path in found.differing:
         yield (
@@ -71,7 +72,8 @@ def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
             [str(written(g.config[path])) if path in g.config else "" for g in found.groups],
         )
     for name in found.metrics:
-        yield name, [_figure(name, list(group.values(name).values())) for group in found.groups]
+        share = " (%)" if name.rpartition("/")[2] in SHARES else ""
+        yield name + share, [_figure(name, list(group.values(name).values())) for group in found.groups]
     units = {"params": short, "flops_per_token": short, "tokens_per_second": short, "peak_memory_bytes": size}
     for name, said in units.items():
         if name in found.metrics:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import metric
 
 JOURNAL = "search.journal"
+MEANWHILE = "already exists", "alembic_version", "database is locked"  # of tables that another process is making
+TRIES, A_LOOK = 5, 0.5  # attempts to open a database, and seconds between them
 DRIVERS = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # module -> package
 ENOUGH = 10  # finished trials from which on importance is estimated
 ASKED = "asked"  # attribute of Optuna's study: what it is a search of
@@ -49,7 +52,7 @@ def address(node: dict[str, Any]) -> str:
 def opened(where: str) -> Any:
     """Optuna's storage. Raises ConfigError where it cannot be reached."""
     need()
-    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
     broken: tuple[type[Exception], ...] = (
@@ -63,13 +66,26 @@ def opened(where: str) -> Any:
     )
     try:
         if "://" in where:
-            return RDBStorage(where, engine_kwargs={"pool_pre_ping": True})
+            return _database(where)
         if Path(where).is_dir() or not Path(where).parent.is_dir():
             raise OSError("it is a directory, or lies in one that does not exist")
         _is_journal(Path(where))
         return JournalStorage(JournalFileBackend(where))
     except broken as error:
         raise unreachable(where, error) from None
+
+
+def _database(where: str) -> Any:
+    """The database; opened once more where another process was making its tables at the same time."""
+    from optuna.storages import RDBStorage
+
+    for left in reversed(range(TRIES)):
+        try:
+            return RDBStorage(where, engine_kwargs={"pool_pre_ping": True})
+        except errors() as error:
+            if not left or not any(word in str(error) for word in MEANWHILE):
+                raise
+            time.sleep(A_LOOK)
 
 
 def _is_journal(path: Path) -> None:

@@ -49,6 +49,11 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
     ("line", "sentence"),
     [
         ("-m resume=a,b", "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b."),
+        (
+            "-m attn={name:multi_head,heads:2},linear",
+            "attn: a plain sweep takes names, not options; got {name:multi_head,heads:2}. Sweep attn.OPTION=..., or make them "
+            "levels of a study's factor.",
+        ),
         ("-m optim.lr=interval(0,1)", "optim.lr: must list its values for a plain sweep; got optim.lr=interval(0,1)."),
         ("--nonsense", "--nonsense: unrecognized arguments: --nonsense. See python train.py --help."),
         ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),

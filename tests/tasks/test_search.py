@@ -278,6 +278,25 @@ def test_a_storage_that_is_none_is_refused(home):
         assert "\n" not in str(error.value)
 
 
+def test_a_database_that_another_process_is_making_is_opened_behind_it(home, monkeypatch):
+    import optuna
+    from sqlalchemy.exc import OperationalError
+
+    from tasks.study import storage
+
+    asked, real = [], optuna.storages.RDBStorage
+
+    def late(where, **options):
+        asked.append(where)
+        if len(asked) < 3:
+            raise OperationalError("CREATE TABLE trials", {}, Exception("table trials already exists"))
+        return real(where, **options)
+
+    monkeypatch.setattr(optuna.storages, "RDBStorage", late)
+    monkeypatch.setattr(storage, "A_LOOK", 0.0)
+    assert storage.opened("sqlite:///new.db").get_all_studies() == [] and len(asked) == 3
+
+
 @pytest.mark.parametrize(
     ("where", "way"),
     [

@@ -235,6 +235,9 @@ def no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
         for name in value if isinstance(value, list) else [value]:
             if name is None or str(name) in names:
                 continue
+            if str(name).startswith("{") and override.is_sweep_override():
+                ways = f"Sweep {group}.OPTION=..., or make them levels of a study's factor"
+                return f"{group}: a plain sweep takes names, not options; got {name}. {ways}."
             if group in GROUPS:
                 return f"{group}: {GROUPS[group].unknown(str(name))}"
             return f"{group}: no choice is called '{name}'.{nearest(str(name), names)} Known: {', '.join(names)}."
