@@ -1,6 +1,8 @@
 """Variants are composed and checked; budgets are met by a knob; a run's key is what decides its result."""
 
 import json
+import sys
+import types
 
 import pytest
 import torch
@@ -169,6 +171,28 @@ def test_a_key_knows_the_code_of_the_parts(monkeypatch):
     key = run_key(config, "data")
     monkeypatch.setattr("xformer_kit.study.key.code", lambda module: "changed")
     assert run_key(config, "data") != key
+
+
+def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
+    """Files of one's own, and theirs; not those of packages that are installed, nor what is in no part's file."""
+    from xformer_kit.study import key
+
+    monkeypatch.syspath_prepend(tmp_path)
+    files = {"mine": "import json\nimport torch.nn\nfrom far_a import SCALE\n", "far_a": "import far_b\nSCALE = 1\n"}
+    for name, text in (files | {"far_b": "x = 1\n", "far_c": "x = 1\n"}).items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert key._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
+
+    module = types.ModuleType("xformer_kit_parts_mine_1")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(key.inspect, "getsource", lambda module: files["mine"])
+    found = []
+    for file in ("far_a.py", "far_c.py", "far_b.py"):
+        key.code.cache_clear()
+        (tmp_path / file).write_text("SCALE = x = 2\nimport far_b\n" if file == "far_a.py" else "x = 2\n")
+        found.append(key.code(module.__name__))
+    key.code.cache_clear()
+    assert found[0] == found[1] != found[2]
 
 
 def test_costs_are_those_of_a_run():

@@ -153,7 +153,10 @@ def _drawn(
                 _line(axes, line, looks[line.name], place)
             if log and all(value > 0 for line in lines for value in line.values):
                 axes.set_yscale("log")
+                low, high = axes.get_ylim()
+                within = "{:g}" if high < 10 * low else ""  # less than a decade has few powers of ten to be read by
                 axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+                axes.yaxis.set_minor_formatter(lambda y, _, form=within: form.format(y))
             if zoomed and (bounds := _late(lines)):
                 axes.set_ylim(*bounds)
             axes.set_ylabel(title)

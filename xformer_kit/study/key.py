@@ -1,16 +1,23 @@
 """Which run is this? A key of all that decides its result: config, the code of its parts, and its data."""
 
+import ast
 import hashlib
 import inspect
 import json
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from xformer_kit.config import GROUPS, INNER, config_hash
 from xformer_kit.registry import Registry
 
+INSTALLED = "stdlib", "platstdlib", "purelib", "platlib"  # where packages lie that are not of one's own
+OURS = "xformer_kit", "tasks"
 OWN = "xformer_kit_parts_"  # modules of a user's own parts, whose files a run notes by themselves
 
 
@@ -18,7 +25,8 @@ def run_key(config: Mapping[str, Any], fingerprint: str) -> str:
     """16 hex digits: equal for equal results. `fingerprint`: of the prepared data.
 
     Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is that of the files in
-    which the chosen parts are registered, one's own and ours: a part that was changed is another part.
+    which the chosen parts are registered, one's own and ours, and of files of one's own that one's parts import: a part that was
+    changed is another part.
     """
     known = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
@@ -56,4 +64,31 @@ def code(module: str) -> str:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError, KeyError):  # built at run time, in a notebook
         source = module
+    if module.startswith(OWN):
+        source += "".join(path.read_text() for path in sorted(_helpers(source, set())))
     return hashlib.sha256(source.encode()).hexdigest()
+
+
+def _helpers(source: str, found: set[Path]) -> set[Path]:
+    """Files that a source imports, and those that these import, which are of no package that is installed."""
+    for name in _imported(ast.parse(source)):
+        spec = None
+        with suppress(ImportError, ValueError, AttributeError):
+            spec = getattr(sys.modules.get(name), "__spec__", None) or find_spec(name)
+        path = Path(spec.origin) if spec is not None and spec.origin else None
+        if path is None or path.suffix != ".py" or path in found or name.partition(".")[0] in OURS:
+            continue
+        if not any(path.is_relative_to(folder) for folder in map(sysconfig.get_path, INSTALLED)):
+            found.add(path)
+            _helpers(path.read_text(), found)
+    return found
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Names that may be modules: import a.b; from a import b, which is a.b or a name in a."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
