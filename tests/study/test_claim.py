@@ -115,6 +115,11 @@ def test_sentences():
     open_ = held({"variant": "noisy", "is": "equal"}, RUNS, "val/loss", margin=0.001).sentence
     assert open_.startswith("The runs do not decide the claim. No difference between noisy and baseline was seen (")
     assert "p = 0.9)" in open_ and "for 0.001 nats run " in open_
+    # A difference that is shown, on which side of the margin it is not: nobody says that none was seen.
+    assert held({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence == (
+        "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, "
+        "5 seeds, p < 0.0001). That may be more than the margin of 0.029 nats, or less."
+    )
 
 
 def test_a_claim_of_nothing_holds_in_one_of_forty_studies():

@@ -154,10 +154,21 @@ class _Test:
         else:
             p, p_margin = (self.difference.p, p) if self.by_margin else (p, None)
             said = words.compared(self.one.variant, self.one.than, seen, self.difference, p, p_margin)
+            if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
+                said += f" That may be more than the margin of {self.measured.as_given(self.margin)}, or less."
         return outcome, " ".join([said, *missing(self.variant, self.than)])
 
     def _equal(self, shown: bool) -> tuple[str, str]:
         known = "unknown" if self.difference.p is None else "unseen"
+        if (
+            self.by_margin
+            and not shown
+            and self.difference.p is not None
+            and self.difference.p <= 1 - self.level + 1e-12
+        ):
+            return OPEN, "better" if self.measured.better(
+                self.difference.mean
+            ) else "worse"  # and not known by how much
         if self.by_margin:
             return (HELD, "equivalent") if shown else (OPEN, known)
         return (NOT_HELD, self.way) if shown and self.way else (OPEN, known)
