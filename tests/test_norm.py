@@ -206,10 +206,14 @@ def test_an_option_out_of_range_is_answered(name, option, value):
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"unit_offset": True}, "unit_offset: is another form of the weight, and with weight=false there is none; choose one."),
+    (
+        {"unit_offset": True},
+        "unit_offset: is another form of the weight, and with weight=false there is none; got true. Leave one out.",
+    ),
     (
         {"cast": "before"},
-        "cast: says on which side of the weight numbers are rounded, and with weight=false there is none; leave it out.",
+        "cast: says on which side of the weight numbers are rounded, and with weight=false there is none; got 'before'. "
+        "Leave it out.",
     ),
 ])  # fmt: skip
 def test_an_option_of_a_weight_that_is_not_there_is_answered(options, said):

@@ -229,7 +229,7 @@ FAULTS = {
     "top_k=0": "top_k: must be at least 1 expert; got 0.",
     "shared=-1": "shared: must be at least 0 expert; got -1.",
     "shared_gate=true": (
-        "shared_gate: weighs what shared experts compute, and there are none; set ffn.shared, or leave it false."
+        "shared_gate: weighs what shared experts compute, and there are none; got true. Set ffn.shared, or false."
     ),
     "expand=2.0": "width: cannot be set beside ffn.expand; got 19 and 2.0. Set one of them to null.",
     "expert={name: moe}": "expert: no expert is called 'moe'. Known: glu, mlp.",

@@ -185,7 +185,10 @@ def test_log_buckets_are_those_of_deberta():
     [
         ({"name": "shaw", "span": 0}, "position.span: must be at least 1 token; got 0."),
         ({"name": "cope", "longest": 1}, "position.longest: must be at least 2 counts; got 1."),
-        ({"name": "disentangled", "longest": 129}, "position.longest: must be above buckets / 2 + 1; got 129 and 256."),
+        (
+            {"name": "disentangled", "longest": 129},
+            "position.longest: must be above buckets / 2 + 1; got 129 and 256. Try 130.",
+        ),
         (
             {"name": "disentangled", "content_to_position": False, "position_to_content": False},
             "position.position_to_content: one of the two terms must stay; got neither. Choose position=none for none.",

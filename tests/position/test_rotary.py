@@ -169,7 +169,10 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
             ".scaling: no scaling is called 'yran'. Did you mean 'yarn'? Known: dynamic, linear, llama3, longrope, none, yarn.",
         ),
         ({"scaling": {"name": "linear", "factor": 0}}, ".scaling.factor: must be above 0; got 0."),
-        ({"scaling": {"name": "yarn", "mscale": 1.0}}, ".scaling.mscale: goes with mscale_all; set both, or neither."),
+        (
+            {"scaling": {"name": "yarn", "mscale": 1.0}},
+            ".scaling.mscale: goes with mscale_all, which is null; got 1.0. Set both, or neither.",
+        ),
         ({"scaling": {"name": "llama3", "high": 1.0}}, ".scaling.high: must be above low; got 1.0 and 1.0."),
         (
             {"scaling": {"name": "longrope", "short": [1.0], "long": [2.0]}},
