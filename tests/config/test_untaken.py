@@ -66,10 +66,6 @@ REFUSED = {
     f"model.decoder.pattern=[a] model.decoder.layout=[attn] {A}{{layout:[attn,ffn]}}": (
         "model.decoder.layout: no layer takes it, for each variant has another of its own; got ['attn']. Leave it out."
     ),
-    f"{SEQ2SEQ} model.encoder.layers=2 model.decoder.layers=3 model.layers=5": (
-        "model.layers: no tower takes it, for each has its own; got 5. Leave it out, or model.encoder.layers and "
-        "model.decoder.layers."
-    ),
     "attn=linear attn.normalise=false attn.eps=0.01": (
         "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it out."
     ),

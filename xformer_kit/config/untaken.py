@@ -94,26 +94,12 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
 
     What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
     """
-    rules, left = dict(not_read(config)) | dict(_depths(config)), dict(parts(config, towers(config)))
+    rules, left = dict(not_read(config)), dict(parts(config, towers(config)))
     for key in dict.fromkeys(given):
         if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
             yield f"{key}: {rules[rule]}"
         if (kind := key.removesuffix(".name")) in left:
             yield f"{key}: {left[kind]}"
-
-
-def _depths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Numbers of layers that each tower has of its own, and why they are not read."""
-    model = config["model"]
-    for option in ("layers", "unique_layers"):
-        if model[option] is not None and all(
-            (model[name] or {}).get(option) is not None for name in TOWERS if name in model
-        ):
-            own = " and ".join(f"model.{name}.{option}" for name in TOWERS if name in model)
-            yield (
-                f"model.{option}",
-                f"no tower takes it, for each has its own; got {model[option]}. Leave it out, or {own}.",
-            )
 
 
 def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[str, str]]:
