@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from tasks.callbacks.plan import Clock, Plan
@@ -25,8 +24,8 @@ class Recorder:
         metrics: Records | None,
         speed: Records | None,
         tell: Any,
-        began: float = 0.0,
-        before: Mapping[str, float] = MappingProxyType({}),
+        began: float,
+        before: Mapping[str, float],
     ):
         self.plan, self.metrics, self.speed = plan, metrics, speed
         self.began, self.before = began, before

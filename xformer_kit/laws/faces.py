@@ -199,9 +199,9 @@ def composed(row: Row) -> dict:
 def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict]:
     """The two without what they would say to nobody: of norms that nobody shares, of networks that are not there, and which
     norm, where the placement has none."""
-    entries, lost = layout.get("layout", ()), set()
-    lost |= set() if any(isinstance(entry, list) for entry in entries) else {"shared"}
-    lost |= {"scale_residual"} if entries == ["attn"] else set()
+    entries = layout.get("layout", ())
+    shares, networks = any(isinstance(entry, list) for entry in entries), entries != ["attn"]
+    lost = {option for option, used in {"shared": shares, "scale_residual": networks}.items() if not used}
     if entries and not KINDS["placement"][placement["name"]].normed:
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
     return {key: value for key, value in placement.items() if key not in lost}, layout
@@ -218,10 +218,8 @@ def _bared(config: dict) -> dict:
     """The config with what no layer takes as nobody would have said it, where that mends nothing else: what parts say of each
     other stays said."""
     plans = towers(config)
-    usual, parts = (
-        plain("_".join(plan.name for plan in plans)),
-        [path for path, _ in untaken.parts(config, plans) if path in KINDS],
-    )
+    usual = plain("_".join(plan.name for plan in plans))
+    parts = [path for path, _ in untaken.parts(config, plans) if path in KINDS]
     left = [(place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind]
     if not left and not parts:
         return config

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from xformer_kit.study.factorial import Effect
 from xformer_kit.study.figures import Metric, decimals, metric, p_said
 from xformer_kit.study.power import detectable, seeds_needed
-from xformer_kit.study.statistics import Difference, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import ROUNDING, Difference, divergence, equivalence, holm, paired
 
 MANY = 1000  # seeds: nobody runs more
 
@@ -148,7 +148,7 @@ class Words:
 
     def __init__(self, measured: Metric, level: float, margin: float | None, family: int):
         self.measured, self.level, self.margin, self.family = measured, level, margin, family
-        self.alpha = 1 - level + 1e-12
+        self.alpha = 1 - level + ROUNDING
 
     def outcome(self, difference: Difference, p: float | None, p_margin: float | None) -> str:
         if p is None:

@@ -15,7 +15,7 @@ from typing import Any
 from xformer_kit.registry import ConfigError, nearest, shown
 from xformer_kit.study.answer import Runs, Words, missing
 from xformer_kit.study.figures import Metric, metric, p_said
-from xformer_kit.study.statistics import Difference, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import ROUNDING, Difference, divergence, equivalence, holm, paired
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
 SAID = {HELD: "The claim held.", NOT_HELD: "The claim did not hold.", OPEN: "The runs do not decide the claim."}
@@ -139,7 +139,7 @@ class _Test:
         return large or (self.p_lost is not None and 2 * self.p_lost <= alpha)
 
     def decided(self, p: float | None, family: int) -> tuple[str, str]:
-        shown = p is not None and p <= 1 - self.level + 1e-12
+        shown = p is not None and p <= 1 - self.level + ROUNDING
         words = Words(self.measured, self.level, self.margin, family)
         if self.one.way == "equal":
             outcome, seen = self._equal(shown)
@@ -159,16 +159,10 @@ class _Test:
         return outcome, " ".join([said, *missing(self.variant, self.than)])
 
     def _equal(self, shown: bool) -> tuple[str, str]:
-        known = "unknown" if self.difference.p is None else "unseen"
-        if (
-            self.by_margin
-            and not shown
-            and self.difference.p is not None
-            and self.difference.p <= 1 - self.level + 1e-12
-        ):
-            return OPEN, "better" if self.measured.better(
-                self.difference.mean
-            ) else "worse"  # and not known by how much
-        if self.by_margin:
-            return (HELD, "equivalent") if shown else (OPEN, known)
-        return (NOT_HELD, self.way) if shown and self.way else (OPEN, known)
+        d, known = self.difference, "unknown" if self.difference.p is None else "unseen"
+        if not self.by_margin:
+            return (NOT_HELD, self.way) if shown and self.way else (OPEN, known)
+        if shown:
+            return HELD, "equivalent"
+        differs = d.p is not None and d.p <= 1 - self.level + ROUNDING  # and not known by how much
+        return OPEN, ("better" if self.measured.better(d.mean) else "worse") if differs else known
