@@ -96,8 +96,8 @@ def endings(rows: list[dict[str, Any]], sweep_dir: Path) -> Iterable[str]:
     """A sentence on the jobs that failed, and one on each that was stopped."""
     failed = [row["job"] for row in rows if row["status"] == "failed"]
     if failed:
-        whose = "its" if len(failed) == 1 else "each one's"
-        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; {whose} train.log says why."
+        logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
+        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
     for row in rows:
         if row["status"] == "stopped":
             way = f"python train.py resume={shlex.quote(str(sweep_dir / row['job']))}"

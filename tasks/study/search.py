@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ class Search:
             "confirmed": [variant.label for variant in self.confirmed],
             "commands": self.commands,
             "importance": self._importance(),
+            "versions": {"optuna": version("optuna")},
             "points": [_point(t) for t in self.trials()],
         }
 

@@ -49,7 +49,8 @@ class Plan:
     def said(self) -> str:
         """How large it is."""
         if self.search is not None:
-            return f"a search of {self.search['trials']} trials, {len(self.runs)} runs"
+            runs = f", {len(self.runs)} runs so far" if self.runs else ""
+            return f"a search of {self.search['trials']} trials{runs}"
         return f"{len(self.variants)} variants, {len(self.runs)} runs"
 
     def write(self) -> None:

@@ -349,7 +349,12 @@ def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
     runs = [path for path in (tmp_path / "outputs" / "runs").iterdir() if path.is_dir()]
     assert {path.name for path in runs} == {run["key"] for run in plan["runs"]}
     assert sum((path / "train.log").read_text().count(" INFO process ") for path in runs) == len(runs) + 1
-    assert "## The search" in report and "python train.py " in report and "trials at seed" in out
+    assert (
+        "| optuna |" in report
+        and "## The search" in report
+        and "python train.py " in report
+        and "trials at seed" in out
+    )
     ended = {
         path.name: json.loads((path / "ended.json").read_text())["code"]
         for path in runs

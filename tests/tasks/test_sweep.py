@@ -32,10 +32,10 @@ def test_a_job_that_was_told_to_stop_has_not_failed(tmp_path, config, log, statu
 
 def test_failed_jobs_are_named_and_stopped_ones_can_go_on(tmp_path):
     rows = [{"job": "1", "status": "finished"}, {"job": "0", "status": "failed"}]
-    assert list(sweep.endings(rows, tmp_path)) == ["Job 0 failed; its train.log says why."]
+    assert list(sweep.endings(rows, tmp_path)) == [f"Job 0 failed; why: {tmp_path}/0/train.log"]
     rows += [{"job": "2", "status": "failed"}, {"job": "3", "status": "stopped"}]
     assert list(sweep.endings(rows, tmp_path)) == [
-        "Jobs 0, 2 failed; each one's train.log says why.",
+        f"Jobs 0, 2 failed; why: {tmp_path}/0/train.log, {tmp_path}/2/train.log",
         f"Job 3 was stopped. Go on with: python train.py resume={tmp_path}/3",
     ]
     assert not list(sweep.endings(rows[:1], tmp_path))

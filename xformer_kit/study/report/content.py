@@ -247,8 +247,9 @@ def _troubles(results: Results) -> list[Trouble]:
 def _versions(results: Results) -> dict[str, str]:
     """Package -> version; several where runs were made with several."""
     found: dict[str, dict[str, None]] = {}
-    for one in results.outcomes:
-        for name, version in one.facts.get("versions", {}).items():
+    of_runs = [one.facts.get("versions", {}) for one in results.outcomes]
+    for versions in [*of_runs, (results.search or {}).get("versions", {})]:
+        for name, version in versions.items():
             found.setdefault(name, {})[str(version)] = None
     return {name: ", ".join(versions) for name, versions in found.items()}
 
