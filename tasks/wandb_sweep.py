@@ -75,6 +75,31 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
             "no W&B sweep says. Run the study itself, or take study.design=one_at_a_time."
         )
     factors, chosen = question.levels_of(node)
+    parameters = _parameters(factors, node["tune"] or {})
+    base, faults = line.compose(words_of(factors, {name: factor.baseline for name, factor in factors.items()}))
+    if faults:
+        raise ConfigError(faults)
+    taken = (*parameters, "seed")
+    fixed = [
+        w for w in typed(base) if not w.lstrip("~").startswith(tuple(f"{key}{end}" for key in taken for end in "=."))
+    ]
+    fixed = [*(word for word in words if word.startswith("parts=")), *fixed]
+    searches = DESIGNS[node["design"]["name"]].adaptive
+    refused = _compared(line, parameters, fixed, searches)
+    how = _method(method or ("bayes" if searches else None), parameters)
+    if how == "grid":
+        parameters["seed"] = {"values": seeds(node, base["seed"])}
+    higher = None if measured else node["higher_is_better"]
+    found = _sweep(parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"])
+    left_out = list(_left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how))
+    if searches:
+        found["run_cap"] = node["design"]["trials"]
+        left_out += _searched(node, refused)
+    return Sweep(found, left_out)
+
+
+def _parameters(factors: Mapping[str, Any], tune: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """What W&B may propose for the factors of a study, and for what each of its variants tunes."""
     parameters: dict[str, Any] = {}
     for name, factor in factors.items():
         if several := [label for label, said in factor.levels.items() if set(said) != {name}]:
@@ -84,17 +109,13 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
             )
         values = [_plain(said[name]) for said in factor.levels.values()]
         parameters[name] = {"values": values} if factor.interval is None else _between(factor.interval)
-    for key, values in (node["tune"] or {}).items():
-        parameters[key] = {"values": [_plain(item) for item in values]}
-    base, faults = line.compose(words_of(factors, {name: factor.baseline for name, factor in factors.items()}))
-    if faults:
-        raise ConfigError(faults)
-    taken = (*parameters, "seed")
-    fixed = [
-        w for w in typed(base) if not w.lstrip("~").startswith(tuple(f"{key}{end}" for key in taken for end in "=."))
-    ]
-    fixed = [*(word for word in words if word.startswith("parts=")), *fixed]
-    searches, refused = DESIGNS[node["design"]["name"]].adaptive, ""
+    return parameters | {key: {"values": [_plain(item) for item in values]} for key, values in tune.items()}
+
+
+def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], searches: bool) -> str:
+    """Why a combination is refused that a search may propose; empty where none is. Raises ConfigError for one that another
+    study proposes, and where W&B would train another model than the study."""
+    refused = ""
     for combination in combinations(parameters):
         try:
             made = _accepted([*fixed, *combination], combination)
@@ -109,16 +130,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> Sweep:
                 f"study.factors: W&B would train another model than the study at {' '.join(combination)}: {', '.join(wrong)} "
                 "would differ. Give such options as part of a level: mask: [{name: sliding_window, window: 64}]."
             )
-    how = _method(method or ("bayes" if searches else None), parameters)
-    if how == "grid":
-        parameters["seed"] = {"values": seeds(node, base["seed"])}
-    higher = None if measured else node["higher_is_better"]
-    found = _sweep(parameters, fixed, how, measured or node["metric"], higher, node["name"], node["question"])
-    left_out = list(_left_out(node, len(chosen), math.prod(len(f.levels) for f in factors.values()), how))
-    if searches:
-        found["run_cap"] = node["design"]["trials"]
-        left_out += _searched(node, refused)
-    return Sweep(found, left_out)
+    return refused
 
 
 def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
