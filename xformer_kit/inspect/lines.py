@@ -132,9 +132,13 @@ def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     from matplotlib import colormaps
 
     layers, shades = [name for name in names if name[-1].isdigit()], colormaps["viridis_r"]
-    last = max(1, len(layers) - 1)
+    last = len(layers) - 1
     found = {
-        name: {"color": shades(0.12 + 0.88 * i / last), "marker": MARKERS[i % len(MARKERS)], "linewidth": 1.3}
+        name: {
+            "color": shades(1 - 0.88 * (last - i) / max(1, last)),
+            "marker": MARKERS[i % len(MARKERS)],
+            "linewidth": 1.3,
+        }
         for i, name in enumerate(layers)
     }
     others = [name for name in names if name not in found]
