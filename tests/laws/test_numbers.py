@@ -122,6 +122,22 @@ def test_a_gradient_may_be_zero_for_a_good_reason(changes):
     bites("gradients", ATTENTIONS, Asleep, "attn.q.weight is zero", {**changes, "attn": "broken"})
 
 
+def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several():
+    """Scores of some thousands: a fast kernel cancels terms that `reference` has as exact zeros."""
+    large = {
+        "attn": {"name": "dot", "scale": 0.02},
+        "mask": {"name": "fixed", "stride": 4, "summary": 1},
+        "placement": "none",
+        "position": {"name": "sinusoidal", "layout": "concatenated"},
+        "ffn": {"name": "glu", "activation": "gelu_quick", "width": 19},
+        "decoder": {"layers": 3, "unique_layers": 2},
+        "tie_embeddings": False,
+    }
+    large = TWO | large
+    assert LAWS["kernels"](tiny(**large)) is None
+    bites("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {**large, "kernel": "broken"})
+
+
 LATER = {
     "gradients": (Tensor.detach, "the gradient of decoder.future.2.attn.q.weight is zero"),
     "causality": (lambda x: x.flip(2), "changes what comes before"),
