@@ -36,36 +36,45 @@ def outcome(variant, way, margin=None, than="baseline", metric="val/loss"):
 
 
 @pytest.mark.parametrize(
-    ("variant", "worse", "better", "equal", "equal_within"),  # margin 0.05
+    ("variant", "worse", "better", "equal", "equal_within", "no_worse", "no_worse_within"),  # margin 0.05
     [
-        ("worse", H, N, N, H),
-        ("better", N, H, N, H),
-        ("noisy", O, O, O, H),
-        ("same", O, O, O, H),
-        ("alone", O, O, O, O),
-        ("gone", H, N, N, N),
+        ("worse", H, N, N, H, N, H),
+        ("better", N, H, N, H, H, H),
+        ("noisy", O, O, O, H, O, H),
+        ("same", O, O, O, H, O, H),
+        ("alone", O, O, O, O, O, O),
+        ("gone", H, N, N, N, N, N),
     ],
 )
-def test_every_expectation_against_every_outcome(variant, worse, better, equal, equal_within):
+def test_every_expectation_against_every_outcome(
+    variant, worse, better, equal, equal_within, no_worse, no_worse_within
+):
     assert outcome(variant, "worse") == worse and outcome(variant, "better") == better
     assert outcome(variant, "equal") == equal and outcome(variant, "equal", margin=0.05) == equal_within
+    assert outcome(variant, "no_worse") == no_worse and outcome(variant, "no_worse", margin=0.05) == no_worse_within
 
 
 def test_a_margin_that_is_too_small_to_be_shown_or_passed():
     assert outcome("noisy", "equal", margin=0.001) == O  # too few seeds for so small a margin
     assert outcome("worse", "equal", margin=0.01) == N  # the whole interval lies outside
     assert outcome("worse", "equal", margin=0.029) == O  # the margin lies in the interval, 0.028 to 0.032
+    assert outcome("noisy", "no_worse", margin=0.001) == outcome("worse", "no_worse", margin=0.029) == O
+    assert outcome("worse", "no_worse", margin=0.01) == N
+    assert outcome("better", "equal", margin=0.01) == N and outcome("better", "no_worse", margin=0.01) == H
 
 
 def test_the_metric_turns_a_claim_around():
     assert (
         outcome("worse", "better", metric="val/accuracy") == H and outcome("worse", "worse", metric="val/accuracy") == N
     )
+    assert outcome("worse", "no_worse", 0.01, metric="val/accuracy") == H
+    assert outcome("better", "no_worse", 0.01, metric="val/accuracy") == N
 
 
 def test_two_variants_may_be_compared_with_each_other():
     assert outcome("better", "better", than="worse") == H
     assert outcome("worse", "better", than="gone") == H  # the other one diverges
+    assert outcome("worse", "no_worse", 0.01, than="gone") == H
     found = held({"variant": "worse", "is": "worse"}, RUNS | {"pre": RUNS["better"]}, "val/loss", baseline="pre")
     assert found.outcome == H and found.differences[0].mean == pytest.approx(0.06)
 
@@ -122,6 +131,36 @@ def test_sentences():
     )
 
 
+def test_what_is_no_worse_is_said_with_what_was_seen():
+    """Better, worse by less than the margin, or neither."""
+    found = {
+        name: held({"variant": name, "is": "no_worse"}, RUNS, "val/loss", margin=0.05).sentence.removeprefix(
+            "The claim held. "
+        )
+        for name in ("better", "worse", "noisy")
+    }
+    assert found["better"] == (
+        "better is better than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
+    )
+    assert found["worse"] == (
+        "worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001), yet within "
+        "the margin of 0.05 nats."
+    )
+    assert found["noisy"].startswith(
+        "noisy is no worse than baseline by the margin of 0.05 nats (difference 0.001 nats, "
+    )
+    assert found["noisy"].endswith("5 seeds; that it is worse by as much, p = 0.0012).")
+
+
+def test_what_is_worse_by_the_margin_is_called_no_worse_in_one_of_twenty_studies():
+    rng, draws = np.random.default_rng(0), 800
+    alarms = 0
+    for x in rng.normal(size=(draws, 2, 5)) + [[0.0], [1.0]]:
+        runs = {name: Runs(name, dict(enumerate(row))) for name, row in zip(("baseline", "x"), x, strict=True)}
+        alarms += held({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
+    assert abs(alarms / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
+
+
 def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
     """Both sides together are wrong in 5 of 100: a false claim of one side holds in half of them."""
     rng, draws = np.random.default_rng(0), 800
@@ -138,13 +177,15 @@ def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
         ([], ["study.claim.expect: names no variant. Try {variant: ..., is: worse}."]),
         (
             "post is worse",
-            ["study.claim.expect: must be {variant: ..., is: worse|better|equal, than: ...}; got 'post is worse'."],
+            [
+                "study.claim.expect: must be {variant: ..., is: worse|better|equal|no_worse, than: ...}; got 'post is worse'."
+            ],
         ),
         (
             {"variant": "wors", "is": "bad"},
             [
                 "study.claim.expect.variant: no variant is called 'wors'. Did you mean 'worse'? Known: baseline, worse.",
-                "study.claim.expect.is: must be worse, better or equal; got 'bad'.",
+                "study.claim.expect.is: must be worse, better, equal or no_worse; got 'bad'.",
             ],
         ),
         (

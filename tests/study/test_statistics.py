@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from xformer_kit.study.statistics import band, divergence, equivalence, hedges, holm, interval, paired
+from xformer_kit.study.statistics import band, beyond, divergence, equivalence, hedges, holm, interval, paired
 
 # Hours of sleep that two drugs gained ten patients, the first data of the t test (Student, 1908).
 DEXTRO = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -105,7 +105,11 @@ def test_equivalence_is_that_of_statsmodels(margin):
     rng = np.random.default_rng(1)
     before, after = rng.normal(size=(2, 8))
     wanted = ttost_paired(after, before, -margin, margin)[0]
-    assert equivalence(paired(by_seed(before), by_seed(after)), margin) == pytest.approx(wanted)
+    found = paired(by_seed(before), by_seed(after))
+    assert equivalence(found, margin) == pytest.approx(wanted)
+    for sign in (1, -1):
+        one_sided = stats.ttest_1samp(sign * (after - before), margin, alternative="less").pvalue
+        assert beyond(found, margin, sign) == pytest.approx(one_sided)
 
 
 # Where little can be known.

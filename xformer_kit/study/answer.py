@@ -188,6 +188,10 @@ class Words:
             return (
                 f"{by} ({self._interval(low, high)}, {d.count} seeds, {self._p(p)}){within and ', yet' + within[1:]}."
             )
+        if outcome == "no worse":
+            by = f"by the margin of {self.measured.as_given(self.margin)}"
+            of = f"that it is worse by as much, {self._p(p_margin)}"
+            return f"{name} {be} no worse than {other} {by} ({self._measured(d)}; {of})."
         if outcome == "equivalent":
             of = f"of a difference that large, {self._p(p_margin)}"
             return f"{name} and {other} are equivalent{within[1:]} ({self._measured(d)}; {of})."

@@ -2,7 +2,7 @@
 
 A claim names two variants and what is expected of them; it is data, written before the runs:
 
-    expect: {variant: placement=post, is: worse, than: baseline}       # is: worse, better or equal; than: by default baseline
+    expect: {variant: placement=post, is: worse, than: baseline}   # worse, better, equal or no_worse; than: by default baseline
 
 It holds where the runs show it at p <= alpha, it does not hold where they show the opposite, and otherwise they do not
 decide: too few runs prove nothing against a claim. Several expectations are one claim, which holds where all of them do.
@@ -15,11 +15,11 @@ from typing import Any
 from xformer_kit.registry import ConfigError, nearest, shown
 from xformer_kit.study.answer import Runs, Words, missing
 from xformer_kit.study.figures import Metric, metric, p_said
-from xformer_kit.study.statistics import ROUNDING, Difference, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import ROUNDING, Difference, beyond, divergence, equivalence, holm, paired
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
 SAID = {HELD: "The claim held.", NOT_HELD: "The claim did not hold.", OPEN: "The runs do not decide the claim."}
-WAYS = ("worse", "better", "equal")
+WAYS = ("worse", "better", "equal", "no_worse")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Expectation:
-    """`variant` is worse than, better than or equal to `than`."""
+    """`variant` is worse than, better than, equal to or no worse than `than`."""
 
     variant: str
     way: str
@@ -58,7 +58,7 @@ def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> lis
                 hint = nearest(str(names[key]), known)
                 found.append(f"{path}.{key}: no variant is called {names[key]!r}.{hint} Known: {', '.join(known)}.")
         if one["is"] not in WAYS:
-            found.append(f"{path}.is: must be worse, better or equal; got {shown(one['is'])}.")
+            found.append(f"{path}.is: must be {', '.join(WAYS[:-1])} or {WAYS[-1]}; got {shown(one['is'])}.")
         if names["than"] == one["variant"]:
             found.append(f"{path}: compares {one['variant']} with itself.")
     return found
@@ -80,6 +80,9 @@ def held(
     two point to different sides at p <= alpha, nothing is decided.
     equal: by the two one-sided tests of the margin. It does not hold where the interval lies outside the margin or one side
     diverges more often. Without a margin equality cannot be shown; a difference can.
+    no_worse: by the one of the two that is about what is worse, so that what is better is no worse. It does not hold where the
+    interval lies beyond the margin on that side or the variant diverges more often. Without a margin only what is better is
+    known to be no worse.
     Raises ConfigError for an expectation at fault.
     """
     measured = metric(measured) if isinstance(measured, str) else measured
@@ -88,8 +91,8 @@ def held(
     several = [expect] if isinstance(expect, Mapping) else expect
     expectations = [Expectation(one["variant"], one["is"], one.get("than", baseline)) for one in several]
     tests = [_Test(one, runs, measured, margin, level) for one in expectations]
-    ps = holm([test.p for test in tests])
-    parts = [test.decided(p, len(tests)) for test, p in zip(tests, ps, strict=True)]
+    ps, apart = holm([test.p for test in tests]), holm([test.difference.p for test in tests])
+    parts = [test.decided(p, other, len(tests)) for test, p, other in zip(tests, ps, apart, strict=True)]
     outcomes = {outcome for outcome, _ in parts}
     outcome = NOT_HELD if NOT_HELD in outcomes else OPEN if OPEN in outcomes else HELD
     sentence = f"{SAID[outcome]} {' '.join(text for _, text in parts)}"
@@ -107,9 +110,13 @@ class _Test:
         self.difference = paired(self.than.values, self.variant.values, level)
         self.p_lost, self.lost_more = self._lost()
         self.p, self.way = self._direction()
-        self.by_margin = one.way == "equal" and bool(margin) and self.difference.count > 1 and not self._outside()
-        if self.by_margin:
+        self.worse = 1 if measured.better(-1.0) else -1  # the sign of a difference for the worse
+        of_margin = one.way in ("equal", "no_worse")
+        self.by_margin = of_margin and bool(margin) and self.difference.count > 1 and not self._outside()
+        if self.by_margin and one.way == "equal":
             self.p = equivalence(self.difference, margin)
+        elif self.by_margin:
+            self.p = beyond(self.difference, margin, self.worse)
 
     def _lost(self) -> tuple[float | None, bool]:
         """p that both diverge equally often, None where they do, and whether the variant does so more often."""
@@ -133,16 +140,22 @@ class _Test:
         return min(1.0, 2 * min(d.p, self.p_lost)), by_figures if d.p <= self.p_lost else by_loss
 
     def _outside(self) -> bool:
-        """Whether the difference is shown to be larger than the margin, or one side to diverge more often."""
+        """Whether the difference is shown to be larger than the margin, or one side to diverge more often; for what is to be no
+        worse, on the side that is worse."""
         d, alpha = self.difference, 1 - self.level
-        large = d.low is not None and (d.low > self.margin or d.high < -self.margin)
-        return large or (self.p_lost is not None and 2 * self.p_lost <= alpha)
-
-    def decided(self, p: float | None, family: int) -> tuple[str, str]:
-        shown = p is not None and p <= 1 - self.level + ROUNDING
-        words = Words(self.measured, self.level, self.margin, family)
+        ends = {} if d.low is None else {1: d.low, -1: -d.high}
+        sides = {sign for sign, end in ends.items() if end > self.margin}
+        lost = self.p_lost is not None and 2 * self.p_lost <= alpha
         if self.one.way == "equal":
-            outcome, seen = self._equal(shown)
+            return lost or bool(sides)
+        return (lost and self.lost_more) or self.worse in sides
+
+    def decided(self, p: float | None, apart: float | None, family: int) -> tuple[str, str]:
+        """p: of what decides; apart: of no difference. Both after Holm."""
+        shown, differs = (x is not None and x <= 1 - self.level + ROUNDING for x in (p, apart))
+        words = Words(self.measured, self.level, self.margin, family)
+        if self.one.way in ("equal", "no_worse"):
+            outcome, seen = self._within(shown, differs)
         elif shown and self.way is not None:
             outcome, seen = HELD if self.way == self.one.way else NOT_HELD, self.way
         else:
@@ -152,17 +165,20 @@ class _Test:
             often = "more" if self.lost_more else "less"
             said = f"{self.one.variant} is {seen} than {self.one.than}, for it diverges {often} often ({p_said(p)})."
         else:
-            p, p_margin = (self.difference.p, p) if self.by_margin else (p, None)
+            # What is better is not said to be within a margin, which it may well have left on that side.
+            p, p_margin = (apart, None if seen == "better" else p) if self.by_margin else (p, None)
             said = words.compared(self.one.variant, self.one.than, seen, self.difference, p, p_margin)
             if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
                 said += f" That may be more than the margin of {self.measured.as_given(self.margin)}, or less."
         return outcome, " ".join([said, *missing(self.variant, self.than)])
 
-    def _equal(self, shown: bool) -> tuple[str, str]:
-        d, known = self.difference, "unknown" if self.difference.p is None else "unseen"
+    def _within(self, shown: bool, differs: bool) -> tuple[str, str]:
+        d, one_sided = self.difference, self.one.way == "no_worse"
+        known = "unknown" if d.p is None else "unseen"
         if not self.by_margin:
-            return (NOT_HELD, self.way) if shown and self.way else (OPEN, known)
-        if shown:
-            return HELD, "equivalent"
-        differs = d.p is not None and d.p <= 1 - self.level + ROUNDING  # and not known by how much
-        return OPEN, ("better" if self.measured.better(d.mean) else "worse") if differs else known
+            held = one_sided and self.way == "better"
+            return (HELD if held else NOT_HELD, self.way) if shown and self.way else (OPEN, known)
+        side = ("better" if self.measured.better(d.mean) else "worse") if differs else known
+        if shown and one_sided:
+            return HELD, side if differs else "no worse"
+        return (HELD, "equivalent") if shown else (OPEN, side)  # and not known by how much

@@ -75,7 +75,7 @@ class Study:
 
     question: str = ""  # in a sentence; the report's title
     name: str | None = None  # its directory under outputs/studies; null is the name of its file
-    claim: dict | None = None  # {paper: ..., expect: {variant: ..., is: worse, than: ...}}: what was published
+    claim: dict | None = None  # {paper: ..., expect: {variant: ..., is: worse|better|equal|no_worse, than: ...}}
     baseline: dict | None = None  # factor -> the level that all others are compared with
     factors: dict | None = None  # factor -> levels
     only: dict | None = None  # factor -> {another factor: levels under which it is varied}

@@ -130,10 +130,20 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def equivalence(difference: Difference, margin: float) -> float | None:
-    """p of the hypothesis that the true difference is as large as the margin or larger: two one-sided paired t tests, the
-    larger p of (mean + margin) sqrt(n) / sd and (margin - mean) sqrt(n) / sd (Schuirmann, 1987). A small p says: equal, for
-    all that matters. Without variance, where there is no t, the sign test: 2^-n if the difference lies within the margin,
-    else 1. None for fewer than two seeds.
+    """p of the hypothesis that the true difference is as large as the margin or larger, either way: two one-sided tests, of
+    which the larger p counts (Schuirmann, 1987). A small p says: equal, for all that matters. None for fewer than two seeds.
+
+    Raises ValueError for a margin that is not above 0.
+    """
+    sides = [beyond(difference, margin, sign) for sign in (1, -1)]
+    return None if None in sides else max(side for side in sides if side is not None)
+
+
+def beyond(difference: Difference, margin: float, sign: int) -> float | None:
+    """p of the hypothesis that `sign` times the true difference is as large as the margin or larger: the one-sided paired t
+    test of (margin - sign mean) sqrt(n) / sd. With the sign of what is worse, a small p says: no worse, for all that matters
+    (non-inferiority: Blackwelder, 1982). Without variance, where there is no t, the sign test: 2^-n if the difference lies
+    below the margin, else 1. None for fewer than two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
@@ -143,10 +153,10 @@ def equivalence(difference: Difference, margin: float) -> float | None:
         raise ValueError(f"margin: must be above 0; got {margin}.")
     if difference.count < 2:
         return None
+    left = margin - sign * difference.mean
     if difference.sd == 0:
-        return 2.0**-difference.count if abs(difference.mean) < margin else 1.0
-    error = difference.sd / math.sqrt(difference.count)
-    return float(t.sf((margin - abs(difference.mean)) / error, difference.count - 1))
+        return 2.0**-difference.count if left > 0 else 1.0
+    return float(t.sf(left * math.sqrt(difference.count) / difference.sd, difference.count - 1))
 
 
 def divergence(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
