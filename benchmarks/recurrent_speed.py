@@ -62,12 +62,12 @@ class Caught(Kernel):
 
 
 def form(name: str, kernel: str, tokens: int):
-    """The recurrence of a layer alone, with gradients to all that it is given."""
+    """The recurrence of a layer alone, with gradients to what has some in the layer."""
     made: Any = layer(name, "chunked")
     made.kernel = caught = Caught()
     step(made, tokens)()
     r, state, chunk = caught.asked
-    parts = [None if x is None else x.detach().requires_grad_(x.is_floating_point()) for x in r]
+    parts = [None if x is None else x.detach().requires_grad_(x.requires_grad) for x in r]
     given, able = Recurrence(*parts), KERNELS.create(kernel)
 
     def run() -> None:
