@@ -85,6 +85,11 @@ def faults(config: Node) -> list[str]:
     return check(config, data=False, task=False) or list(untrained_on("cpu", config))
 
 
+_READ: dict[
+    int, tuple[Node, Model]
+] = {}  # of the last config: its `id`, itself, so that the id is not another's, and the model
+
+
 class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what happened)
     """A composition that breaks a law. The message has the law, the numbers, and the overrides that reproduce it."""
 
@@ -117,6 +122,17 @@ class Case:
         model = made({**self.config, **changes})
         randomise(model, draw)
         return model.to(dtype).eval()
+
+    @property
+    def read_only(self) -> Model:
+        """`model()` for a law that computes with it and writes nothing: one for all such laws of a config, for to make a model of
+        this size takes longer than to run it."""
+        config, model = _READ.get(id(self.config), (None, None))
+        if model is None or config is not self.config:
+            model = self.model()
+            _READ.clear()
+            _READ[id(self.config)] = self.config, model
+        return model
 
     def learning(self, draw: int = 1) -> Model:
         """The same on a kernel that computes gradients on a CPU, where laws run."""

@@ -30,7 +30,7 @@ def cached(case: Case) -> str | None:
     """Cached generation equals uncached, at any split of prompt and continuation, also with padding on the left."""
     if case.sees_future:
         return "a mask sees the future"
-    model = case.model()
+    model = case.read_only
     whole = case.logits(model, case.ids)
     for chunks in CHUNKS:
         split = "+".join(map(str, chunks))
@@ -44,7 +44,7 @@ def cached_and_padded(case: Case) -> str | None:
     """Cached generation equals uncached where prompts are padded on the left."""
     if case.sees_future:
         return "a mask sees the future"
-    model = case.model()
+    model = case.read_only
     real = torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]
     expected = case.logits(model, case.ids, real=real)
     for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
@@ -60,7 +60,7 @@ def cached_prefix(case: Case) -> str | None:
     """A prompt that is seen whole stays so in the cache, also padded on the left; what follows never changes it."""
     if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.own):
         return "no mask sees a prefix"
-    model, ids, prompt = case.model(), case.ids, 5
+    model, ids, prompt = case.read_only, case.ids, 5
     prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt
     for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
         if real is not None and "padding" in case.breaks:
@@ -100,7 +100,7 @@ def edited(case: Case) -> str | None:
     """A cache goes on with any of its rows, and forgets its newest tokens or says that it cannot."""
     if case.sees_future:
         return "a mask sees the future"
-    model, rows = case.model(), torch.tensor([2, 0, 0])
+    model, rows = case.read_only, torch.tensor([2, 0, 0])
     source = None if case.source is None else model.encode(Tokens(ids=case.source))[0]
     whole, past = case.logits(model, case.ids, source), case.past(model)
     case.read(model, case.ids[:, :5], source, cache=past)
@@ -123,7 +123,7 @@ def greedy(case: Case) -> str | None:
     """`generate` with temperature 0 takes the likeliest token of the uncached model, one after another."""
     if case.sees_future:
         return "a mask sees the future"
-    model = case.model()
+    model = case.read_only
     given = {} if case.source is None else {"source": case.source}
     ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
     if not torch.equal(ids[:, :LENGTH], case.ids):

@@ -37,7 +37,7 @@ def causality(case: Case) -> str | None:
     """The future never changes the past, by perturbation and by gradient."""
     if case.sees_future:
         return "a mask sees the future"
-    model = case.model()
+    model = case.read_only
     with torch.no_grad():
         before = case.predicted(model, case.ids)
         for at in (1, LENGTH // 2, LENGTH - 1):
@@ -56,7 +56,7 @@ def causality(case: Case) -> str | None:
 def documents(case: Case) -> str | None:
     """Documents in one row do not leak into each other, and a packed document equals the document alone; so with the
     documents of a source."""
-    model, document = case.model(), packed(LENGTH, CUT)
+    model, document = case.read_only, packed(LENGTH, CUT)
     sources: list[Tokens | None] = [None, None, None]  # of both documents, of the first, of the second
     if case.source is not None:
         ids = case.source
@@ -91,7 +91,7 @@ def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tenso
 @law("padding")
 def padding(case: Case) -> str | None:
     """A padded batch equals its unpadded rows, whether the padding is on the left or on the right."""
-    model = case.model()
+    model = case.read_only
     with torch.no_grad():
         alone = [case.predicted(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)]
         for left in (False, True):
@@ -109,7 +109,7 @@ def padding(case: Case) -> str | None:
 @law("batch")
 def batch(case: Case) -> str | None:
     """Permuting a batch permutes the output, and a row does not depend on its neighbours."""
-    model, order = case.model(), torch.tensor([2, 0, 1])
+    model, order = case.read_only, torch.tensor([2, 0, 1])
     source = None if case.source is None else Tokens(ids=case.source)
 
     def of(rows: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def shift(case: Case) -> str | None:
         return "the position is absolute"
     if any(context.facts["mask"]["absolute"] for context in case.looks):
         return "a mask counts from the start of a text"
-    model = case.model()
+    model = case.read_only
 
     def of(by: int) -> Tensor:
         source = None
@@ -147,7 +147,7 @@ def symmetry(case: Case) -> str | None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
     if not unordered(case.config, case.towers[-1], (*case.own, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
-    model, order = case.model(), torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
+    model, order = case.read_only, torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         got, expected = case.predicted(model, case.ids[:, order]), case.predicted(model, case.ids)[:, order]
         case.same(got, expected, "permuting the tokens does more than permute the output")

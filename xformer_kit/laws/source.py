@@ -37,7 +37,7 @@ def source_padding(case: Case) -> str | None:
     """A source that is padded, on the left or on the right, is the source alone; one that is all padding is none."""
     if case.source is None:
         return NONE
-    model, rows = case.model(), range(BATCH)
+    model, rows = case.read_only, range(BATCH)
     alone = [_reads(case, model, i, Tokens(ids=case.source[i : i + 1, : SOURCE_ROWS[i]])) for i in rows]
     for left in (False, True):
         ids, real = padded(case.source, left, SOURCE_ROWS)
@@ -68,7 +68,7 @@ def once(case: Case) -> str | None:
         return NONE
     if case.sees_future:
         return "a mask sees the future"
-    model = case.model()
+    model = case.read_only
     source, _ = model.encode(Tokens(ids=case.source))
     whole, past = case.logits(model, case.ids, source), case.past(model)
     case.read(model, case.ids[:, :PROMPT], source, cache=past)
@@ -88,7 +88,7 @@ def order(case: Case) -> str | None:
         return NONE
     if not unordered(case.config, case.towers[0], (*case.sources, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
-    model, shuffled = case.model(), torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))
+    model, shuffled = case.read_only, torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))
     got, expected = (
         case.predicted(model, case.ids, Tokens(ids=ids)) for ids in (case.source[:, shuffled], case.source)
     )
