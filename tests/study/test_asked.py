@@ -49,6 +49,19 @@ def test_what_a_line_asks_replaces_what_the_file_asks():
     assert "+study.factors={norm: [layer]}" in more.argv  # which is what a study says is to be typed to go on
 
 
+@pytest.mark.parametrize("way", ["equal", "no_worse"])
+def test_a_claim_of_what_is_shown_within_a_margin_needs_one(way):
+    def of(**margin):
+        claim = {"paper": "x", "expect": [{"variant": "placement=post", "is": way}]}
+        return variants(question.complete({**NODE, "claim": claim, **margin}, "asked"), composed)
+
+    with pytest.raises(ConfigError) as error:
+        of()
+    said = f"study.margin: must say within what '{way}' is meant, for the claim expects it; got null. Try 0.05."
+    assert error.value.faults == (said,)
+    assert of(margin=0.1)
+
+
 def test_a_claim_names_variants_of_the_study():
     def claiming(variant: str):
         claim = {"paper": "x", "expect": {"variant": variant, "is": "worse"}}

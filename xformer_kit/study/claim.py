@@ -19,6 +19,7 @@ from xformer_kit.study.statistics import ROUNDING, Difference, beyond, divergenc
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
 SAID = {HELD: "The claim held.", NOT_HELD: "The claim did not hold.", OPEN: "The runs do not decide the claim."}
+WITHIN = {"equal", "no_worse"}  # of a margin
 WAYS = ("worse", "better", "equal", "no_worse")
 
 
@@ -111,8 +112,7 @@ class _Test:
         self.p_lost, self.lost_more = self._lost()
         self.p, self.way = self._direction()
         self.worse = 1 if measured.better(-1.0) else -1  # the sign of a difference for the worse
-        of_margin = one.way in ("equal", "no_worse")
-        self.by_margin = of_margin and bool(margin) and self.difference.count > 1 and not self._outside()
+        self.by_margin = one.way in WITHIN and bool(margin) and self.difference.count > 1 and not self._outside()
         if self.by_margin and one.way == "equal":
             self.p = equivalence(self.difference, margin)
         elif self.by_margin:
@@ -154,7 +154,7 @@ class _Test:
         """p: of what decides; apart: of no difference. Both after Holm."""
         shown, differs = (x is not None and x <= 1 - self.level + ROUNDING for x in (p, apart))
         words = Words(self.measured, self.level, self.margin, family)
-        if self.one.way in ("equal", "no_worse"):
+        if self.one.way in WITHIN:
             outcome, seen = self._within(shown, differs)
         elif shown and self.way is not None:
             outcome, seen = HELD if self.way == self.one.way else NOT_HELD, self.way

@@ -149,6 +149,11 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     expect = said.get("expect")
     known = [variant.label for variant in found] + [variant.name for variant in found]
     wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
+    ways = {one["is"] for one in (expect if isinstance(expect, list) else [expect])} if expect and not wrong else set()
+    if vain := sorted(ways & claim.WITHIN) if not node["margin"] else []:
+        return [
+            f"study.margin: must say within what '{vain[0]}' is meant, for the claim expects it; got null. Try 0.05."
+        ]
     return [f"{fault} Or study without a claim: study.claim=null." for fault in wrong]
 
 
