@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from xformer_kit.kernel.blocks import Block
 
 ROWS, CAUSAL_ROWS = 256, 128  # queries of a block; of a causal one half of the corner is computed for nothing
-FEW = 1 << 17  # scores that are computed at once: half a MiB in fp32
+FEW = 1 << 18  # scores that are computed at once: a MiB in fp32
 STEPS = 1 << 16  # of probability
 
 
