@@ -133,7 +133,8 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     done = train(line, tmp_path, environment(tmp_path))
     assert done.returncode == 1, done.stderr
     assert "data.seq_len: one window, seq_len + 1 = " in done.stderr
-    assert "Jobs 1, 3 failed; each one's train.log says why." in done.stdout
+    assert f"Jobs 1, 3 failed; why: {sweep}/1/train.log, {sweep}/3/train.log" in done.stdout
+    assert (sweep / "1" / "train.log").exists() and (sweep / "3" / "train.log").exists()
     rows = table(sweep / "sweep.csv")
     assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
     assert float(rows[0]["val/loss"]) <= float(rows[1]["val/loss"])
