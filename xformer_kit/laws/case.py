@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +85,6 @@ def faults(config: Node) -> list[str]:
     return check(config, data=False, task=False) or list(untrained_on("cpu", config))
 
 
-_READ: dict[
-    int, tuple[Node, Model]
-] = {}  # of the last config: its `id`, itself, so that the id is not another's, and the model
-
-
 class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what happened)
     """A composition that breaks a law. The message has the law, the numbers, and the overrides that reproduce it."""
 
@@ -100,6 +95,8 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
 
 class Case:
     """One composition, with models, tokens and what its parts say of themselves."""
+
+    _last: ClassVar[tuple[Node, Model] | None] = None  # the config that was judged last, and its `read_only`
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
         self.config, self.law, self.under = config, law, under
@@ -127,12 +124,9 @@ class Case:
     def read_only(self) -> Model:
         """`model()` for a law that computes with it and writes nothing: one for all such laws of a config, for to make a model of
         this size takes longer than to run it."""
-        config, model = _READ.get(id(self.config), (None, None))
-        if model is None or config is not self.config:
-            model = self.model()
-            _READ.clear()
-            _READ[id(self.config)] = self.config, model
-        return model
+        if Case._last is None or Case._last[0] is not self.config:
+            Case._last = self.config, self.model()
+        return Case._last[1]
 
     def learning(self, draw: int = 1) -> Model:
         """The same on a kernel that computes gradients on a CPU, where laws run."""

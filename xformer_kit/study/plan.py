@@ -151,9 +151,8 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
     ways = {one["is"] for one in (expect if isinstance(expect, list) else [expect])} if expect and not wrong else set()
     if vain := sorted(ways & claim.WITHIN) if not node["margin"] else []:
-        return [
-            f"study.margin: must say within what '{vain[0]}' is meant, for the claim expects it; got null. Try 0.05."
-        ]
+        said = f"must say within what '{vain[0]}' is meant, for the claim expects it"
+        return [f"study.margin: {said}; got {shown(node['margin'])}. Try 0.05."]
     return [f"{fault} Or study without a claim: study.claim=null." for fault in wrong]
 
 
