@@ -3,9 +3,10 @@
 softmax, then each weight is dropped with probability p and the others are divided by 1 - p (Vaswani et al., 2017, section
 5.4, and Srivastava et al., 2014), by blocks of queries whose scores fit a cache. As in FlashAttention (Dao et al., 2022,
 arXiv:2205.14135, algorithm 4) nothing of the size of the scores is kept for the backward pass: it computes the weights again,
-and draws again what was dropped, from the state that torch's generator had.
+from the logarithm of each row's sum, and draws again what was dropped, from a seed that torch's generator gave.
 
-A draw is 16 bits, a quarter of what torch takes: p is rounded to a multiple of 2^-16, and the division is by what it is then.
+A draw is 16 bits of SFC64 (Doty-Humphrey, PractRand), half of the time that torch's Mersenne Twister takes for them: p is rounded
+to a multiple of 2^-16, and the division is by what it is then. Exponentials are powers of two, for they take half the time.
 """
 
 import math
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -20,8 +22,9 @@ from torch.autograd.function import once_differentiable
 from xformer_kit.kernel.blocks import Block
 
 ROWS, CAUSAL_ROWS = 256, 128  # queries of a block; of a causal one half of the corner is computed for nothing
-FEW = 1 << 18  # scores that are computed at once: a MiB in fp32
+FEW = 1 << 19  # scores that are computed at once: two MiB in fp32
 STEPS = 1 << 16  # of probability
+BITS = 1 / math.log(2)  # e^x = 2^(x BITS)
 
 
 def threshold(probability: float) -> int:
@@ -38,14 +41,19 @@ def able(probability: float) -> bool:
 def attend(q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: float, probability: float) -> Tensor:
     """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query and leave none out."""
     blocks = [part for block in blocks for part in thin(block)]
-    tables = [block.table for block in blocks]
-    return Dropped.apply(q, k, v, scale, threshold(probability), [b._replace(table=None) for b in blocks], *tables)
+    tables = {id(block.table): block.table for block in blocks}  # blocks of a window share one
+    which = [list(tables).index(id(block.table)) for block in blocks]
+    bare = [block._replace(table=None) for block in blocks]
+    return Dropped.apply(q, k, v, scale, threshold(probability), bare, which, *tables.values())
 
 
 def thin(block: Block) -> Iterator[Block]:
     """A block in parts of few queries. A causal one leaves out the keys that no query of a part sees."""
     count = block.stop - block.start
     size = CAUSAL_ROWS if block.causal else ROWS
+    if count <= size:
+        yield block
+        return
     cuts = [*range(0, count, size), count]
     whole = block.table is None or block.table.shape[-2] == 1
     tables = [block.table] * (len(cuts) - 1) if whole else block.table.split(size, -2)  # type: ignore[union-attr]
@@ -60,43 +68,49 @@ class Piece(NamedTuple):
     row: int
     heads: slice  # of keys
     block: Block
-    number: int  # of the block
+    table: int  # which one
 
 
 class Dropped(torch.autograd.Function):
     """The computation itself. Queries of heads that share keys stand below each other: (kv, group * queries, d)."""
 
     @staticmethod
-    def forward(ctx: Any, q, k, v, scale, dropped, blocks, *tables):
-        ctx.state, ctx.dtype = torch.get_rng_state(), q.dtype
-        ctx.scale, ctx.dropped, ctx.blocks = scale, dropped, blocks
+    def forward(ctx: Any, q, k, v, scale, dropped, blocks, which, *tables):
+        seed = torch.randint(2**62, ())
+        ctx.seed, ctx.dtype = int(seed) if _has_values(seed) else 0, q.dtype
+        ctx.scale, ctx.dropped, ctx.blocks, ctx.which = scale, dropped, blocks, which
         with torch.autocast("cpu", enabled=False):
             q, k, v = (_wide(x) for x in (q, k, v))
             q = q.unflatten(1, (k.shape[1], -1))  # (b, h, t, d) -> (b, kv, group, t, d)
-            out, scaled, work = q.new_empty(*q.shape[:4], v.shape[-1]), q * scale, Work(q, blocks, tables)
+            out, scaled = q.new_empty(*q.shape[:4], v.shape[-1]), q * (scale * BITS)
+            log, work = q.new_empty(*q.shape[:4], 1), Work(q, blocks, tables, which, ctx.seed)
             for piece in work.pieces():
-                weights, kept = work.weights(scaled, k, piece), work.draw(piece, dropped, None)
-                _write(out, piece, torch.bmm(weights.mul_(kept), _keys(v, piece)))
+                scores = work.scores(scaled, k, piece)
+                most = scores.amax(-1, keepdim=True)
+                weights = scores.sub_(most).exp2_()
+                total = weights.sum(-1, keepdim=True)
+                _write(log, piece, total.log2().add_(most))
+                kept = work.draw(piece, dropped)
+                _write(out, piece, torch.bmm(weights.mul_(kept), _keys(v, piece)).div_(total))
             out *= STEPS / (STEPS - dropped)
-        ctx.save_for_backward(q, k, v, out, *tables)
+        ctx.save_for_backward(q, k, v, out, log, *tables)
         return out.flatten(1, 2).to(ctx.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad):
-        q, k, v, out, *tables = ctx.saved_tensors
-        generator = torch.Generator()
-        generator.set_state(ctx.state)
+        q, k, v, out, log, *tables = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
             grad = grad.to(out.dtype).reshape(out.shape)
             inner = (grad * out).sum(-1, keepdim=True)  # of each row: the sum over keys of weight times its gradient
-            grad, scaled = grad * (STEPS / (STEPS - ctx.dropped)), q * ctx.scale
+            grad, scaled = grad * (STEPS / (STEPS - ctx.dropped)), q * (ctx.scale * BITS)
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             asked = ctx.needs_input_grad[-len(tables) :]
             dtables = [torch.zeros_like(t) if need else None for t, need in zip(tables, asked, strict=True)]
-            work = Work(q, ctx.blocks, tables)
+            work = Work(q, ctx.blocks, tables, ctx.which, ctx.seed)
             for piece in work.pieces():
-                weights, kept = work.weights(scaled, k, piece), work.draw(piece, ctx.dropped, generator)
+                weights = work.scores(scaled, k, piece).sub_(_queries(log, piece)).exp2_()
+                kept = work.draw(piece, ctx.dropped)
                 above = _queries(grad, piece)
                 dropped = torch.mul(weights, kept, out=kept)
                 dweights = torch.bmm(above, _keys(v, piece).mT, out=work.room_for(2, piece))
@@ -104,24 +118,26 @@ class Dropped(torch.autograd.Function):
                 _keys(dv, piece).baddbmm_(dropped.mT, above)
                 _keys(dk, piece).baddbmm_(dscores.mT, _queries(scaled, piece))
                 _write(dq, piece, torch.bmm(dscores, _keys(k, piece)))
-                if (whole := dtables[piece.number]) is not None:
+                if (whole := dtables[piece.table]) is not None:
                     into = work.of_heads(whole[work.row_of(whole, piece)], piece)
                     into.add_(work.apart(dscores).sum_to_size(into.shape))
             dq *= ctx.scale
-        return (*(x.to(ctx.dtype) for x in (dq.flatten(1, 2), dk, dv)), None, None, None, *dtables)
+            dk /= BITS
+        return (*(x.to(ctx.dtype) for x in (dq.flatten(1, 2), dk, dv)), *4 * (None,), *dtables)
 
 
 class Work:
-    """Room for the scores of a piece, which all pieces share, and what masks add to scores."""
+    """Room for the scores of a piece, which all pieces share, what masks add to scores, and draws."""
 
-    def __init__(self, q: Tensor, blocks: Sequence[Block], tables: Sequence[Tensor | None]):
+    def __init__(self, q: Tensor, blocks: list[Block], tables: Sequence[Tensor | None], which: list[int], seed: int):
         self.rows, self.kv, self.group = q.shape[:3]
-        self.blocks, self.tables = blocks, tables
+        self.blocks, self.tables, self.which = blocks, tables, which
         each = [self.group * (block.stop - block.start) * block.keys for block in blocks]
-        self.together = [max(1, min(self.kv, FEW // n)) for n in each]  # heads of keys
+        times = [-(-self.kv // max(1, min(self.kv, FEW // n))) for n in each]
+        self.together = [-(-self.kv // n) for n in times]  # heads of keys
         most = max(n * count for n, count in zip(each, self.together, strict=True))
         self.room = [q.new_empty(most) for _ in range(3)]
-        self.bits = torch.empty(-(-most // 4), dtype=torch.int64)
+        self.bits = np.random.SFC64(seed)
         self.made: tuple[Any, Tensor | None, Tensor | None] = None, None, None
 
     def pieces(self) -> Iterator[Piece]:
@@ -129,11 +145,11 @@ class Work:
         for index, block in enumerate(self.blocks):
             for row in range(self.rows):
                 for first in range(0, self.kv, self.together[index]):
-                    yield Piece(row, slice(first, min(first + self.together[index], self.kv)), block, index)
+                    yield Piece(row, slice(first, min(first + self.together[index], self.kv)), block, self.which[index])
 
-    def weights(self, scaled: Tensor, k: Tensor, piece: Piece) -> Tensor:
-        """softmax of the masked scores, (kv, group * queries, keys). A query that sees nothing has the weights of one that
-        sees all, and `draw` drops them."""
+    def scores(self, scaled: Tensor, k: Tensor, piece: Piece) -> Tensor:
+        """The masked scores times BITS, (kv, group * queries, keys). A query that sees nothing has those of one that sees all,
+        and `draw` drops its weights."""
         scores = torch.bmm(_queries(scaled, piece), _keys(k, piece).mT, out=self.room_for(0, piece))
         added, _ = self.masked(piece)
         if piece.block.causal:
@@ -142,12 +158,12 @@ class Work:
             self.apart(scores)[..., piece.block.keys - queries :].add_(corner)
         elif added is not None:
             self.apart(scores).add_(self.of_heads(added, piece))
-        return torch.softmax(scores, -1, out=scores)
+        return scores
 
-    def draw(self, piece: Piece, dropped: int, generator: torch.Generator | None) -> Tensor:
+    def draw(self, piece: Piece, dropped: int) -> Tensor:
         """1 where a weight is kept, 0 where it is dropped."""
         kept = self.room_for(1, piece)
-        bits = self.bits[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator).view(torch.int16)
+        bits = torch.from_numpy(self.bits.random_raw(-(-kept.numel() // 4)).view(np.int16))
         torch.ge(bits[: kept.numel()].view(kept.shape), dropped - STEPS // 2, out=kept)
         _, empty = self.masked(piece)
         if empty is not None:
@@ -161,18 +177,19 @@ class Work:
         return self.room[which][: math.prod(shape)].view(shape)
 
     def masked(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
-        """What is added to the scores of a row of the batch, (1 or h, queries, keys), and which queries see nothing, or None
-        where there are none; made once for all heads."""
-        table = self.tables[piece.number]
+        """What is added to the scores of a row of the batch, times BITS, (1 or h, queries, keys), and which queries see nothing,
+        or None where there are none; made once for all that follow with the same table."""
+        table = self.tables[piece.table]
         if table is None:
             return None, None
-        key = piece.number, self.row_of(table, piece)
+        key = piece.table, self.row_of(table, piece)
         if self.made[0] != key:
             added = table.detach()[key[1]]
             if added.dtype == torch.bool:
                 added = torch.zeros_like(added, dtype=self.room[0].dtype).masked_fill_(~added, -math.inf)
             empty = added.amax(-1, keepdim=True) == -math.inf
-            self.made = key, added.to(self.room[0].dtype).masked_fill(empty, 0), empty
+            added = (added.to(self.room[0].dtype) * BITS).masked_fill(empty, 0)
+            self.made = key, added, None if _has_values(empty) and not empty.any() else empty
         return self.made[1:]
 
     def row_of(self, table: Tensor, piece: Piece) -> int:
@@ -185,6 +202,11 @@ class Work:
     def apart(self, scores: Tensor) -> Tensor:
         """(kv, group * queries, keys) -> (kv, group, queries, keys)."""
         return scores.unflatten(1, (self.group, -1))
+
+
+def _has_values(x: Tensor) -> bool:
+    """Not where memory is counted alone."""
+    return type(x) is Tensor
 
 
 def _wide(x: Tensor) -> Tensor:
