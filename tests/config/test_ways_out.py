@@ -7,7 +7,7 @@ from refusing import refused
 
 from xformer_kit import compose
 from xformer_kit.config import preflight
-from xformer_kit.config.hydra import unfolded
+from xformer_kit.config.hydra import read, unfolded
 
 HEADS = "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout"
 REFUSED = [
@@ -147,3 +147,10 @@ def test_a_group_may_be_given_a_mapping():
     opened = [word if word == "position=rotary" else f"++{word}" for word in plain]
     assert preflight(line).argv == opened
     assert refused("attn={heads:7} model.dim=32") == refused("attn.heads=7 model.dim=32")
+
+
+def test_an_equals_sign_within_a_value_is_offered_escaped():
+    (said,) = refused(["study.labels={placement=post: A}"])
+    offered = re.search(r"as \\=: '(.+)'\.$", said)[1]
+    _, (override,), faults = read([offered], None)
+    assert not faults and override.value() == {"placement=post": "A"}

@@ -4,6 +4,8 @@ Composition is open and validation strict: an override of a key that is no group
 takes every key, and `check` answers the unknown ones all in the same way.
 """
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -181,9 +183,8 @@ def read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, li
             parsed += parser.parse_overrides([word])
         except (OverrideParseException, HydraException) as error:
             what = " ".join(str(error).split("\n")[0].split())
-            faults.append(
-                f"{word}: cannot be read as key=value: {what}. Quote what the shell or Hydra treats specially."
-            )
+            way = _escaped(parser, word) or "Quote what the shell or Hydra treats specially."
+            faults.append(f"{word}: cannot be read as key=value: {what}. {way}")
     try:
         import_parts(files(instructions(parsed).get("parts")), GROUPS.values())
     except ConfigError as error:
@@ -195,6 +196,16 @@ def read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, li
     lost = tuple(f"{override.key_or_group}." for override, fault in answers if fault)  # options of what is not there
     kept = [o for o, fault in answers if not fault and not f"{o.key_or_group}.".startswith(lost or ("\n",))]
     return loader, kept, faults
+
+
+def _escaped(parser: OverridesParser, word: str) -> str | None:
+    """The way out where the value has a bare =, which Hydra's grammar wants escaped, as in a study's labels and claims."""
+    key, sign, value = word.partition("=")
+    escaped = f"{key}{sign}" + re.sub(r"(?<!\\)=", r"\\=", value)
+    with suppress(OverrideParseException, HydraException):
+        parser.parse_overrides([escaped])
+        return f"Hydra reads an = within a value as \\=: {shlex.quote(escaped)}." if escaped != word else None
+    return None
 
 
 def _suitable(loader: ConfigLoaderImpl, parsed: list[Override]) -> list[str]:
