@@ -40,6 +40,13 @@ def test_a_learned_bias_keeps_scores_of_its_blocks():
     assert item.run.how.endswith("torch has no fused kernel for a learned bias on a CPU")
 
 
+def test_dropout_of_weights_keeps_no_scores():
+    (item,) = said("mask=sliding_window", "mask.window=33", "position=t5", "attn.dropout=0.1")
+    assert item.run.kept == 0 and "by blocks that drop weights" in item.run.how
+    (item,) = said("attn.score.name=entmax", "attn.dropout=0.1")
+    assert item.run.kept > 0 and "drop" not in item.run.how
+
+
 def test_layers_that_run_alike_are_told_together():
     variants = ["model.decoder.pattern=[base,far]", "model.decoder.variants.far={mask:strided,position:shaw}"]
     near, far = said("mask=sliding_window", *variants)

@@ -19,6 +19,8 @@ COMPOSITIONS = [
     ["placement=sandwich", "position=alibi", "attn.bias=true"],
     ["mask=sliding_window", "mask.window=16", "kernel=reference"],
     ["model.dropout=0.1", "attn.dropout=0.1", "ffn.dropout=0.1", "position=sinusoidal"],
+    ["attn.dropout=0.1", "data.seq_len=600"],  # several blocks
+    ["attn.dropout=0.1", "data.seq_len=600", "mask=sliding_window", "mask.window=9", "position=t5"],
     ["model.vocab_size=20000", "data.batch_size=16"],  # cross-entropy in chunks
     ["model.future_tokens=4", "model.vocab_size=5000"],
     ["data.batch_size=1", "data.seq_len=8", "model.dim=256"],  # weights outweigh activations

@@ -8,7 +8,7 @@ from looking import BOTH, HEADS, KV, WINDOW, inputs, tokens, view
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.kernel.blocks import Block
-from xformer_kit.kernel.dropout import FEW, ROWS, STEPS, able, attend
+from xformer_kit.kernel.dropout import FEW, ROWS, STEPS, able, attend, thin
 from xformer_kit.mask import Causal, Full
 
 FAR = torch.ones(9, 9).triu(1).bool()
@@ -78,6 +78,52 @@ def test_a_learned_bias_has_its_gradient(shape):
     assert torch.autograd.gradcheck(
         dropped, (q, k, v, torch.randn(*shape, 9, 9).double().requires_grad_()), fast_mode=True
     )
+
+
+def test_blocks_that_share_a_table_share_its_gradient():
+    q, k, v = inputs(2, 8, 9)
+    bias = torch.randn(1, HEADS, 4, 5).double().requires_grad_()
+
+    def dropped(q, k, v, bias):
+        torch.manual_seed(3)
+        return attend(q, k, v, (Block(0, 4, 0, 5, table=bias), Block(4, 8, 4, 9, table=bias)), 0.4, 0.3)
+
+    assert torch.autograd.gradcheck(dropped, (q, k, v, bias), fast_mode=True)
+
+
+def test_a_table_is_cut_once_for_all_blocks_that_share_it():
+    count = ROWS + 9
+    table, parts = torch.zeros(1, 1, count, 20), {}
+    blocks = [Block(i * count, (i + 1) * count, 0, 20, table=table) for i in range(3)]
+    assert len({id(part.table) for block in blocks for part in thin(block, parts)}) == 2
+
+
+def test_the_gradient_of_a_table_is_summed_in_single():
+    q, k, v = (x.detach().float() for x in inputs(4, 16, 16))
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        table = torch.zeros(1, 1, 1, 16, dtype=dtype, requires_grad=True)
+        torch.manual_seed(3)
+        attend(q, k, v.abs(), (Block(0, 16, 0, 16, table=table),), 0.4, 0.3).square().sum().backward()
+        found.append(table.grad)
+    assert found[0].dtype == torch.bfloat16 and torch.equal(found[0], found[1].bfloat16())
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e8, 1e12])
+def test_weights_sum_to_one_for_the_gradient_too_however_large_the_scores(size):
+    q, v = (torch.ones(1, 1, 64, 1, requires_grad=True) for _ in "qv")
+    out = attend(q, torch.full((1, 1, 64, 1), size), v, (Block(0, 64, 0, 64),), 1.0, 0.1)
+    (grad,) = torch.autograd.grad(out.sum(), v)
+    torch.testing.assert_close(grad.sum(), out.sum())  # both are the sum of the weights that are kept
+
+
+def test_draws_do_not_depend_on_the_default_device():
+    torch.manual_seed(7)
+    first = kept(1, 9, 0.5)
+    zeros, names = first.new_zeros(1, HEADS, 9, 2), torch.eye(9, dtype=torch.float64).expand(1, KV, 9, 9)
+    torch.manual_seed(7)
+    with torch.device("meta"):
+        assert torch.equal(attend(zeros, zeros[:, :KV], names, (Block(0, 9, 0, 9),), 1.0, 0.5), first)
 
 
 def test_heads_and_rows_are_taken_together_as_far_as_they_fit():

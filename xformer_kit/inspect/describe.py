@@ -104,14 +104,17 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
 def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> Iterator[Choice]:
     """For each kind of attention the kernel that it runs on, how it runs, and why not a faster one."""
     for plan in plans:
-        how = _how(model.get_submodule(plan.name), config["data"]["seq_len"])
+        tower: Any = model.get_submodule(plan.name)
+        how = _how(tower, config["data"]["seq_len"])
         found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         for depth, block in enumerate(plan.blocks):
-            looks = model.get_submodule(plan.name).calls[depth].looks  # type: ignore[union-attr, index]
+            looks = tower.calls[depth].looks
             for sub, context in contexts(config, plan, block):
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], context)
-                    said = how[looks[sub.name]]  # type: ignore[index]
+                    at = looks[sub.name]
+                    drops = tower.kernels[tower.looks[at].kernel].drops(sub.part.get("dropout") or 0.0)
+                    said = "; ".join(filter(None, (how[at], drops)))
                     if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
                         name, said, why = "none", "", (f"{sub.part['name']} computes in a way of its own",)
                     found.setdefault((sub.name, name, (*([said] if said else []), *why)), []).append(depth)

@@ -70,7 +70,9 @@ def _of_tower(config: Any, plan: TowerPlan, model: Model, rows: int, documents: 
     for depth, block in enumerate(plan.blocks):
         for sub, context in contexts(config, plan, block):
             if sub.kind == "attn":
-                item = _explained(sub, context, runs[tower.calls[depth].looks[sub.name]])
+                at = tower.calls[depth].looks[sub.name]
+                said = tower.kernels[tower.looks[at].kernel].drops(sub.part.get("dropout") or 0.0)
+                item = _explained(sub, context, _trained(runs[at], said))
                 alike.setdefault(item, []).append(depth)
     for item, depths in alike.items():
         yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
@@ -82,6 +84,11 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
         return Explained(sub.name, 1, part, mask, position, "none", None, ())
     name = choose(sub.kernel["name"], context)
     return Explained(sub.name, 1, part, mask, position, name, run, tuple(refused(name, context)))
+
+
+def _trained(run: Run | None, said: str) -> Run | None:
+    """The run where dropout of weights is computed as is said, with no scores kept."""
+    return run._replace(how=f"{run.how}; {said}", kept=0) if run and said else run
 
 
 def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:

@@ -52,6 +52,10 @@ class Kernel:
         """How many scores each layer keeps for the gradient, at least, of one head and sequence."""
         return 0
 
+    def drops(self, dropout: float) -> str:
+        """How it runs in training with that dropout of weights, where that is a way of its own, which keeps no scores."""
+        return ""
+
     def __call__(
         self,
         q: Tensor,

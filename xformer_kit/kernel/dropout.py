@@ -1,9 +1,9 @@
 """Attention with dropout on its weights, on a CPU, where torch's own way keeps all weights of all pairs in memory.
 
 softmax, then each weight is dropped with probability p and the others are divided by 1 - p (Vaswani et al., 2017, section
-5.4, and Srivastava et al., 2014), by blocks of queries whose scores fit a cache. As in FlashAttention (Dao et al., 2022,
-arXiv:2205.14135, algorithm 4) nothing of the size of the scores is kept for the backward pass: it computes the weights again,
-from the logarithm of each row's sum, and draws again what was dropped, from a seed that torch's generator gave.
+5.4, and Srivastava et al., 2014), by blocks of queries, so that few scores are there at once. As in FlashAttention (Dao et al.,
+2022, arXiv:2205.14135, algorithm 4) nothing of the size of the scores is kept for the backward pass: it computes the weights
+again, from the largest score and the sum of each row, and draws again what was dropped, from a seed of torch's generator.
 
 A draw is 16 bits of SFC64 (Doty-Humphrey, PractRand), half of the time that torch's Mersenne Twister takes for them: p is rounded
 to a multiple of 2^-16, and the division is by what it is then. Exponentials are powers of two, for they take half the time.
@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from xformer_kit.kernel.blocks import Block
 
 ROWS, CAUSAL_ROWS = 256, 128  # queries of a block; of a causal one half of the corner is computed for nothing
-FEW = 1 << 19  # scores that are computed at once: two MiB in fp32
+FEW = 1 << 19  # scores that are computed at once, but for one head of keys that has more: two MiB in fp32
 STEPS = 1 << 16  # of probability
 BITS = 1 / math.log(2)  # e^x = 2^(x BITS)
 
@@ -39,24 +39,32 @@ def able(probability: float) -> bool:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: float, probability: float) -> Tensor:
-    """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query and leave none out."""
-    blocks = [part for block in blocks for part in thin(block)]
-    tables = {id(block.table): block.table for block in blocks}  # blocks of a window share one
+    """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query and leave none out; their
+    tables are (1 or b, 1 or h, 1 or queries, 1 or keys), and a causal block has none."""
+    parts: dict[int, tuple[Tensor, ...]] = {}  # those of a table, once for all blocks of a window that share it
+    blocks = [part for block in blocks for part in thin(block, parts)]
+    tables = {id(block.table): block.table for block in blocks}
     which = [list(tables).index(id(block.table)) for block in blocks]
     bare = [block._replace(table=None) for block in blocks]
     return Dropped.apply(q, k, v, scale, threshold(probability), bare, which, *tables.values())
 
 
-def thin(block: Block) -> Iterator[Block]:
-    """A block in parts of few queries. A causal one leaves out the keys that no query of a part sees."""
+def thin(block: Block, parts: dict[int, tuple[Tensor, ...]]) -> Iterator[Block]:
+    """A block in parts of few queries. A causal one leaves out the keys that no query of a part sees. `parts`: of tables, by
+    their identity."""
     count = block.stop - block.start
     size = CAUSAL_ROWS if block.causal else ROWS
     if count <= size:
         yield block
         return
     cuts = [*range(0, count, size), count]
-    whole = block.table is None or block.table.shape[-2] == 1
-    tables = [block.table] * (len(cuts) - 1) if whole else block.table.split(size, -2)  # type: ignore[union-attr]
+    table = block.table
+    if table is None or table.shape[-2] == 1:
+        tables: Sequence[Tensor | None] = [table] * (len(cuts) - 1)
+    else:
+        if id(table) not in parts:
+            parts[id(table)] = table.split(size, -2)
+        tables = parts[id(table)]
     for (a, b), table in zip(pairwise(cuts), tables, strict=True):
         last = block.last - (count - b if block.causal else 0)
         yield Block(block.start + a, block.start + b, block.first, last, block.causal, table)
@@ -76,40 +84,41 @@ class Dropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q, k, v, scale, dropped, blocks, which, *tables):
-        seed = torch.randint(2**62, ())
+        seed = torch.randint(2**62, (), device="cpu")
         ctx.seed, ctx.dtype = int(seed) if _has_values(seed) else 0, q.dtype
         ctx.scale, ctx.dropped, ctx.blocks, ctx.which = scale, dropped, blocks, which
         with torch.autocast("cpu", enabled=False):
             q, k, v = (_wide(x) for x in (q, k, v))
             q = q.unflatten(1, (k.shape[1], -1))  # (b, h, t, d) -> (b, kv, group, t, d)
-            out, scaled = q.new_empty(*q.shape[:4], v.shape[-1]), q * (scale * BITS)
-            log, work = q.new_empty(*q.shape[:4], 1), Work(q, blocks, tables, which, ctx.seed)
+            most, total = q.new_empty(2, *q.shape[:4], 1)
+            made = q.new_empty(q.shape[0], q.shape[1] * q.shape[2], q.shape[3], v.shape[-1])
+            out, scaled = made.unflatten(1, q.shape[1:3]), q * (scale * BITS)
+            work = Work(q, blocks, tables, which, ctx.seed)
             for piece in work.pieces():
                 scores = work.scores(scaled, k, piece)
-                most = scores.amax(-1, keepdim=True)
-                weights = scores.sub_(most).exp2_()
-                total = weights.sum(-1, keepdim=True)
-                _write(log, piece, total.log2().add_(most))
-                kept = work.draw(piece, dropped)
-                _write(out, piece, torch.bmm(weights.mul_(kept), _keys(v, piece)).div_(total))
-            out *= STEPS / (STEPS - dropped)
-        ctx.save_for_backward(q, k, v, out, log, *tables)
-        return out.flatten(1, 2).to(ctx.dtype)
+                _write(most, piece, scores.amax(-1, keepdim=True))
+                weights = scores.sub_(_queries(most, piece)).exp2_()
+                _write(total, piece, weights.sum(-1, keepdim=True))
+                _write(out, piece, torch.bmm(weights.mul_(work.draw(piece, dropped)), _keys(v, piece)))
+            out *= STEPS / (STEPS - dropped) / total
+        ctx.save_for_backward(q, k, v, made, most, total, *tables)
+        return made.to(ctx.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad):
-        q, k, v, out, log, *tables = ctx.saved_tensors
+        q, k, v, out, most, total, *tables = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
-            grad = grad.to(out.dtype).reshape(out.shape)
-            inner = (grad * out).sum(-1, keepdim=True)  # of each row: the sum over keys of weight times its gradient
-            grad, scaled = grad * (STEPS / (STEPS - ctx.dropped)), q * (ctx.scale * BITS)
+            grad, out = (x.to(out.dtype).unflatten(1, q.shape[1:3]) for x in (grad, out))
+            # Of each row: the sum over keys of weight times its gradient. Weights below are times the sum of their row.
+            inner = (grad * out).sum(-1, keepdim=True) / total
+            grad, scaled = grad * (STEPS / (STEPS - ctx.dropped) / total), q * (ctx.scale * BITS)
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             asked = ctx.needs_input_grad[-len(tables) :]
-            dtables = [torch.zeros_like(t) if need else None for t, need in zip(tables, asked, strict=True)]
+            dtables = [out.new_zeros(t.shape) if need else None for t, need in zip(tables, asked, strict=True)]
             work = Work(q, ctx.blocks, tables, ctx.which, ctx.seed)
             for piece in work.pieces():
-                weights = work.scores(scaled, k, piece).sub_(_queries(log, piece)).exp2_()
+                weights = work.scores(scaled, k, piece).sub_(_queries(most, piece)).exp2_()
                 kept = work.draw(piece, ctx.dropped)
                 above = _queries(grad, piece)
                 dropped = torch.mul(weights, kept, out=kept)
@@ -123,7 +132,8 @@ class Dropped(torch.autograd.Function):
                     into.add_(work.apart(dscores).sum_to_size(into.shape))
             dq *= ctx.scale
             dk /= BITS
-        return (*(x.to(ctx.dtype) for x in (dq.flatten(1, 2), dk, dv)), *4 * (None,), *dtables)
+            given = [d if d is None else d.to(t.dtype) for d, t in zip(dtables, tables, strict=True)]
+        return (*(x.to(ctx.dtype) for x in (dq.flatten(1, 2), dk, dv)), *4 * (None,), *given)
 
 
 class Work:
@@ -132,20 +142,34 @@ class Work:
     def __init__(self, q: Tensor, blocks: list[Block], tables: Sequence[Tensor | None], which: list[int], seed: int):
         self.rows, self.kv, self.group = q.shape[:3]
         self.blocks, self.tables, self.which = blocks, tables, which
-        each = [self.group * (block.stop - block.start) * block.keys for block in blocks]
-        times = [-(-self.kv // max(1, min(self.kv, FEW // n))) for n in each]
+        self.each = [self.group * (block.stop - block.start) * block.keys for block in blocks]  # scores of one head
+        times = [-(-self.kv // max(1, min(self.kv, FEW // n))) for n in self.each]
         self.together = [-(-self.kv // n) for n in times]  # heads of keys
-        most = max(n * count for n, count in zip(each, self.together, strict=True))
+        most = max(n * count for n, count in zip(self.each, self.together, strict=True))
         self.room = [q.new_empty(most) for _ in range(3)]
-        self.bits = np.random.SFC64(seed)
+        self.bits, self.real = np.random.SFC64(seed), _has_values(q)
         self.made: tuple[Any, Tensor | None, Tensor | None] = None, None, None
 
     def pieces(self) -> Iterator[Piece]:
-        """In an order that is the same forward and backward, for the draws follow it."""
-        for index, block in enumerate(self.blocks):
-            for row in range(self.rows):
-                for first in range(0, self.kv, self.together[index]):
-                    yield Piece(row, slice(first, min(first + self.together[index], self.kv)), block, self.which[index])
+        """In an order that is the same forward and backward, for the draws follow it. Where memory is counted alone, the
+        largest one of each table is enough: pieces take the same room, one after the other."""
+        chosen: Sequence[int] = range(len(self.blocks))
+        rows, heads = self.rows, self.kv
+        if not self.real:
+            chosen, rows, heads = self._largest(), 1, 1
+        for index in chosen:
+            for row in range(rows):
+                for first in range(0, heads, self.together[index]):
+                    some = slice(first, min(first + self.together[index], self.kv))
+                    yield Piece(row, some, self.blocks[index], self.which[index])
+
+    def _largest(self) -> Sequence[int]:
+        """The block of most scores of each table."""
+        found: dict[int, int] = {}
+        for index, table in enumerate(self.which):
+            if table not in found or self.each[index] > self.each[found[table]]:
+                found[table] = index
+        return list(found.values())
 
     def scores(self, scaled: Tensor, k: Tensor, piece: Piece) -> Tensor:
         """The masked scores times BITS, (kv, group * queries, keys). A query that sees nothing has those of one that sees all,
@@ -161,7 +185,7 @@ class Work:
         return scores
 
     def draw(self, piece: Piece, dropped: int) -> Tensor:
-        """1 where a weight is kept, 0 where it is dropped."""
+        """1 where a weight is kept, 0 where it is dropped, or where the query sees nothing."""
         kept = self.room_for(1, piece)
         bits = torch.from_numpy(self.bits.random_raw(-(-kept.numel() // 4)).view(np.int16))
         torch.ge(bits[: kept.numel()].view(kept.shape), dropped - STEPS // 2, out=kept)
@@ -205,8 +229,8 @@ class Work:
 
 
 def _has_values(x: Tensor) -> bool:
-    """Not where memory is counted alone."""
-    return type(x) is Tensor
+    """Not where memory is counted alone, by torch's fake tensors."""
+    return not hasattr(x, "fake_mode")
 
 
 def _wide(x: Tensor) -> Tensor:

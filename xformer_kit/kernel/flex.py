@@ -185,6 +185,9 @@ class Either(Kernel):
     def keeps(self, prepared, queries, keys):
         return 0 if isinstance(prepared, Asked) else self.usual.keeps(prepared, queries, keys)
 
+    def drops(self, dropout):
+        return self.usual.drops(dropout)
+
     def __call__(self, q, k, v, view, *args, **options):
         kernel = self.flex if isinstance(view.prepared, Asked) else self.usual
         return kernel(q, k, v, view, *args, **options)

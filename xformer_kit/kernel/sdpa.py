@@ -32,7 +32,8 @@ class SDPA(Kernel):
     """The same equation, fused. A causal or full mask costs nothing, a window is computed by blocks of queries that meet the
     keys of their window alone, and any other mask is one dense tensor for all layers.
 
-    On a CPU dropout of weights is computed by blocks too, and keeps no weights (`xformer_kit/kernel/dropout.py`).
+    On a CPU dropout of weights is computed by blocks too, and keeps no weights (`xformer_kit/kernel/dropout.py`), but for
+    a compiled block, where torch's own way keeps them.
     """
 
     speed: float = 1
@@ -87,6 +88,11 @@ class SDPA(Kernel):
         if not unfused(prepared):
             return 0
         return sum((b.stop - b.start) * b.keys for b in prepared.blocks) or queries * keys
+
+    def drops(self, dropout):
+        if not dropping.able(dropout):
+            return ""
+        return "in training on a CPU by blocks that drop weights, and compute them again for the gradient"
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         causal, dense, newest, blocks = view.prepared
