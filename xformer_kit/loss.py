@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Measured on CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster; beyond, chunks win.
-SMALL = 4 * 2**20  # logits of a batch
+# Measured on a CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster; beyond, chunks win. They do so from
+# half a million on where the vocabulary is not small: what torch makes anew for every step is then slow to write at first.
+SMALL, LITTLE = 4 * 2**20, 2**19  # logits of a batch
+NARROW = 1024  # logits of a token, below which LITTLE does not hold
 CHUNK = 4 * 2**20  # logits held at once, 16 MiB in fp32; fewer make the matrix products slow, more only cost memory
 
 
@@ -78,7 +80,8 @@ def _summed(
     """The summed loss and, where each target has a scale (tokens,), the losses (tokens,) without it."""
     hidden, target = hidden.flatten(0, -2), target.flatten()
     vocab = len(weight) if vocab_size is None else vocab_size
-    if len(target) * vocab <= SMALL:
+    few = LITTLE if hidden.device.type == "cpu" and vocab >= NARROW else SMALL
+    if len(target) * vocab <= few:
         return _at_once(hidden, weight, target, scale, bias, vocab, terms)
     parameters = (hidden, weight, bias)
     wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
