@@ -12,6 +12,7 @@ import torch
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
+from xformer_kit.inspect.explain import dropping
 from xformer_kit.inspect.origins import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.kernel import KERNELS, against, choose
@@ -113,8 +114,7 @@ def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> 
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], context)
                     at = looks[sub.name]
-                    drops = tower.kernels[tower.looks[at].kernel].drops(sub.part.get("dropout") or 0.0)
-                    said = "; ".join(filter(None, (how[at], drops)))
+                    said = "; ".join(filter(None, (how[at], dropping(tower, at, sub))))
                     if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
                         name, said, why = "none", "", (f"{sub.part['name']} computes in a way of its own",)
                     found.setdefault((sub.name, name, (*([said] if said else []), *why)), []).append(depth)

@@ -71,8 +71,7 @@ def _of_tower(config: Any, plan: TowerPlan, model: Model, rows: int, documents: 
         for sub, context in contexts(config, plan, block):
             if sub.kind == "attn":
                 at = tower.calls[depth].looks[sub.name]
-                said = tower.kernels[tower.looks[at].kernel].drops(sub.part.get("dropout") or 0.0)
-                item = _explained(sub, context, _trained(runs[at], said))
+                item = _explained(sub, context, _trained(runs[at], dropping(tower, at, sub)))
                 alike.setdefault(item, []).append(depth)
     for item, depths in alike.items():
         yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
@@ -84,6 +83,11 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
         return Explained(sub.name, 1, part, mask, position, "none", None, ())
     name = choose(sub.kernel["name"], context)
     return Explained(sub.name, 1, part, mask, position, name, run, tuple(refused(name, context)))
+
+
+def dropping(tower: Any, look: int, sub: SublayerPlan) -> str:
+    """How the kernel behind a tower's look drops weights in training, as the sublayer asks; "" where as it runs else."""
+    return tower.kernels[tower.looks[look].kernel].drops(sub.part.get("dropout") or 0.0)
 
 
 def _trained(run: Run | None, said: str) -> Run | None:

@@ -142,7 +142,7 @@ class Work:
     def __init__(self, q: Tensor, blocks: list[Block], tables: Sequence[Tensor | None], which: list[int], seed: int):
         self.rows, self.kv, self.group = q.shape[:3]
         self.blocks, self.tables, self.which = blocks, tables, which
-        self.each = [self.group * (block.stop - block.start) * block.keys for block in blocks]  # scores of one head
+        self.each = [self.group * (block.stop - block.start) * block.keys for block in blocks]  # a head of keys
         times = [-(-self.kv // max(1, min(self.kv, FEW // n))) for n in self.each]
         self.together = [-(-self.kv // n) for n in times]  # heads of keys
         most = max(n * count for n, count in zip(self.each, self.together, strict=True))
