@@ -81,6 +81,8 @@ def test_the_knob_finds_the_nearest_whole_number():
     assert odd.words == ("ffn.width=15",)
     with pytest.raises(ConfigError, match=r"ffn.width=14 is off by \+1.0 % and ffn.width=13 is off by -6.0 %"):
         matched(config, 100, node | {"tolerance": 0.005}, costs, lambda config: [])
+    with pytest.raises(ConfigError, match=r"ffn.width=142857 is off by \+0.0002 % and"):
+        matched(config, 1_000_000, node | {"tolerance": 1e-9}, costs, lambda config: [])
 
 
 def test_a_turned_config_is_the_composed_one():

@@ -52,7 +52,7 @@ def matched(
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:
         tried = " and ".join(
-            f"{knob}={v} is off by {100 * near[v]:+.1f} %" for v in sorted(near, key=lambda v: abs(near[v]))[:2]
+            f"{knob}={v} is off by {_percent(near[v])}" for v in sorted(near, key=lambda v: abs(near[v]))[:2]
         )
         raise ConfigError(
             f"study.budget: the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within "
@@ -61,6 +61,12 @@ def matched(
         )
     words = (f"{knob}={best}", *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []))
     return Match(turned(config, knob, best), words, near[best])
+
+
+def _percent(share: float) -> str:
+    """With one decimal, or as many as it takes to be no zero."""
+    number = 100 * share
+    return f"{number:+.1f} %" if abs(number) >= 0.05 else f"{number:+.1g} %"
 
 
 def _rounded(value: float) -> str:
