@@ -6,8 +6,8 @@ fp32, whatever the model's device and dtype.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -304,11 +304,10 @@ class DepthScaled(Xavier):
         return super().std(matrix) * self.alpha / math.sqrt(matrix.place[1] + 1)
 
 
-def residual_names(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Every matrix that writes to the residual stream, by name, with its sublayer."""
-    for path, module in model.named_modules():
-        for name in getattr(module, "residual", ()):
-            yield f"{path}.{name}.weight", module
+def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
+    """Every matrix that writes to the residual stream, of a model's `named_modules()`."""
+    for path, module in modules:
+        yield from (f"{path}.{name}.weight" for name in getattr(module, "residual", ()))
 
 
 @torch.no_grad()
@@ -319,11 +318,10 @@ def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float])
     A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own parameters. `gains`
     maps names to factors of the standard deviation, as placements ask for them.
     """
-    writes = _writes(model)
-    owners = {id(p): module for module in model.modules() for p in module.parameters(recurse=False)}
-    gated = {f"{canonical(path)}.up.weight" for path, module in model.named_modules() if hasattr(module, "gate")}
-    for full, parameter in model.named_parameters():
-        name, owner = canonical(full), owners[id(parameter)]
+    modules = dict(model.named_modules())
+    writes = _writes(modules)
+    gated = {f"{canonical(path)}.up.weight" for path, module in modules.items() if hasattr(module, "gate")}
+    for name, parameter, owner in _owned(modules):
         start = _own(owner, name, parameter, seed)
         if start is None and parameter.ndim >= 2:
             looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
@@ -340,24 +338,35 @@ def unit_weights(model: nn.Module) -> None:
     """Length 1 along the channels of the residual stream, as nGPT keeps them from the start and after every step (Loshchilov et
     al., 2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2): each row of an embedding and of a map that reads the stream,
     each column of a map that writes to it. What reads and writes something else, and what is no map, stays as it is."""
-    dim, writes = model.dim, {name for name, _ in residual_names(model)}
-    owners = {id(p): module for module in model.modules() for p in module.parameters(recurse=False)}
-    for full, parameter in model.named_parameters():
-        if parameter.ndim < 2 or not full.endswith("weight"):
+    modules = dict(model.named_modules())
+    dim, writes = model.dim, set(residual_names(modules.items()))
+    for name, parameter, owner in _owned(modules):
+        if parameter.ndim < 2 or not name.endswith("weight"):
             continue
-        reads = parameter.shape[-1] == dim or isinstance(owners[id(parameter)], nn.Embedding)
-        axis = -2 if canonical(full) in writes else -1 if reads else None
+        reads = parameter.shape[-1] == dim or isinstance(owner, nn.Embedding)
+        axis = -2 if name in writes else -1 if reads else None
         if axis is not None:
             length = torch.linalg.vector_norm(parameter, dim=axis, keepdim=True)
             parameter.div_(length.clamp(min=torch.finfo(length.dtype).tiny))
 
 
-def _writes(model: nn.Module) -> dict[str, int]:
+def _owned(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
+    """Every parameter once, by its canonical name, with the module that has it. `named_parameters` walks over all modules for
+    it, and a model that is built would be walked over five times."""
+    seen: set[int] = set()
+    for path, module in modules.items():
+        for key, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield canonical(f"{path}.{key}" if path else key), parameter, module
+
+
+def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     """Every matrix that writes to the residual stream, by name -> how often that of its tower is written to. A block that
     several layers share writes as often; one of `future` stands in the last one's place."""
-    called = {path: module.called for path, module in model.named_modules() if hasattr(module, "called")}
+    called: dict[str, Any] = {path: module.called for path, module in modules.items() if hasattr(module, "called")}
     times: dict[str, int] = {}
-    for name, _ in residual_names(model):
+    for name in residual_names(modules.items()):
         times[name] = next((n for path, n in called.items() if name.startswith(f"{path}.")), 1)
     sums: dict[str, int] = {}
     for name, n in times.items():

@@ -97,8 +97,10 @@ class Registry(dict[str, Any]):
         self.kind, self.given, self.group, self.several, self.switch = kind, given, group or kind, several, switch
         self.also_called: dict[str, str] = {}  # other names, for messages and search only
         self._options_of: dict[str, dict[str, Option]] = {}
+        self._defaults_of: dict[str, tuple[dict[str, Any], list[str]]] = {}  # with those that may be written to
         if base is not None:
             _NESTED[base] = self
+            nested.cache_clear()
 
     def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
         """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear signature."""
@@ -117,6 +119,7 @@ class Registry(dict[str, Any]):
         """Take back what a module registered, so that it can be imported anew."""
         for name in [name for name, part in self.items() if part.__module__ == module]:
             del self[name], self._options_of[name]
+            self._defaults_of.pop(name, None)
             self.also_called = {alias: n for alias, n in self.also_called.items() if n != name}
 
     def options(self, name: str) -> dict[str, Option]:
@@ -126,7 +129,11 @@ class Registry(dict[str, Any]):
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
-        return {"name": name} | {option: plain(o.default) for option, o in self.options(name).items()}
+        if name not in self._defaults_of:  # a check asks for hundreds
+            found = {"name": name} | {option: plain(o.default) for option, o in self.options(name).items()}
+            self._defaults_of[name] = found, [key for key, value in found.items() if isinstance(value, (dict, list))]
+        found, several = self._defaults_of[name]
+        return found | {key: plain(found[key]) for key in several}
 
     def named(self, node: Any) -> Any:
         """The node that a bare name stands for, or true or false where those choose a part; anything else as it is."""
@@ -271,6 +278,7 @@ class Registry(dict[str, Any]):
 _NESTED: dict[type, Registry] = {}
 
 
+@cache
 def nested(annotation: Any) -> Registry | None:
     """The registry of the parts that an option holds. Parts that the model gives something come as a factory, and their
     option is annotated with `Callable[..., Base]`."""
@@ -373,12 +381,14 @@ def nest(annotation: Any, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
         return partial(inner.create, value) if get_origin(annotation) is Callable else inner.create(value)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
     origin, args = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType) and isinstance(value, (Mapping, list, tuple)):
+    if origin in (Union, UnionType):
         for a in args:
             if nested(a) is not None or get_origin(a) in (tuple, list, dict):
                 return nest(a, value)
-    if origin in (list, tuple) and isinstance(value, (list, tuple)):
+    if origin in (list, tuple) and not isinstance(value, Mapping):
         kinds = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
         return origin(nest(kind, item) for kind, item in zip(kinds, value, strict=True))
     if origin is dict and isinstance(value, Mapping):

@@ -1,19 +1,21 @@
-"""Rows that hold every pair of choices that is not refused. Finding them takes a minute, so they are kept in a file:
+"""Rows that hold every pair of choices that is not refused. Finding them takes minutes, so they are kept in a file:
 `python -m tests.laws.rows` writes it anew. Where parts or their faces are others than it says, they are sought again."""
 
 import hashlib
 import itertools
 import json
 import random
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from covertable import make
 
 from xformer_kit.laws.faces import TOWERS, Row, able, factors
-from xformer_kit.laws.refusals import pairs, refused, with_pair
+from xformer_kit.laws.refusals import Pair, pairs, refused
 
 KEPT = Path(__file__).with_suffix(".json")
+TRIES = 50  # rows that are drawn for one that is kept
 UNORDERED = {"mask": "full", "position": "none", "tower": TOWERS["encoder"]}  # three choices meet, which pairs may miss
 
 
@@ -34,16 +36,38 @@ def digest() -> str:
 def sought() -> list[Row]:
     rows = [_first(**UNORDERED)]
     rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering()]
-    missing, draw = set(pairs()) - refused().keys(), random.Random(0)
-    rows = [row for row in rows if able(row)]
+    rows, missing = [row for row in rows if able(row)], set(pairs()) - refused().keys()
     for row in rows:
         missing -= set(itertools.combinations(row, 2))
+    draw = random.Random(0)
     while missing:  # what stood in a row that is refused for three choices that meet
-        pair = min(missing)
-        row = next(row for row in (with_pair(pair, draw) for _ in itertools.count()) if able(row))
-        missing -= set(itertools.combinations(row, 2))
-        rows.append(row)
+        held = (row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and able(row))
+        row = max(held, key=lambda row: len(missing.intersection(itertools.combinations(row, 2))), default=())
+        if missing.intersection(itertools.combinations(row, 2)):
+            missing -= set(itertools.combinations(row, 2))
+            rows.append(row)
     return rows
+
+
+def _holding(wanted: set[Pair], draw: random.Random) -> Row:
+    """A row with some of these pairs, as many as can stand beside each other in the order in which they are drawn; an empty one
+    where no level of some choice can stand beside them."""
+    chosen: dict[str, int] = {}
+    cells = [(factor, level) for factor, levels in factors().items() for level in range(len(levels))]
+    some = draw.sample(sorted(wanted), draw.randint(1, len(wanted)))
+    for more in (*some, *zip(draw.sample(cells, len(cells)), strict=True)):
+        laid = chosen | dict(more)
+        if all(laid[factor] == level for factor, level in chosen.items()) and refused().keys().isdisjoint(_pairs(laid)):
+            chosen = laid
+    return tuple(_cells(chosen)) if chosen.keys() == factors().keys() else ()
+
+
+def _cells(chosen: dict[str, int]) -> Iterator[tuple[str, int]]:
+    return ((factor, chosen[factor]) for factor in factors() if factor in chosen)
+
+
+def _pairs(chosen: dict[str, int]) -> Iterator[Pair]:
+    return itertools.combinations(_cells(chosen), 2)
 
 
 def _covering() -> list[dict[str, int]]:

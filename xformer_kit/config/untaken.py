@@ -76,7 +76,7 @@ def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tup
     """Each option that no layer takes, with the place that says it."""
     for place in _places(config, plans):
         own = _leaves(place.kind, place.node, place.below)
-        takers = [_leaves(place.kind, node) for node in place.takers]
+        takers = [_leaves(place.kind, node) for node in {id(node): node for node in place.takers}.values()]
         for key, leaf in own.items():
             said = key.partition(".")[0] in place.said and (leaf.value != leaf.usual or key == "name")
             if key == "name" and place.path in CHOSEN:

@@ -85,7 +85,7 @@ def _needs_nothing(kind: str, name: str) -> bool:
 
 def _shared(case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str) -> None:
     # Divided by their number, which a part may change, or multiplied by what a placement asks for.
-    scaled = {name for name, _ in residual_names(other)} | gains | set(other._gains())
+    scaled = {*residual_names(other.named_modules())} | gains | set(other._gains())
     for name, value in other.named_parameters():
         if name not in first or first[name].shape != value.shape:
             continue
@@ -127,7 +127,7 @@ def _sublayers(model: Model) -> list[str]:
 def tying(case: Case) -> str | None:
     """What is tied or shared is one storage under one name, after a cast and after loading: the head, the embedding and
     the source's embedding; what is not, is not."""
-    said, model = case.config["model"], case.model()
+    said, model = case.config["model"], case.read_only
     tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
@@ -162,7 +162,7 @@ def moved(case: Case, model: Model) -> bool:
 @law("rebuild")
 def rebuild(case: Case) -> str | None:
     """The saved config rebuilds an equal model, also without memory for weights; a model computes the same twice."""
-    model = case.model()
+    model = case.read_only
     with tempfile.TemporaryDirectory() as run:
         (Path(run) / "config.yaml").write_text(config_yaml(case.config), encoding="utf-8")
         config = read_config(run)

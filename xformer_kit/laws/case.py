@@ -6,9 +6,9 @@ of norms and scales too), so that one that is left out is seen. Laws run in floa
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ SIZES |= {
 }  # of options that have these names
 SIZES |= {"rank": 4, "landmarks": 3, "shape": [3]}
 Node = Mapping[str, Any]
+T = TypeVar("T")
 
 
 # The towers that there are, each with the words that choose it and a task that trains it.
@@ -96,7 +97,7 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
 class Case:
     """One composition, with models, tokens and what its parts say of themselves."""
 
-    _last: ClassVar[tuple[Node, Model] | None] = None  # the config that was judged last, and its `read_only`
+    _last: ClassVar[tuple[Node, dict[str, Any]]] = {}, {}  # the config that was judged last, and what its laws share
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
         self.config, self.law, self.under = config, law, under
@@ -120,16 +121,26 @@ class Case:
         randomise(model, draw)
         return model.to(dtype).eval()
 
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for all laws of a config that is judged by one after another."""
+        if Case._last[0] is not self.config:
+            Case._last = self.config, {}
+        kept = Case._last[1]
+        return kept[name] if name in kept else kept.setdefault(name, make())
+
     @property
     def read_only(self) -> Model:
-        """`model()` for a law that computes with it and writes nothing: one for all such laws of a config, for to make a model of
-        this size takes longer than to run it."""
-        if Case._last is None or Case._last[0] is not self.config:
-            Case._last = self.config, self.model()
-        return Case._last[1]
+        """`model()` for a law that computes with it and writes nothing but gradients: one for all such laws of a config, for to
+        make a model of this size takes longer than to run it."""
+        return self.shared("model", self.model)
+
+    @property
+    def with_gradients(self) -> Model:
+        """The same on a kernel that computes gradients on a CPU."""
+        return self.learning() if any(untrained_on("cpu", self.config)) else self.read_only
 
     def learning(self, draw: int = 1) -> Model:
-        """The same on a kernel that computes gradients on a CPU, where laws run."""
+        """A model of its own, with the weights of that draw, on a kernel that computes gradients on a CPU, where laws run."""
         changes: dict[str, Any] = {}
         if any(untrained_on("cpu", self.config)):
             towers = {name: _without_kernels(self.config["model"][name]) for name in self.towers}

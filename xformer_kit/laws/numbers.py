@@ -62,13 +62,13 @@ def step(model: Model, request: Request, draw: int = 0) -> Step:
 @law("kernels")
 def kernels(case: Case) -> str | None:
     """Every kernel that accepts a request equals `reference`, outputs and gradients, in fp32."""
-    able, chosen, built = others(case), unlearned(case), _built(case)
+    able, chosen = others(case), unlearned(case)
     if not able and not chosen:
         return "only `reference` can compute it"
     for what, request in requests(case):
         for names, learns in ((able, True), (chosen, False)):
             with torch.set_grad_enabled(learns):
-                of = _steps(built, request)
+                of = _steps(case, f"{what}{'' if learns else ', outputs'}", request)
                 for name in names:
                     _bounded(case, f"kernel '{name}' in fp32, {what}", of, Rule(name, torch.float32, 3, 2e-5))
     return None
@@ -80,7 +80,7 @@ def kernels_in_bf16(case: Case) -> str | None:
     able = others(case)
     if not able:
         return "only `reference` can compute it"
-    of = _steps(_built(case), next(requests(case))[1])
+    of = _steps(case, *next(requests(case)))
     for name in able:
         _bounded(case, f"kernel '{name}' in bf16", of, Rule(name, torch.bfloat16, 10, 2e-2))
     return None
@@ -89,7 +89,8 @@ def kernels_in_bf16(case: Case) -> str | None:
 def others(case: Case) -> list[str]:
     """Kernels beside `reference` that can compute the case."""
     names = [name for name in KERNELS if name not in ("auto", "reference")]
-    return [name for name in names if not faults({**case.config, "kernel": sized("kernel", name)})]
+    able = (name for name in names if not faults({**case.config, "kernel": sized("kernel", name)}))
+    return case.shared("kernels beside reference", lambda: [*able])
 
 
 def unlearned(case: Case) -> list[str]:
@@ -113,21 +114,23 @@ class Rule(NamedTuple):
 
 def _built(case: Case) -> Built:
     @cache
-    def built(kernel: str, dtype: torch.dtype, rounding: int, weights: int) -> Model:
+    def made(kernel: str, dtype: torch.dtype, rounding: int, weights: int) -> Model:
         model = case.model(torch.float64, weights, kernel=sized("kernel", kernel))
         if rounding:
             _moved(model, torch.finfo(dtype).eps / 2, rounding)
         return model.to(dtype)
 
-    return built
+    return case.shared("built", lambda: made)
 
 
-def _steps(built: Built, request: Request) -> Steps:
+def _steps(case: Case, what: str, request: Request) -> Steps:
+    built = _built(case)
+
     @cache
     def of(kernel: str, dtype: torch.dtype, draw: int, rounding: int = 0, weights: int = 1) -> Step:
         return step(built(kernel, dtype, rounding, weights), request, draw)
 
-    return of
+    return case.shared(f"steps, {what}", lambda: of)
 
 
 @torch.no_grad()
@@ -196,7 +199,7 @@ def _off(of: Steps, rule: Rule, draw: int, name: str, rounding: int = 0) -> tupl
 @torch.no_grad()
 def precision(case: Case) -> str | None:
     """The model runs in float64 as in float32."""
-    double, single = (case.predicted(case.model(dtype), case.ids) for dtype in (torch.float64, torch.float32))
+    double, single = (case.predicted(model, case.ids) for model in (case.read_only, case.model(torch.float32)))
     if (double.dtype, single.dtype) != (torch.float64, torch.float32):
         raise case.broken(f"logits are {double.dtype} in float64 and {single.dtype} in float32")
     case.same(single.double(), double, "float32 differs from float64", 1e-4)

@@ -111,11 +111,6 @@ def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
         yield _row(dict(home) | dict(pair))
 
 
-def with_pair(pair: Pair, draw: random.Random) -> Row:
-    """A row at random that has the pair."""
-    return _row(dict(drawn(draw)) | dict(pair))
-
-
 def _row(chosen: dict[str, int]) -> Row:
     return tuple((factor, chosen[factor]) for factor in factors())
 

@@ -43,7 +43,7 @@ def causality(case: Case) -> str | None:
         for at in (1, LENGTH // 2, LENGTH - 1):
             after = case.predicted(model, changed(case.ids, at))
             case.same(after[:, :at], before[:, :at], f"token {at} changes what comes before it")
-    learning = case.learning()
+    learning = case.with_gradients
     for at in (0, LENGTH // 2):
         later = influence(case, learning, case.ids[:1], at)[at + 1 :]
         if later.max() != 0:
@@ -69,7 +69,7 @@ def documents(case: Case) -> str | None:
         for which, part, source in (("first", slice(0, CUT), sources[1]), ("second", slice(CUT, None), sources[2])):
             alone = case.predicted(model, case.ids[:, part], source)
             case.same(both[:, part], alone, f"the {which} document differs from the document alone")
-    leak = influence(case, case.learning(), case.ids[:1], LENGTH - 1, document=document[:1])[:CUT].max()
+    leak = influence(case, case.with_gradients, case.ids[:1], LENGTH - 1, document=document[:1])[:CUT].max()
     if leak != 0:
         raise case.broken(f"the second document has a gradient of {leak:.2e} to the first")
     return None

@@ -18,7 +18,8 @@ def seen(case: Case) -> str | None:
     """The target looks at the source: at every token of it where no mask hides any."""
     if case.source is None:
         return NONE
-    model = case.model()
+    model = case.read_only
+    model.zero_grad()
     drawn = model.embed if model.source_embed is None else model.source_embed
     case.read(model, case.ids[:1]).square().sum().backward()
     assert drawn.weight.grad is not None
