@@ -76,7 +76,7 @@ ONE_FAULT = {
         "model.decoder.variants.x: no layer uses it; name it in model.decoder.pattern, first or last, or leave it out."
     ),
     "position=none model.decoder.layout=[{attn:{heads:7}},ffn]": (
-        "model.decoder.layout.attn.heads: must divide model.dim; got 7 and 192. Try 3, 4, 6 or 8, or set attn.head_dim."
+        "model.decoder.layout.attn.heads: must divide model.dim; got 7 and 128. Try 1, 2, 4 or 8, or set attn.head_dim."
     ),
     "model.decoder.layout=[[],ffn]": (
         "model.decoder.layout: an inner list runs sublayers in parallel and needs one; got []."

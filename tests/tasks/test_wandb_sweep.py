@@ -148,7 +148,7 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
     ("words", "answer"),
     [
         (["attn.heads=2"], "sweep: needs something to vary; got attn.heads=2. Try attn.heads=2,4,8 or "),
-        (["attn.heads=2,7"], "attn.heads: must divide model.dim; got 7 and 192."),
+        (["attn.heads=2,7"], "attn.heads: must divide model.dim; got 7 and 128."),
         (["attn.heads=interval(2,4)"], "attn.heads: must be a whole number; got 2.0."),
         (["attn.heads=2,4", "logger=none"], "logger: W&B steers by what runs log to it; got none. Take logger=wandb."),
         ([LOG, "--method", "grid"], "--method: grid tries all values, and optim.lr has an interval of them."),
