@@ -122,6 +122,20 @@ def test_a_gradient_may_be_zero_for_a_good_reason(changes):
     bites("gradients", ATTENTIONS, Asleep, "attn.q.weight is zero", {**changes, "attn": "broken"})
 
 
+def test_a_gradient_may_be_zero_where_a_sparse_score_sees_far_keys_alone():
+    """Behind four gates of about a half the next key has lost more than entmax forgives."""
+    config = tiny(
+        attn={"name": "multi_head", "head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3}
+        | {"score": {"name": "entmax"}},
+        mask={"name": "strided", "merged": False},
+        position={"name": "forgetting", "gates": "pair", "gate_dim": 3, "bidirectional": True},
+        norm={"name": "derf", "alpha": 0.3, "shift": 0.2, "bias": False},
+        placement="output",
+        ffn={"name": "mlp", "activation": "logsigmoid", "bias": True},
+    )
+    assert LAWS["gradients"](config) is None
+
+
 def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several():
     """Scores of some thousands: a fast kernel cancels terms that `reference` has as exact zeros."""
     large = {

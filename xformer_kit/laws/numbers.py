@@ -15,7 +15,7 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, sized
 from xformer_kit.laws.masks import picture
 from xformer_kit.laws.sequence import CUT, SOURCE_CUT, SOURCE_ROWS, packed, padded
-from xformer_kit.mask import MASKS
+from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model import Model
 from xformer_kit.tokens import Tokens
 
@@ -214,7 +214,7 @@ def gradients(case: Case) -> str | None:
     What has none is looked at again in two other draws of the weights, a larger and a smaller one, for an activation with a
     kink may be flat, or straight, on every token of one, so that a bias before it does nothing, or nothing that is behind it;
     and without the two things that leave a parameter without a gradient in one step: stochastic depth that skips a sublayer in
-    every row, and masks that leave a query one key."""
+    every row, and masks that leave a query one key, or far ones alone."""
     model = case.learning().train()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     null, free = set(named_null(model)), cache(partial(freed, case))
@@ -255,10 +255,11 @@ def _largest(grads: Step) -> float:
 
 
 def freed(case: Case, draw: int) -> Model:
-    """The model with the weights of that draw, with all sublayers kept, and with the token before beside the one key that a mask
-    shows, of which there is nothing to choose."""
+    """The model with the weights of that draw, with all sublayers kept, and with the token before beside what a mask shows that
+    hides it from some head: of one key there is nothing to choose, and of keys that are far apart nothing for a score that is 0
+    where a position makes the nearest one so much larger."""
     model = case.learning(draw)
-    lone = {look.mask for tower in _towers(model) for look in tower.looks if picture(look.mask).sum(-1).max() < 2}
+    lone = {look.mask for tower in _towers(model) for look in tower.looks if _hides_neighbours(look.mask)}
     if lone:
         model = case.model(draw=draw, kernel=sized("kernel", "reference"))
     for tower in _towers(model):
@@ -266,6 +267,12 @@ def freed(case: Case, draw: int) -> Model:
         if tower.keep is not None:
             tower.keep.fill_(1)
     return model.train()
+
+
+def _hides_neighbours(mask: Mask) -> bool:
+    """Whether some head never sees the token before, or no query sees two tokens."""
+    seen = picture(mask)
+    return bool(seen.sum(-1).max() < 2) or not bool(seen.diagonal(-1, -2, -1).any(-1).all())
 
 
 def _towers(model: Model) -> list[Any]:
