@@ -109,6 +109,7 @@ class Registry(dict[str, Any]):
             if name in self:
                 raise ConfigError(f"{self.kind} '{name}' is registered twice; give one of them another name.")
             self._options_of[name] = self._read(name, part)
+            self._defaults_of.pop(name, None)
             self[name] = part
             self.also_called.update(dict.fromkeys(also_called, name))
             return part

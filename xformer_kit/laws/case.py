@@ -139,12 +139,13 @@ class Case:
         """The same on a kernel that computes gradients on a CPU."""
         return self.learning() if any(untrained_on("cpu", self.config)) else self.read_only
 
-    def learning(self, draw: int = 1) -> Model:
-        """A model of its own, with the weights of that draw, on a kernel that computes gradients on a CPU, where laws run."""
+    def learning(self, draw: int = 1, kernel: str | None = None) -> Model:
+        """A model of its own, with the weights of that draw, on this kernel or else on one that computes gradients on a
+        CPU, where laws run."""
         changes: dict[str, Any] = {}
-        if any(untrained_on("cpu", self.config)):
+        if kernel or any(untrained_on("cpu", self.config)):
             towers = {name: _without_kernels(self.config["model"][name]) for name in self.towers}
-            changes = {"kernel": sized("kernel", "auto"), "model": {**self.config["model"], **towers}}
+            changes = {"kernel": sized("kernel", kernel or "auto"), "model": {**self.config["model"], **towers}}
         return self.model(draw=draw, **changes)
 
     @cached_property

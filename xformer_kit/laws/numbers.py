@@ -261,7 +261,7 @@ def freed(case: Case, draw: int) -> Model:
     model = case.learning(draw)
     lone = {look.mask for tower in _towers(model) for look in tower.looks if _hides_neighbours(look.mask)}
     if lone:
-        model = case.model(draw=draw, kernel=sized("kernel", "reference"))
+        model = case.learning(draw, "reference")
     for tower in _towers(model):
         tower.looks = [look._replace(mask=look.mask | PAIR) if look.mask in lone else look for look in tower.looks]
         if tower.keep is not None:
