@@ -19,6 +19,7 @@ from xformer_kit.sentences import (  # noqa: F401  (parts take what they say fro
     UnknownValueError,
     above,
     apart,
+    article,
     at_least,
     divisors,
     listed,
@@ -97,7 +98,6 @@ class Registry(dict[str, Any]):
         self.kind, self.given, self.group, self.several, self.switch = kind, given, group or kind, several, switch
         self.also_called: dict[str, str] = {}  # other names, for messages and search only
         self._options_of: dict[str, dict[str, Option]] = {}
-        self._defaults_of: dict[str, tuple[dict[str, Any], list[str]]] = {}  # with those that may be written to
         if base is not None:
             _NESTED[base] = self
             nested.cache_clear()
@@ -109,7 +109,6 @@ class Registry(dict[str, Any]):
             if name in self:
                 raise ConfigError(f"{self.kind} '{name}' is registered twice; give one of them another name.")
             self._options_of[name] = self._read(name, part)
-            self._defaults_of.pop(name, None)
             self[name] = part
             self.also_called.update(dict.fromkeys(also_called, name))
             return part
@@ -120,7 +119,6 @@ class Registry(dict[str, Any]):
         """Take back what a module registered, so that it can be imported anew."""
         for name in [name for name, part in self.items() if part.__module__ == module]:
             del self[name], self._options_of[name]
-            self._defaults_of.pop(name, None)
             self.also_called = {alias: n for alias, n in self.also_called.items() if n != name}
 
     def options(self, name: str) -> dict[str, Option]:
@@ -130,11 +128,10 @@ class Registry(dict[str, Any]):
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
-        if name not in self._defaults_of:  # a check asks for hundreds
-            found = {"name": name} | {option: plain(o.default) for option, o in self.options(name).items()}
-            self._defaults_of[name] = found, [key for key, value in found.items() if isinstance(value, (dict, list))]
-        found, several = self._defaults_of[name]
-        return found | {key: plain(found[key]) for key in several}
+        options = self.options(name).items()  # a check asks for hundreds: the test stands here, not behind a call
+        return {"name": name} | {
+            key: o.default if type(o.default) in _PLAIN else plain(o.default) for key, o in options
+        }
 
     def named(self, node: Any) -> Any:
         """The node that a bare name stands for, or true or false where those choose a part; anything else as it is."""
@@ -361,18 +358,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: Context) -> Iterat
             return
         if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
             return
-    yield f"{path}: must be {_article(type_name(annotation))}; got {shown(value)}."
-
-
-def _article(name: str) -> str:
-    said = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
-    many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
-    found = []
-    for word in name.split(" | "):
-        *head, last = word.split(" ")
-        holds = word.startswith(("list", "mapping"))
-        found.append(" ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word))
-    return " or ".join(found)
+    yield f"{path}: must be {article(type_name(annotation))}; got {shown(value)}."
 
 
 def nest(annotation: Any, value: Any) -> Any:
@@ -397,9 +383,12 @@ def nest(annotation: Any, value: Any) -> Any:
     return value
 
 
+_PLAIN = frozenset({NoneType, bool, int, float, str})  # most defaults are one of these
+
+
 def plain(value: Any) -> Any:
     """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a copy."""
-    if value is None or isinstance(value, (str, int, float)):  # most are, and every model asks for all of them
+    if type(value) in _PLAIN:
         return value
     for base, registry in _NESTED.items():
         if isinstance(value, base):

@@ -120,3 +120,15 @@ def shown(value: Any) -> str:
 def first_line(text: str) -> str:
     """Why something failed, as far as a line has room for it."""
     return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]
+
+
+def article(name: str) -> str:
+    """A type as a sentence says it: a whole number, a list of texts or null."""
+    said = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
+    many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
+    found = []
+    for word in name.split(" | "):
+        *head, last = word.split(" ")
+        holds = word.startswith(("list", "mapping"))
+        found.append(" ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word))
+    return " or ".join(found)

@@ -42,8 +42,8 @@ def sought() -> list[Row]:
     draw = random.Random(0)
     while missing:  # what stood in a row that is refused for three choices that meet
         held = (row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and able(row))
-        row = max(held, key=lambda row: len(missing.intersection(itertools.combinations(row, 2))), default=())
-        if missing.intersection(itertools.combinations(row, 2)):
+        row = max(held, key=lambda row: len(missing.intersection(itertools.combinations(row, 2))), default=None)
+        if row:
             missing -= set(itertools.combinations(row, 2))
             rows.append(row)
     return rows

@@ -9,6 +9,9 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.kernel import KERNELS, SDPA, Reference
 from xformer_kit.laws import LAWS, LawBroken, tiny
+from xformer_kit.laws.case import Case
+from xformer_kit.laws.masks import picture
+from xformer_kit.laws.numbers import freed
 from xformer_kit.model import Model
 
 
@@ -134,6 +137,14 @@ def test_a_gradient_may_be_zero_where_a_sparse_score_sees_far_keys_alone():
         ffn={"name": "mlp", "activation": "logsigmoid", "bias": True},
     )
     assert LAWS["gradients"](config) is None
+
+
+@pytest.mark.parametrize(("score", "before"), [("softmax", False), ("entmax", True)])
+def test_the_second_look_shows_the_token_before_to_sparse_scores_alone(score, before):
+    """A head of a strided mask sees every fourth token: enough for a softmax to learn from, where nothing else is at fault."""
+    config = tiny(mask={"name": "strided", "merged": False}, attn={"name": "multi_head", "score": {"name": score}})
+    looks = freed(Case(config, "gradients"), draw=2).decoder.looks
+    assert all(bool(picture(look.mask).diagonal(-1, -2, -1).any(-1).all()) == before for look in looks)
 
 
 def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several():

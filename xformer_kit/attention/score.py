@@ -20,10 +20,12 @@ class Score(nn.Module):
 
     keeps: the class of the cache, where an attention with this score keeps more of the past than keys and values.
     across: whether it takes something of an earlier layer.
+    sparse: whether a key that is seen may have a weight of exactly 0, and with it no gradient.
     """
 
     keeps: type | None = None
     across = False
+    sparse = False
 
     @classmethod
     def beyond(cls, options: Mapping[str, Any]) -> str | None:
@@ -164,6 +166,8 @@ class Entmax(Score):
     et al., 2019, arXiv:1905.05702, section 3). alpha near 1 is softmax, 2 is sparsemax; 1.5 and 2 are exact, by sorting
     (algorithm 2), others by bisection (algorithm 1)."""
 
+    sparse = True
+
     def __init__(
         self,
         *,
@@ -188,6 +192,8 @@ class Entmax(Score):
 class TopK(Score):
     """softmax of the k largest scores of a row; the others have no weight (Zhao et al., 2019, arXiv:1912.11637). A row
     that sees k keys or fewer is softmax."""
+
+    sparse = True
 
     def __init__(
         self,
@@ -292,6 +298,8 @@ class Cog(Score):
 class ReLU2(Score):
     """relu(s_j)^2 / n, with n the number of keys that the query sees (Hua et al., 2022, arXiv:2202.10447; divided
     by the length as in Wortsman et al., 2023, arXiv:2309.08586, section 3)."""
+
+    sparse = True
 
     @classmethod
     def beyond(cls, options):

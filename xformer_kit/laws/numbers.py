@@ -214,7 +214,7 @@ def gradients(case: Case) -> str | None:
     What has none is looked at again in two other draws of the weights, a larger and a smaller one, for an activation with a
     kink may be flat, or straight, on every token of one, so that a bias before it does nothing, or nothing that is behind it;
     and without the two things that leave a parameter without a gradient in one step: stochastic depth that skips a sublayer in
-    every row, and masks that leave a query one key, or far ones alone."""
+    every row, and masks that leave a query one key, or a sparse score far ones alone."""
     model = case.learning().train()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     null, free = set(named_null(model)), cache(partial(freed, case))
@@ -255,11 +255,11 @@ def _largest(grads: Step) -> float:
 
 
 def freed(case: Case, draw: int) -> Model:
-    """The model with the weights of that draw, with all sublayers kept, and with the token before beside what a mask shows that
-    hides it from some head: of one key there is nothing to choose, and of keys that are far apart nothing for a score that is 0
-    where a position makes the nearest one so much larger."""
+    """The model with the weights of that draw, with all sublayers kept, and with the token before beside what leaves nothing to
+    choose: one key, or, for a sparse score, keys so far apart that a position makes the nearest one larger by more than it
+    takes."""
     model = case.learning(draw)
-    lone = {look.mask for tower in _towers(model) for look in tower.looks if _hides_neighbours(look.mask)}
+    lone = {mask for tower in _towers(model) for mask in _lone(tower)}
     if lone:
         model = case.learning(draw, "reference")
     for tower in _towers(model):
@@ -269,10 +269,15 @@ def freed(case: Case, draw: int) -> Model:
     return model.train()
 
 
-def _hides_neighbours(mask: Mask) -> bool:
-    """Whether some head never sees the token before, or no query sees two tokens."""
-    seen = picture(mask)
-    return bool(seen.sum(-1).max() < 2) or not bool(seen.diagonal(-1, -2, -1).any(-1).all())
+def _lone(tower: Any) -> Iterator[Mask]:
+    """Masks of a tower by which no query sees two tokens, and before a sparse score those by which some head never sees the token
+    before."""
+    for block in tower.named_blocks.values():
+        for name, attention in block.attentions().items():
+            seen = picture(mask := tower.looks[block.looks[name]].mask)
+            sparse = getattr(getattr(attention, "score", None), "sparse", False)
+            if seen.sum(-1).max() < 2 or (sparse and not seen.diagonal(-1, -2, -1).any(-1).all()):
+                yield mask
 
 
 def _towers(model: Model) -> list[Any]:
