@@ -5,7 +5,6 @@ and what could not stand there (eight heads of 36 channels) had to be said.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from inspect import signature
 from typing import Any, NamedTuple
 
 from xformer_kit.config.data import not_read
@@ -26,6 +25,7 @@ from xformer_kit.plan import (
     towers,
 )
 from xformer_kit.registry import Context, Registry, shown
+from xformer_kit.signature import parameters
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
@@ -75,6 +75,8 @@ def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[
 def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[Place, str, Leaf]]:
     """Each option that no layer takes, with the place that says it."""
     for place in _places(config, plans):
+        if place.node in place.takers:
+            continue  # most often, and then all of it is taken
         own = _leaves(place.kind, place.node, place.below)
         takers = [_leaves(place.kind, node) for node in {id(node): node for node in place.takers}.values()]
         for key, leaf in own.items():
@@ -197,7 +199,7 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     `norms_with(options)` does not say no."""
     part = KINDS[sub.kind][sub.part["name"]]
     with_options = getattr(part, "norms_with", None)
-    inside = "norm" in signature(part).parameters and (with_options is None or with_options(sub.part))
+    inside = "norm" in parameters(part) and (with_options is None or with_options(sub.part))
     return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
 
 

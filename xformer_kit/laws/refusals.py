@@ -11,10 +11,8 @@ from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, drawn, factors, w
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-STARTS, OF_KERNELS = (
-    2,
-    5,
-)  # rows with the fewest faults that are mended, where none is without; a kernel asks several at once
+# Rows with the fewest faults that are mended, where none is without; a kernel asks several at once.
+STARTS, OF_KERNELS = 2, 5
 Cell = tuple[str, int]  # a choice: factor, number of its level
 Pair = Row  # two of them
 
@@ -45,7 +43,7 @@ def refused() -> dict[Pair, tuple[str, ...]]:
             continue
         tried: dict[Row, tuple[str, ...]] = {}
         for row in _candidates(pair, homes):
-            tried[row] = tuple(wrong(row))
+            tried[row] = _wrong(row)
             if not tried[row]:
                 break
         able_row = row if not tried[row] else _mended(pair, tried)
@@ -54,6 +52,12 @@ def refused() -> dict[Pair, tuple[str, ...]]:
         else:
             found[pair] = next(iter(tried.values()))
     return found
+
+
+@cache
+def _wrong(row: Row) -> tuple[str, ...]:
+    """Why a row is refused; kept, for a fifth of them are met again on the way from another pair."""
+    return tuple(wrong(row))
 
 
 def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
@@ -65,11 +69,15 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
     for row in sorted(tried, key=lambda row: len(tried[row]))[:starts]:
         sentences = tried[row]
         while sentences:
-            left = {other: tuple(wrong(other)) for other in _changed(row, pair, sentences)}
-            best = min(left, key=lambda other: len(left[other]), default=row)
-            if len(left.get(best, sentences)) >= len(sentences):
+            best, fewest = row, sentences
+            for other in _changed(row, pair, sentences):
+                if len(found := _wrong(other)) < len(fewest):
+                    best, fewest = other, found
+                if not fewest:
+                    break
+            if best == row:
                 break
-            row, sentences = best, left[best]
+            row, sentences = best, fewest
         if not sentences:
             return row
     return None
