@@ -117,15 +117,17 @@ def laws() -> str:
 
 def findings() -> str:
     """The published claims that come as studies."""
+    folder = CONF / "study" / "findings"
+    small = {path.name for path in configs() if path.parent == folder}
     rows = []
     for path in configs():
-        if path.parent == CONF / "study" / "findings":
+        if path.parent == folder or (path.parent == folder / "gpu" and path.name not in small):
             node = yaml.safe_load(path.read_text(encoding="utf-8"))
             rows.append(_finding(key(path), _whole(node)))
     head = ("study", "question", "paper", "expected", "runs", "metric", "outcome")
     return markup.page(
         "Findings",
-        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own; "
+        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own, and what wants a GPU; "
         "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The last "
         "column is what they found on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
         markup.table(head, rows, "findings"),
@@ -147,7 +149,9 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     expect = node["claim"]["expect"]
     expected = "<br>".join(
         markup.text(
-            f"{one['variant']} is {one['is']} than {one.get('than', 'baseline')}".replace("equal than", "equal to")
+            f"{one['variant']} is {one['is']} than {one.get('than', 'baseline')}".replace(
+                "equal than", "equal to"
+            ).replace("no_worse", "no worse")
         )
         for one in (expect if isinstance(expect, list) else [expect])
     )

@@ -5,6 +5,7 @@ A worker is `python -m tasks.worker`; see there.
 
 import ctypes
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +173,28 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS}
+    ended = threading.Event()
+    if _launcher() is not None:
+        threading.Thread(target=_stop_without_launcher, args=(send, ended), daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@cache
+def _launcher() -> int | None:
+    """The process that started this one for jobs of a multirun, as joblib does; None where a user did."""
+    return None if multiprocessing.parent_process() is None else os.getppid()
+
+
+def _stop_without_launcher(send: Callable[[int], None], ended: threading.Event) -> None:
+    """When the launcher is gone, let the run save its state, and end before another begins: joblib's workers would train on."""
+    while not ended.wait(0.5):
+        if os.getppid() != _launcher():
+            with suppress(ProcessLookupError):  # it ended just now
+                send(signal.SIGTERM)
+            ended.wait()
+            os._exit(128 + signal.SIGTERM)

@@ -18,8 +18,8 @@ PATIENCE = 180  # seconds that a step may be waited for
 # Dropout, accumulation, loader workers, and an epoch's end every 11 steps.
 TINY = [
     "model.dim=16", "model.layers=2", "model.dropout=0.2", "attn.heads=2", "attn.dropout=0.1", "data=text",
-    "tokenizer=byte", "data.seq_len=16", "data.batch_size=8", "data.num_workers=1", "trainer.max_steps=160",
-    "trainer.accumulate=2", "trainer.log_every_n_steps=1", "trainer.val_every=25", "trainer.checkpoint_every=7",
+    "tokenizer=byte", "data.seq_len=16", "data.batch_size=8", "data.num_workers=1", "trainer.max_steps=80",
+    "trainer.accumulate=2", "trainer.log_every_n_steps=1", "trainer.val_every=15", "trainer.checkpoint_every=7",
     "schedule.warmup=20", "logger=none",
 ]  # fmt: skip
 
@@ -78,3 +78,21 @@ def kill_at(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
 def finish(process: Begun | subprocess.Popen) -> None:
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
+
+
+def gone(home: Path, patience: float = 30) -> bool:
+    """Whether no process is left that was started with the `environment` of `home`, or none is after some seconds."""
+
+    def left() -> bool:
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if str(home).encode() in file.read_bytes():
+                    return True
+            except OSError:
+                continue
+        return False
+
+    end = time.monotonic() + patience
+    while left() and time.monotonic() < end:
+        time.sleep(0.5)
+    return not left()

@@ -11,13 +11,15 @@ from xformer_kit.study import claim, question
 from xformer_kit.study.figures import metric
 from xformer_kit.study.plan import seeds, variants, words_of
 
-FINDINGS = sorted(file.stem for file in Path(conf_dir(), "study", "findings").glob("*.yaml"))
+FOLDER = Path(conf_dir(), "study", "findings")
+FINDINGS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
+LARGE_ALONE = sorted({file.stem for file in FOLDER.glob("gpu/*.yaml")} - set(FINDINGS))
 PAPER = re.compile(r"[A-Z].+, \d{4}, arXiv:\d{4}\.\d{5}")
 
 
-def asked(name):
+def asked(name, *more):
     """The complete node of a study, and what composes its variants."""
-    line = preflight([f"study=findings/{name}", "logger=none"])
+    line = preflight([f"study=findings/{name}", "logger=none", *more])
     assert question.faults(line.study) == []
     return question.complete(line.study, line.study["name"]), line.compose
 
@@ -27,15 +29,21 @@ def rows(config):
     return config["trainer"]["max_steps"] * config["data"]["batch_size"]
 
 
-@pytest.mark.parametrize("name", FINDINGS)
-def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
-    node, compose = asked(name)
+def claimed(node, compose):
+    """The variants, of which something is claimed that they can show."""
     found = variants(node, compose)
     assert claim.faults(node["claim"]["expect"], [variant.name for variant in found]) == []
     assert PAPER.match(node["claim"]["paper"]) and node["question"].endswith("?")
     assert metric(node["metric"]) and len(seeds(node, 0)) >= 5
-    assert node["margin"] or "equal" not in str(node["claim"]["expect"])  # without a margin equality cannot be shown
+    within = re.search("equal|no_worse", str(node["claim"]["expect"]))  # of a margin, without which it cannot be shown
+    assert node["margin"] or not within
+    return found
 
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
+    node, compose = asked(name)
+    found = claimed(node, compose)
     large, compose = asked(f"gpu/{name}")
     assert [large[key] for key in ("question", "claim", "metric")] == [
         node[key] for key in ("question", "claim", "metric")
@@ -46,6 +54,14 @@ def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
     config, faults = compose(words_of(factors, chosen[0]))
     assert faults == [] and rows(config) >= 8 * rows(found[0].config)
     assert config["model"]["dim"] >= found[0].config["model"]["dim"]
+
+
+def test_a_finding_that_has_no_small_size_claims_something_of_its_variants(tmp_path):
+    assert LARGE_ALONE == ["relative_positions_cogs"]
+    for split in ("train", "dev", "test", "gen"):
+        (tmp_path / f"{split}.tsv").write_text("A cat ran .\tcat ( x _ 1 )\tin_distribution\n")
+    node, compose = asked("gpu/relative_positions_cogs", f"data.path={tmp_path}")
+    assert len(claimed(node, compose)) == 2 and node["name"] == "relative_positions_cogs_gpu"
 
 
 def test_a_finding_that_is_not_there_is_answered_with_the_nearest():

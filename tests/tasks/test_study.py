@@ -11,7 +11,7 @@ import pytest
 
 from tasks.study.state import A_LOOK, CLAIM, _lock, claim, claimed
 from tests import warm
-from tests.driving import environment
+from tests.driving import environment, gone, last_step
 
 TINY = [
     "study=norm_placement", "study.baseline={placement:pre}", "study.factors={placement:[post]}", "study.seeds=2",
@@ -40,10 +40,13 @@ def finals(home: Path) -> dict[str, dict[str, float]]:
     return {key: {k: v for k, v in facts.items() if k.startswith("val/")} for key, facts in found.items()}
 
 
+def runs(home: Path) -> list[Path]:
+    return [file.parent for file in (home / "outputs" / "runs").glob("*/train.log")]
+
+
 def begun(home: Path) -> dict[str, int]:
     """Key -> how many processes trained the run."""
-    logs = (home / "outputs" / "runs").glob("*/train.log")
-    return {p.parent.name: p.read_text().count(" INFO process ") for p in logs}
+    return {run.name: (run / "train.log").read_text().count(" INFO process ") for run in runs(home)}
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,21 @@ def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, num
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     ask(tmp_path)
     assert finals(tmp_path) == finals(done)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
+    """They are children of joblib's workers, which nobody tells: those would train on, and then begin the next runs."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    far = ["trainer.max_steps=100000", "trainer.val_every=null", "trainer.checkpoint_every=null"]
+    process = start(tmp_path, *far, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    until = time.monotonic() + 300
+    while len(runs(tmp_path)) < 2 or min(map(last_step, runs(tmp_path))) < 1:
+        assert time.monotonic() < until and process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert gone(tmp_path)
+    assert len(runs(tmp_path)) == 2 and all((run / "checkpoints" / "last.ckpt").exists() for run in runs(tmp_path))
 
 
 def test_two_workers_never_do_the_same_run(done, tmp_path):
