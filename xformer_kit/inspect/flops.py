@@ -81,20 +81,28 @@ def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.
     streams = 2 if getattr(model, "two_towers", False) else 1
     given = tuple(torch.zeros(1, seq_len, dtype=torch.int64, device=device) for _ in range(streams))
     tokens = streams * seq_len
-    with _eager(model), _as_written(model), torch.no_grad(), _counter() as ahead:
-        functional_call(step, tensors, given)
-    for name, _ in step.named_parameters():  # only now: torch's counter stumbles over views of parameters under no_grad
+    for name, _ in step.named_parameters():
         tensors[name].requires_grad_()
-    step.future = {"future": True} if getattr(model, "future_tokens", 1) > 1 else {}
-    with _eager(model), _as_written(model), torch.enable_grad(), _counter() as both:
-        functional_call(step, tensors, given).sum().backward()
+    forward, by_module, training = _run(step, tensors, given)
+    if getattr(model, "future_tokens", 1) > 1:
+        step.future = {"future": True}
+        *_, training = _run(step, tensors, given)
     prefix = f"{_Step.__name__}.model."
     modules = {
         name.removeprefix(prefix): sum(ops.values()) / tokens
-        for name, ops in ahead.get_flop_counts().items()
+        for name, ops in by_module.items()
         if name.startswith(prefix)
     }
-    return Flops(ahead.get_total_flops() / tokens, both.get_total_flops() / tokens, modules)
+    return Flops(forward / tokens, training / tokens, modules)
+
+
+def _run(step: _Step, tensors: dict[str, Tensor], given: tuple[Tensor, ...]) -> tuple[int, dict[str, dict], int]:
+    """FLOPs of a step: forward, forward by module, and with the way back."""
+    with _eager(step.model), _as_written(step.model), torch.enable_grad(), _counter() as counter:
+        out = functional_call(step, tensors, given)
+        forward, by_module = counter.get_total_flops(), counter.get_flop_counts()
+        out.sum().backward()
+    return forward, by_module, counter.get_total_flops()
 
 
 def _counter() -> FlopCounterMode:
