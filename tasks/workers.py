@@ -29,6 +29,8 @@ TRIAL = "XFORMER_TRIAL"  # environment: the trial of a search that the run is, a
 KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
 
+_training: list[Callable[[int], None]] = []  # how the run is told to stop that trains for this process
+
 
 def joined() -> bool:
     """Whether torchrun or SLURM has already started one process per device."""
@@ -173,28 +175,30 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS}
-    ended = threading.Event()
-    if _launcher() is not None:
-        threading.Thread(target=_stop_without_launcher, args=(send, ended), daemon=True).start()
+    _end_with_launcher()
+    _training.append(send)
     try:
         yield
     finally:
-        ended.set()
+        _training.remove(send)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @cache
-def _launcher() -> int | None:
-    """The process that started this one for jobs of a multirun, as joblib does; None where a user did."""
-    return None if multiprocessing.parent_process() is None else os.getppid()
+def _end_with_launcher() -> None:
+    """In a process that a launcher started for the jobs of a multirun, as joblib does: end when that one has. Nobody tells
+    joblib's workers, which would train on, and stay behind the last run with all that they have imported."""
+    if multiprocessing.parent_process() is not None:
+        threading.Thread(target=_watch_launcher, args=(os.getppid(),), daemon=True).start()
 
 
-def _stop_without_launcher(send: Callable[[int], None], ended: threading.Event) -> None:
-    """When the launcher is gone, let the run save its state, and end before another begins: joblib's workers would train on."""
-    while not ended.wait(0.5):
-        if os.getppid() != _launcher():
-            with suppress(ProcessLookupError):  # it ended just now
-                send(signal.SIGTERM)
-            ended.wait()
-            os._exit(128 + signal.SIGTERM)
+def _watch_launcher(launcher: int) -> None:
+    while os.getppid() == launcher:
+        time.sleep(0.5)
+    for send in _training:  # what trains saves its state first
+        with suppress(ProcessLookupError):
+            send(signal.SIGTERM)
+    while _training:
+        time.sleep(0.1)
+    os._exit(128 + signal.SIGTERM)

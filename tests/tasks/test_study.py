@@ -99,12 +99,19 @@ def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, num
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
-    """They are children of joblib's workers, which nobody tells: those would train on, and then begin the next runs."""
+    """They are children of joblib's workers, which nobody tells: one would train on, and one wait for runs for ever."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    far = ["trainer.max_steps=100000", "trainer.val_every=null", "trainer.checkpoint_every=null"]
-    process = start(tmp_path, *far, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    steps = ["study.baseline={trainer.max_steps: 5}", "study.factors={trainer.max_steps: [100000]}", "study.seeds=1"]
+    never = [
+        "trainer.val_every=null",
+        "trainer.checkpoint_every=null",
+        "hydra/launcher=joblib",
+        "hydra.launcher.n_jobs=2",
+    ]
+    words = [word for word in TINY if not word.startswith("trainer.max_steps")]
+    process = warm.Begun([*words, *steps, *never], tmp_path, environment(tmp_path))
     until = time.monotonic() + 300
-    while len(runs(tmp_path)) < 2 or min(map(last_step, runs(tmp_path))) < 1:
+    while len(finals(tmp_path)) < 1 or max(map(last_step, runs(tmp_path))) < 10:
         assert time.monotonic() < until and process.poll() is None, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
