@@ -13,7 +13,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks.workers import rank
+from tasks.workers import end_with_launcher, rank
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.registry import ConfigError
 
@@ -62,10 +62,12 @@ def _study(line: Any) -> int:
 
 def job(config: DictConfig) -> float | None:
     """One run. In a multirun its validation loss, for sweepers that optimise it; NaN where it failed."""
-    from tasks import run, summary
-
     about = HydraConfig.get()
     several = about.mode == RunMode.MULTIRUN
+    if several:
+        end_with_launcher()
+    from tasks import run, summary  # which takes seconds
+
     directory = Path(about.runtime.output_dir)
     named = any(word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra)
     if not named and rank() == 0 and config.get("study") is None:

@@ -175,7 +175,6 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
         yield
         return
     before = {number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS}
-    _end_with_launcher()
     _training.append(send)
     try:
         yield
@@ -186,15 +185,16 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
 
 
 @cache
-def _end_with_launcher() -> None:
+def end_with_launcher() -> None:
     """In a process that a launcher started for the jobs of a multirun, as joblib does: end when that one has. Nobody tells
     joblib's workers, which would train on, and stay behind the last run with all that they have imported."""
-    if multiprocessing.parent_process() is not None:
-        threading.Thread(target=_watch_launcher, args=(os.getppid(),), daemon=True).start()
+    launcher = multiprocessing.parent_process()
+    if launcher is not None and sys.platform != "win32":
+        threading.Thread(target=_watch_launcher, args=(launcher.pid, os.getppid()), daemon=True).start()
 
 
-def _watch_launcher(launcher: int) -> None:
-    while os.getppid() == launcher:
+def _watch_launcher(launcher: int, parent: int) -> None:
+    while os.getppid() == parent and _lives(launcher):
         time.sleep(0.5)
     for send in _training:  # what trains saves its state first
         with suppress(ProcessLookupError):
@@ -202,3 +202,13 @@ def _watch_launcher(launcher: int) -> None:
     while _training:
         time.sleep(0.1)
     os._exit(128 + signal.SIGTERM)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -123,8 +123,7 @@ class Registry(dict[str, Any]):
 
     def options(self, name: str) -> dict[str, Option]:
         """Every option of a part, in the order of its signature."""
-        self[name]
-        return self._options_of[name]
+        return self._options_of[name] if name in self else self[name]
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
@@ -161,21 +160,23 @@ class Registry(dict[str, Any]):
             found |= {law: f"{registry.kind} '{part['name']}': {reason}" for law, reason in reasons.items()}
         return found
 
+    def wanted(self, name: str) -> list[str]:
+        """What the model gives a part, by the names of its parameters."""
+        return [p for p in parameters(self[name]) if p not in self._options_of[name]]
+
     def create(self, node: Any, **given: Any) -> Any:
         """Build a part from a node of its config; `given` are the things that the model supplies."""
         node = dict(self.named(node))
         name = node.pop("name")
         part, options = self[name], self.options(name)
-        wanted = [p for p in parameters(part) if p not in options]
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
-        return part(**{key: given[key] for key in wanted if key in given}, **chosen)
+        return part(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
 
     def unknown(self, name: object) -> str:
         """The sentence that answers an unknown name."""
         if name in self.also_called:
             return f"'{name}' is called '{self.also_called[str(name)]}' here."
-        hint = nearest(str(name), self)
-        return f"no {self.kind} is called {shown(name)}.{hint} Known: {', '.join(sorted(self))}."
+        return f"no {self.kind} is called {shown(name)}.{nearest(str(name), self)} Known: {', '.join(sorted(self))}."
 
     def __missing__(self, name: object) -> Any:
         raise ConfigError(f"{self.group}: {self.unknown(name)}")

@@ -132,6 +132,10 @@ def test_backslashes_come_back(value):
         ({}, "study.factors: a study varies something; got none."),
         ({"factors": {"norm": ["layer"]}}, "study.baseline: must give every factor its level; got none for 'norm'."),
         (
+            {"factors": {"placment": ["post"]}, "baseline": {"placement": "pre"}},
+            "study.factors.placment: has no level in study.baseline, which has placement. Give the factor one name in both.",
+        ),
+        (
             {"factors": {"norm": ["layer", "rms"]}, "baseline": {"norm": "rms"}},
             "study.factors.norm: its level rms equals the baseline, so there is nothing to compare.",
         ),
@@ -143,8 +147,16 @@ def test_backslashes_come_back(value):
         (TWO | {"baseline": TWO["baseline"] | {"nrm": 1}}, "study.baseline.nrm: is no factor. Did you mean 'norm'?"),
         (TWO | {"design": "grid"}, "study.design: 'grid' is called 'factorial' here."),
         (TWO | {"design": {"name": "random", "count": 0}}, "study.design.count: must be at least 1; got 0."),
-        (TWO | {"seeds": 0}, "study.seeds: must be at least 1; got 0."),
-        (TWO | {"seeds": [1, 1]}, "study.seeds: must be different numbers; got [1, 1]."),
+        (TWO | {"seeds": 0}, "study.seeds: must be at least 1; got 0. Try 5, or a list such as [0, 1, 2]."),
+        (TWO | {"seeds": []}, "study.seeds: must be at least 1; got []. Try 5, or a list such as [0, 1, 2]."),
+        (
+            TWO | {"seeds": [1, 1]},
+            "study.seeds: must be different numbers; got [1, 1]. A run at one seed twice is one run.",
+        ),
+        (
+            TWO | {"metric": ""},
+            "study.metric: must name a metric of the end of a run; got ''. Leave it out for val/loss.",
+        ),
         (TWO | {"exclude": [{"norm": "rms"}]}, "study.exclude[0]: is the baseline"),
         (TWO | {"exclude": [{"norm": "dyt"}]}, "study.exclude[0].norm: is no level; got dyt. Known: rms, layer."),
         (TWO | {"budget": {"match": "size"}}, "study.budget.match: no choice is called 'size'."),

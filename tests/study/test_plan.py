@@ -114,6 +114,22 @@ def test_faults_of_all_variants_come_together():
     assert [fault.rpartition("[variant ")[2] for fault in error.value.faults] == ["attn.heads=5]", "norm=nrm]"]
 
 
+def test_a_fault_of_several_variants_is_one_sentence():
+    tune = {"optim.rl": [1e-3, 3e-3]}
+    line = asked(baseline={"attn.heads": 4}, factors={"attn.heads": [8]}, seeds=1, tune=tune, budget={})
+    with pytest.raises(ConfigError) as error:
+        variants(line.study, line.compose)
+    (fault,) = error.value.faults
+    assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith("[every variant]")
+    line = asked(
+        baseline={"norm": "rms"}, factors={"norm": ["nrm"]}, seeds=1, tune={"optim.lr": [1e-3, 3e-3]}, budget={}
+    )
+    with pytest.raises(ConfigError) as error:
+        variants(line.study, line.compose)
+    (fault,) = error.value.faults
+    assert fault.endswith("[variants norm=nrm optim.lr=0.001; norm=nrm optim.lr=0.003]")
+
+
 def test_a_level_that_changes_nothing_is_refused():
     line = asked(budget={})
     line.study |= {"factors": {"alias": {"same": {"attn.heads": 2}}}, "baseline": {"alias": {}}}

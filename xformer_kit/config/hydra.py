@@ -183,8 +183,8 @@ def read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, li
             parsed += parser.parse_overrides([word])
         except (OverrideParseException, HydraException) as error:
             what = " ".join(str(error).split("\n")[0].split())
-            way = _escaped(parser, word) or "Quote what the shell or Hydra treats specially."
-            faults.append(f"{word}: cannot be read as key=value: {what}. {way}")
+            way = f"{what}. Quote what the shell or Hydra treats specially."
+            faults.append(f"{word}: cannot be read as key=value: {_escaped(parser, word) or way}")
     try:
         import_parts(files(instructions(parsed).get("parts")), GROUPS.values())
     except ConfigError as error:

@@ -25,7 +25,6 @@ from xformer_kit.plan import (
     towers,
 )
 from xformer_kit.registry import Context, Registry, shown
-from xformer_kit.signature import parameters
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
@@ -197,9 +196,9 @@ def _norms(config: Mapping[str, Any], plan: TowerPlan, variant: str | None) -> I
 def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm of its block, where its
     `norms_with(options)` does not say no."""
-    part = KINDS[sub.kind][sub.part["name"]]
-    with_options = getattr(part, "norms_with", None)
-    inside = "norm" in parameters(part) and (with_options is None or with_options(sub.part))
+    name, parts = sub.part["name"], KINDS[sub.kind]
+    with_options = getattr(parts[name], "norms_with", None)
+    inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.part))
     return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
 
 

@@ -14,6 +14,7 @@ name a labelled one: `baseline: {block: wide}`.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from xformer_kit.registry import nearest, shown
@@ -88,7 +89,14 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
     if faults:
         return {}, faults
     found: dict[str, Factor] = {}
+    other_names = dict(_misspelt(given, base))
+    faults += [
+        f"study.factors.{name}: has no level in study.baseline, which has {other}. Give the factor one name in both."
+        for name, other in other_names.items()
+    ]
     for name, levels in given.items():
+        if name in other_names:
+            continue
         if isinstance(levels, Mapping) and levels.keys() & {"low", "high"}:
             found |= _between(str(name), levels, base, faults)
             continue
@@ -98,13 +106,22 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
         elif known:
             found[str(name)] = _factor(str(name), dict(known), base[name], isinstance(levels, Mapping), faults)
     for name in base:
-        if name not in given:
+        if name not in given and name not in other_names.values():
             hint = nearest(str(name), map(str, given))
             faults.append(
                 f"study.baseline.{name}: is no factor.{hint} Factors: {', '.join(map(str, given)) or 'none'}. "
                 "What all variants share stands beside study."
             )
     return _conditions(found, only, faults), faults
+
+
+def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Factors without a baseline -> what it calls them, where one name is close to the other."""
+    free = [str(name) for name in base if name not in given]
+    for name in (name for name in given if name not in base):
+        for other in get_close_matches(str(name), free, n=1):
+            free.remove(other)
+            yield name, other
 
 
 def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -67,7 +67,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     Raises ConfigError with the faults of all of them, each with its variant, and where there are too many runs.
     """
     factors, chosen = levels_of(node)
-    found, faults = [], []
+    found, wrong = [], dict[str, list[str]]()  # fault -> the variants that have it
     rungs: Sequence[Rung | None] = DESIGNS.create(node["design"]).rungs() or [None]
     count = len(chosen) * len(rungs) * len(list(tunings(node))) * len(seeds(node, 0))
     if count > node["max_runs"]:
@@ -76,6 +76,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
             f"{len(seeds(node, 0))} seeds{_times(rungs, node)} make {count}. Raise it, or take fewer seeds "
             "or levels, or design={name: random, count: 20}."
         )
+    tried = 0
     for levels in chosen:
         named = label(factors, levels)
         name, words = str((node["labels"] or {}).get(named, named)), words_of(factors, levels)
@@ -83,13 +84,24 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
             if size not in known:
-                known[size], wrong = compose([*words, *size])
-                faults += [f"{fault} [variant {' '.join((named, *size))}]" for fault in wrong]
+                known[size], faults = compose([*words, *size])
+                for fault in faults:
+                    wrong.setdefault(fault, []).append(" ".join((named, *size)))
+                tried += 1
             found.append(Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung))
+    faults = [f"{fault} [{_of(names, tried)}]" for fault, names in wrong.items()]
     faults += _labels(node, found) + _claimed(node, found) + ([] if faults else _same(found))
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return found
+
+
+def _of(names: list[str], count: int) -> str:
+    """Which variants a fault is of, of so many."""
+    if len(names) == count > 1:
+        return "every variant"
+    few = names[:3] if len(names) > 4 else names
+    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}" + f" and {len(names) - 3} more" * (few != names)
 
 
 def _times(rungs: Sequence[Rung | None], node: Mapping[str, Any]) -> str:

@@ -103,10 +103,12 @@ class Study:
     def check(cls, options, context):
         yield from at_least(options, "run", max_runs=1)
         yield from above(options, margin=0)
-        if isinstance(options.seeds, int) and options.seeds < 1:
-            yield f"seeds: must be at least 1; got {options.seeds}."
-        if isinstance(options.seeds, list) and (not options.seeds or len(set(options.seeds)) < len(options.seeds)):
-            yield f"seeds: must be different numbers; got {options.seeds}."
+        if options.metric == "":
+            yield "metric: must name a metric of the end of a run; got ''. Leave it out for val/loss."
+        if options.seeds == [] or (isinstance(options.seeds, int) and options.seeds < 1):
+            yield f"seeds: must be at least 1; got {shown(options.seeds)}. Try 5, or a list such as [0, 1, 2]."
+        elif isinstance(options.seeds, list) and len(set(options.seeds)) < len(options.seeds):
+            yield f"seeds: must be different numbers; got {options.seeds}. A run at one seed twice is one run."
         elif isinstance(options.seeds, list) and min(options.seeds) < 0:
             yield f"seeds: must be at least 0; got {min(options.seeds)}."
 

@@ -174,7 +174,8 @@ def equation(law: Law) -> str:
     letters = {"parameters": ("N", law.A, law.alpha), "tokens": ("D", law.B, law.beta)}
     axes = [letters[name] for name in AXES if letters[name][1] is not None]
     terms = "".join(f" + {factor:.3g} {letter}^-{exponent:.2f}" for letter, factor, exponent in axes)
-    return f"L({', '.join(letter for letter, *_ in axes)}) = {law.E:.3g}{terms}"
+    floor = law.E if law.E >= 0.005 else 0  # of two digits behind the point, as its interval
+    return f"L({', '.join(letter for letter, *_ in axes)}) = {floor:.3g}{terms}"
 
 
 def exponents(law: Law) -> str:
