@@ -147,12 +147,9 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     node = question.complete(study, name)
     _, variants = question.levels_of(node)
     expect = node["claim"]["expect"]
+    ways = {"equal": "equal to", "no_worse": "no worse than"}
     expected = "<br>".join(
-        markup.text(
-            f"{one['variant']} is {one['is']} than {one.get('than', 'baseline')}".replace(
-                "equal than", "equal to"
-            ).replace("no_worse", "no worse")
-        )
+        markup.text(f"{one['variant']} is {ways.get(one['is'], one['is'] + ' than')} {one.get('than', 'baseline')}")
         for one in (expect if isinstance(expect, list) else [expect])
     )
     seeds = node["seeds"] if isinstance(node["seeds"], int) else len(node["seeds"])

@@ -54,6 +54,13 @@ SEEN = SEEN & (torch.arange(5) != 2)[:, None]  # the third query sees nothing
 
 
 @each
+def test_a_sparse_score_leaves_keys_that_are_seen_without_a_gradient_and_no_other_does(node):
+    scores, score = SCORED.clone().requires_grad_(), made(node)
+    (score(scores, SEEN) * drawn(*SCORED.shape)).sum().backward()
+    assert bool((scores.grad[SEEN.expand_as(scores)] == 0).any()) == score.sparse
+
+
+@each
 def test_what_is_hidden_has_no_weight_and_a_row_with_nothing_to_see_none_at_all(node):
     weights = made(node)(SCORED, SEEN)
     assert weights.isfinite().all()

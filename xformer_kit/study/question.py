@@ -102,7 +102,7 @@ class Study:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "run", max_runs=1)
-        yield from above(options, margin=0)
+        yield from above(options, "null is no margin.", margin=0)
         if options.metric == "":
             yield "metric: must name a metric of the end of a run; got ''. Leave it out for val/loss."
         if options.seeds == [] or (isinstance(options.seeds, int) and options.seeds < 1):
