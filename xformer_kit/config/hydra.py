@@ -1,4 +1,4 @@
-"""Registries -> Hydra groups, and overrides -> a config. With `line.py`, which checks whole command lines, all that knows Hydra.
+"""Overrides -> a config. With `composing.py` under it, and `line.py`, which checks whole command lines, all that knows Hydra.
 
 Composition is open and validation strict: an override of a key that is no group becomes `++key=value`, so that Hydra
 takes every key, and `check` answers the unknown ones all in the same way.
@@ -13,18 +13,16 @@ from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.callbacks import complete
 from xformer_kit.config.check import GROUPS, INNER, check
+from xformer_kit.config.composing import loaded, store
 from xformer_kit.config.parts import import_parts
 from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
@@ -34,7 +32,6 @@ from xformer_kit.registry import ConfigError, Registry, nearest
 
 INSTRUCTIONS = ("parts", "resume", "study")  # of the command line; a saved config holds none of them
 SWEEPS = "sweep"  # folder of conf/ with files for W&B
-_stored: set[tuple[str, str]] = set()
 
 
 def conf_dir() -> str:
@@ -44,17 +41,6 @@ def conf_dir() -> str:
         if (place / "train.yaml").is_file():
             return str(place)
     raise ConfigError(f"conf: no train.yaml beside {package}; install xformer_kit anew.")
-
-
-def store() -> None:
-    """Make every registered part a choice of its Hydra group."""
-    for group, registry in GROUPS.items():
-        for name in registry:
-            ConfigStore.instance().store(group=group, name=name, node=registry.defaults(name), provider="xformer_kit")
-            _stored.add((group, name))
-        for group_, name in [pair for pair in _stored if pair[0] == group and pair[1] not in registry]:
-            ConfigStore.instance().repo.get(group_, {}).pop(f"{name}.yaml", None)
-            _stored.discard((group_, name))
 
 
 def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: bool = True) -> dict[str, Any]:
@@ -285,21 +271,6 @@ def composed(
     texts, faults = [opened(loader, override) for override in overrides], list[str]()
     config = loaded(loader, texts, name, faults)
     return ({}, faults) if config is None else (from_hydra(config, texts), [])
-
-
-def loaded(loader: ConfigLoaderImpl, texts: list[str], name: str | None, faults: list[str]) -> DictConfig | None:
-    """What Hydra composes of a command line, without its own node; None where it cannot, which becomes a fault."""
-    try:
-        config = loader.load_configuration(name or "train", texts, run_mode=RunMode.RUN)
-        OmegaConf.set_readonly(config, False)
-        OmegaConf.set_struct(config, False)
-        config.pop("hydra")
-        OmegaConf.resolve(config)
-        return config
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        what = " ".join(str(error).split("\n")[0].split())
-        faults.append(f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {what.rstrip('.')}.")
-        return None
 
 
 def instructions(parsed: list[Override]) -> dict[str, Any]:
