@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,6 +51,20 @@ def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Pope
     """By a Python that imports everything itself."""
     words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
     return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
+
+
+def start_ranks(home: Path, words: list[str]) -> list[Begun]:
+    """Two ranks of a run as torchrun starts them, the first rank first."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+    }  # fmt: skip
+    ranks = [environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    return [Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each) for each in ranks]
 
 
 def go_on(home: Path, run: Path) -> Begun:

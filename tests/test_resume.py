@@ -4,7 +4,20 @@ import random
 
 import pytest
 import torch
-from driving import PATIENCE, TINY, Path, environment, finish, go_on, gone, kill_at, start, start_cold, text  # noqa: F401
+from driving import (
+    PATIENCE,
+    TINY,
+    Path,
+    environment,
+    finish,
+    go_on,
+    gone,
+    kill_at,
+    start,
+    start_cold,
+    start_ranks,
+    text,  # noqa: F401
+)
 
 from tests.warm import Begun, train
 
@@ -28,13 +41,22 @@ EXPERTS = ["ffn=moe", "ffn.experts=4", "ffn.router={name: sigmoid, correction: 0
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
-    more = ["trainer=ddp", f"trainer.devices={processes}", *EXPERTS] if processes > 1 else []
+    """Also where torchrun began it, with two ranks that are warm, and we go on by ourselves."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    finish(start(tmp_path, whole, text, *more))
-    process = start(tmp_path, cut, text, *more)
+
+    def begin(run: Path) -> list[Begun]:
+        if processes == 1:
+            return [start(tmp_path, run, text)]
+        return start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *EXPERTS])
+
+    for process in begin(whole):
+        finish(process)
+    process, *others = begin(cut)
     for step in sorted(random.sample(range(1, 70), 2 if processes == 1 else 1)):
         kill_at(process, cut, step)
-        process = go_on(tmp_path, cut)
+        for other in others:
+            other.wait()
+        process, others = go_on(tmp_path, cut), []
     finish(process)
     a, b = state(whole), state(cut)
     assert a["global_step"] == b["global_step"] == 80

@@ -11,9 +11,13 @@ import sys
 import tempfile
 import threading
 import traceback
+from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
+
+from tasks import forge
+from tasks.workers import PARENT
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = ["tasks.hydra_app", "tasks.run", "tasks.session", "tasks.sweep", "xformer_kit.study.plan"]
@@ -22,8 +26,8 @@ IMPORTED = ["tasks.hydra_app", "tasks.run", "tasks.session", "tasks.sweep", "xfo
 class Begun:
     """A line of `python train.py` that runs, with what the tests use of subprocess.Popen."""
 
-    def __init__(self, words: list[str], home: Path, environment: dict[str, str]):
-        self.args = [str(ROOT / "train.py"), *words]
+    def __init__(self, words: list[str], home: Path, environment: dict[str, str], script: Path = ROOT / "train.py"):
+        self.args = [str(script), *words]
         self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 (until it is collected)
         pipes = [DupFd(file.fileno()) for file in self.files]
         context = multiprocessing.get_context("forkserver")
@@ -70,6 +74,7 @@ def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd,
     os.chdir(home)
     # Its loaders have a server of their own, as in a process that was not forked: they end when it is killed.
     forkserver._forkserver.__init__()
+    _keep_a_forge()
     sys.argv, code = line, 0
     try:
         runpy.run_path(line[0], run_name="__main__")
@@ -84,3 +89,38 @@ def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd,
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _keep_a_forge() -> None:
+    """Fork the first forge now that all is imported and nothing was computed; it waits to be asked for, and ends with us."""
+    requests, answers = os.pipe(), os.pipe()
+    if (pid := os.fork()) == 0:
+        os.close(requests[1])
+        os.close(answers[0])
+        os.setpgid(0, 0)
+        os.environ[PARENT] = str(os.getppid())
+        sys.argv = ["tasks.forge", str(requests[0]), str(answers[1])]
+        with suppress(BaseException):
+            forge.main()
+        os._exit(0)
+    os.close(requests[0])
+    os.close(answers[1])
+    begin = forge.Forge.__init__
+
+    def take(self: forge.Forge) -> None:
+        forge.Forge.__init__ = begin
+        self.process, self.answers, self.requests = _Forked(pid), os.fdopen(answers[0]), os.fdopen(requests[1], "w")
+
+    forge.Forge.__init__ = take
+
+
+class _Forked:
+    """A child, with what a forge asks of subprocess.Popen."""
+
+    def __init__(self, pid: int):
+        self.pid, self.code = pid, None
+
+    def poll(self) -> int | None:
+        if self.code is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.code = os.waitstatus_to_exitcode(ended[1])
+        return self.code

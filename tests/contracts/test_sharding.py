@@ -1,14 +1,14 @@
 """Two processes that hold half of every weight each train as one process that holds all."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from compositions import model_of
 from sharded_worker import VARIANTS, WORLD, outcome, train
+
+from tests.warm import Begun
 
 HERE = Path(__file__).parent
 EXACT = [name for name in VARIANTS if "half" not in name]
@@ -21,16 +21,9 @@ def saved(tmp_path_factory) -> dict[str, list[dict]]:
     """For every composition what each rank saved."""
     directory = tmp_path_factory.mktemp("sharded")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(HERE / "sharded_worker.py")]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(directory)], env=environment, stderr=subprocess.PIPE, text=True)
-        for rank in range(WORLD)
-    ]
-    try:
-        errors = [process.communicate(timeout=SECONDS)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
+    words = [[str(rank), str(directory)] for rank in range(WORLD)]
+    ranks = [Begun(each, directory, environment, HERE / "sharded_worker.py") for each in words]
+    errors = [process.communicate(timeout=SECONDS)[1] for process in ranks]
     assert [process.returncode for process in ranks] == [0] * WORLD, "\n".join(error[-3000:] for error in errors)
     files = {name: [directory / f"{name}.{rank}.pt" for rank in range(WORLD)] for name in VARIANTS}
     return {name: [torch.load(file, weights_only=True) for file in of_ranks] for name, of_ranks in files.items()}
