@@ -85,5 +85,5 @@ def _space(plan: Plan) -> Any:
 def spoken(seconds: float) -> str:
     """40 s, 12 min, 3.5 h."""
     if seconds < 2 * MINUTE:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1.0) if seconds else 0:.0f} s"
     return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"

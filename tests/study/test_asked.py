@@ -1,6 +1,7 @@
 """What a report could not answer is refused before the first run."""
 
 import pytest
+import yaml
 
 from xformer_kit.config.line import preflight
 from xformer_kit.registry import ConfigError
@@ -21,6 +22,14 @@ def test_a_metric_must_say_which_way_is_better():
         "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean 'loss'?"
     )
     assert fault.endswith("study.higher_is_better=true, or false.")
+
+
+@pytest.mark.parametrize(("name", "way"), question.WAYS.items())
+def test_what_must_be_a_mapping_is_shown_one(name, way):
+    assert isinstance(yaml.safe_load(way), dict)
+    assert question.faults({**NODE, name: True}) == [
+        f"study.{name}: must be a mapping or null; got true. Try study.{name}='{way}'."
+    ]
 
 
 def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():

@@ -91,7 +91,12 @@ def test_what_is_drawn_lies_within_its_ends(value):
     [
         (
             {"low": 1e-2, "high": 1e-4},
-            "study.factors.lr: must go from a number to a larger one; got low 0.01 and high 0.0001.",
+            "study.factors.lr: must go from a number to a larger one; got low 0.01 and high 0.0001. Swap them.",
+        ),
+        (
+            {"low": 2, "high": 2},
+            "study.factors.lr: must go from a number to a larger one; got low 2 and high 2. "
+            "For 2 alone, list it as a level: [2].",
         ),
         ({"low": 0, "high": 1, "log": True}, "study.factors.lr.low: must be above 0 on a logarithmic scale; got 0."),
         ({"low": 0.1}, "study.factors.lr.high: must be a number; got null."),

@@ -113,6 +113,16 @@ class Study:
             yield f"seeds: must be at least 0; got {min(options.seeds)}."
 
 
+WAYS = {  # what a mapping of a study looks like
+    "claim": "{paper: ..., expect: {variant: placement=post, is: worse}}",
+    "baseline": "{placement: pre}",
+    "factors": "{placement: [post, sandwich]}",
+    "only": "{ffn.width: {ffn: mlp}}",
+    "labels": "{placement=post: the first transformer}",
+    "budget": "{match: params, by: ffn.width}",
+    "tune": "{optim.lr: [1e-3, 3e-3]}",
+    "stop": "{after: 3, margin: 0.1}",
+}
 DIRECTORY, PLAIN = re.compile(r"[^/\\\s.][^/\\\0]*"), "my_study"
 DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
@@ -135,7 +145,10 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     if not isinstance(node, Mapping):
         return [f"study: must be a mapping with a question, factors and a baseline; got {shown(node)}."]
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
-    found = list(SETTINGS.faults({"name": "study"} | plainly, "study", context, beside=("name", "design")))
+    found = [
+        _with_way(fault)
+        for fault in SETTINGS.faults({"name": "study"} | plainly, "study", context, beside=("name", "design"))
+    ]
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
         found.append(
@@ -162,6 +175,12 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     of_variants = [*_designed(node, factors), *_excluded(node, factors), *_tuned(node, factors)]
     of_variants += [*_turned(node, factors), *_seeded(node, factors)]
     return [*of_variants, *_measured(node), *_twice(node), *_stopped(node)]
+
+
+def _with_way(fault: str) -> str:
+    """A sentence on a value that is no mapping, with one that is."""
+    said = re.match(r"study\.(\w+): must be a mapping", fault)
+    return f"{fault} Try study.{said[1]}='{WAYS[said[1]]}'." if said and said[1] in WAYS else fault
 
 
 def _measured(node: Mapping[str, Any]) -> Iterator[str]:

@@ -75,7 +75,8 @@ def interval(path: str, said: Mapping[str, Any]) -> Interval | list[str]:
     if log not in (None, True, False):
         return [f"{path}.log: must be true or false; got {shown(log)}."]
     if not low < high:
-        return [f"{path}: must go from a number to a larger one; got low {shown(low)} and high {shown(high)}."]
+        way = "Swap them." if high < low else f"For {shown(low)} alone, list it as a level: [{shown(low)}]."
+        return [f"{path}: must go from a number to a larger one; got low {shown(low)} and high {shown(high)}. {way}"]
     if log and low <= 0:
         return [f"{path}.low: must be above 0 on a logarithmic scale; got {shown(low)}. Raise it, or leave log out."]
     if log and step is not None:
