@@ -21,6 +21,7 @@ LINES = [
     ["experiment=null", "task=seq2seq", "data=tsv", "data.path='a b.tsv'", "~callbacks"],
     ["attn=linear", "attn.heads=2", "attn=multi_head", "attn.heads=4", "model.dim=${attn.heads}"],
     ["study=norm_placement", "study.seeds=3", "study.factors={norm: [layer]}"],
+    ["hydra/launcher=basic", "attn.heads=2", "hydra.run.dir=somewhere", "hydra.job.chdir=false"],
     ["trainer=ddp", "trainer.devices=2", "+what.is.this=[1, 2.5, null, 'x']", "model.dim=64", "model.dim=32"],
 ]
 
@@ -51,14 +52,16 @@ def test_it_is_what_hydra_composes_of_the_whole_line(words):
     assert not faults and len(composing._kept) == 1
 
 
-def test_what_hydra_cannot_compose_is_told_as_by_hydra():
-    loader, texts = _loader(None), ["attn=linear", "~model.nothing"]
+@pytest.mark.parametrize("texts", [["attn=linear", "~model.nothing"], ["attn=linear", "hydra.nothing=1"]])
+def test_what_hydra_cannot_compose_is_told_as_by_hydra(texts):
+    loader = _loader(None)
     with pytest.raises(HydraException) as error:
         by_hydra(loader, texts)
     for _ in range(2):
         faults = []
         assert composing.loaded(loader, texts, None, faults) is None
-        assert faults == [f"config: cannot be composed: {str(error.value).rstrip('.')}."]
+        what = " ".join(str(error.value).split("\n")[0].split())
+        assert faults == [f"config: cannot be composed: {what.rstrip('.')}."]
 
 
 def test_whoever_changes_a_config_changes_no_other():
@@ -123,6 +126,9 @@ def test_files_that_a_file_names_and_large_directories_are_not_kept(tmp_path, mo
         found = composing.loaded(_loader(str(tmp_path / "own")), ["experiment=far"], "mine", faults)
         assert not faults and found.model.dim == dim
     assert not composing._kept
+    (tmp_path / "lost.yaml").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "round").symlink_to(tmp_path)  # a directory without end
+    assert compose(["model.dim=16", "attn.heads=2"], str(tmp_path))["model"]["dim"] == 16 and not composing._kept
     monkeypatch.setattr(composing, "MOST", 3)
     assert compose(["model.dim=16", "attn.heads=2"])["model"]["dim"] == 16 and not composing._kept
 

@@ -66,7 +66,7 @@ def loaded(loader: ConfigLoaderImpl, texts: list[str], name: str | None, faults:
 def _composed(loader: ConfigLoaderImpl, texts: list[str], name: str) -> DictConfig:
     overrides = [parsed(text) for text in texts]
     files = _files(loader)
-    if files is None or any(o.is_hydra_override() or o.is_sweep_override() for o in overrides):
+    if files is None or any(override.is_sweep_override() for override in overrides):
         return _whole(loader, texts, name)[0]
     chosen = [_chooses(loader, override) for override in overrides]
     choices = [text for text, chooses in zip(texts, chosen, strict=True) if chooses]
@@ -98,8 +98,11 @@ def _whole(loader: ConfigLoaderImpl, texts: list[str], name: str) -> tuple[DictC
 
 
 def _chooses(loader: ConfigLoaderImpl, override: Override) -> bool:
-    """Whether Hydra takes an override for the choice of a group, as its defaults list does."""
-    return loader.repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+    """Whether Hydra takes an override for the choice of a group, as its defaults list does; or it is about Hydra's own node,
+    which is not in what is kept."""
+    return override.is_hydra_override() or (
+        loader.repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+    )
 
 
 @lru_cache(1024)
@@ -115,18 +118,20 @@ def _nodes(repository: dict[str, Any]) -> list[ConfigNode]:
 
 
 def _files(loader: ConfigLoaderImpl) -> list[tuple[str, int, int]] | None:
-    """The YAML files that Hydra may read, with what tells whether they changed; None where they are too many to look at."""
-    found, left = [], MOST
+    """The YAML files that Hydra may read, with what tells whether they changed; None where they are too many to look at, or
+    cannot be looked at."""
+    found: list[tuple[str, int, int]] = []
+    left = MOST
     for source in loader.repository.get_sources():
         waiting = [source.path] if source.scheme() == "file" and os.path.isdir(source.path) else []
         while waiting:
-            for entry in os.scandir(waiting.pop()):
-                left -= 1
-                if left < 0:
-                    return None
-                if entry.is_dir():
-                    waiting.append(entry.path)
-                elif entry.name.endswith((".yaml", ".yml")):
-                    facts = entry.stat()
-                    found.append((entry.path, facts.st_mtime_ns, facts.st_size))
+            try:
+                entries = list(os.scandir(waiting.pop()))
+                waiting += [entry.path for entry in entries if entry.is_dir()]
+                files = [entry for entry in entries if entry.name.endswith((".yaml", ".yml")) and entry.is_file()]
+                found += [(file.path, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+            except OSError:
+                return None
+            if (left := left - len(entries)) < 0:
+                return None
     return sorted(found)
