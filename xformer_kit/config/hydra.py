@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from xformer_kit.callbacks import complete
 from xformer_kit.config.check import GROUPS, INNER, check
-from xformer_kit.config.composing import loaded, store
+from xformer_kit.config.composing import Loader, loaded, store
 from xformer_kit.config.parts import import_parts
 from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
@@ -152,16 +152,16 @@ def choices(config_dir: str | None = None) -> dict[str, list[str]]:
     return {group: choices_of(loader, group) for group in sorted(groups)}
 
 
-def _loader(config_dir: str | None) -> ConfigLoaderImpl:
+def _loader(config_dir: str | None) -> Loader:
     Plugins.instance()
     store()
     path = create_config_search_path(conf_dir())
     if config_dir:
         path.prepend("command-line", str(Path(config_dir).resolve()), anchor="schema")
-    return ConfigLoaderImpl(config_search_path=path)
+    return Loader(config_search_path=path)
 
 
-def read(words: list[str], config_dir: str | None) -> tuple[ConfigLoaderImpl, list[Override], list[str]]:
+def read(words: list[str], config_dir: str | None) -> tuple[Loader, list[Override], list[str]]:
     """The overrides, parsed; those that choose something that is not there become faults and are left out."""
     parser, parsed, faults = OverridesParser.create(), [], []
     for word in words:
@@ -265,9 +265,7 @@ def opened(loader: ConfigLoaderImpl, override: Override) -> str:
     return f"++{text.lstrip('+')}"
 
 
-def composed(
-    loader: ConfigLoaderImpl, overrides: list[Override], name: str | None = None
-) -> tuple[dict[str, Any], list[str]]:
+def composed(loader: Loader, overrides: list[Override], name: str | None = None) -> tuple[dict[str, Any], list[str]]:
     texts, faults = [opened(loader, override) for override in overrides], list[str]()
     config = loaded(loader, texts, name, faults)
     return ({}, faults) if config is None else (from_hydra(config, texts), [])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -14,6 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from xformer_kit.config.check import check
+from xformer_kit.config.composing import Loader
 from xformer_kit.config.hydra import (
     INSTRUCTIONS,
     choices_of,
@@ -91,7 +91,7 @@ def preflight(argv: list[str]) -> Line:
     return line
 
 
-def _study(loader: ConfigLoaderImpl, parsed: list[Override], name: str | None, faults: list[str]) -> Any:
+def _study(loader: Loader, parsed: list[Override], name: str | None, faults: list[str]) -> Any:
     """The `study` node of the line's config, with its name; None where the line asks for none."""
     keys = {o.key_or_group: o for o in parsed}
     if not any(key == "study" or key.startswith("study.") for key in keys):
@@ -121,7 +121,7 @@ def _emptied(override: Override) -> list[str]:
     return [f"++{override.key_or_group}=null"] if asks and isinstance(override.value(), dict) else []
 
 
-def _kept(loader: ConfigLoaderImpl, override: Override) -> str:
+def _kept(loader: Loader, override: Override) -> str:
     """The word as Hydra gets it, and as the study tells how to go on; what adds to the file's maps goes on doing so."""
     adds = override.key_or_group in ASKED and override.is_add()
     return str(override.input_line) if adds else opened(loader, override)
