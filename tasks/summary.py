@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from tasks import metrics
 from tasks.bar import compact
-from tasks.metrics import SHARES
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
@@ -193,12 +191,16 @@ def _title(key: str) -> str:
     split, *part, name = key.split("/")
     if part:
         return f"Validation loss of {part[0]}"
+    from tasks import metrics  # here: it imports torchmetrics, which takes seconds of whoever only launches runs
+
     name = metrics.TITLES.get(name) or name.replace("_", " ")
     return TITLES.get(key) or f"{'Test' if split == 'test' else 'Validation'} {name}"
 
 
 def _figure(name: str, value: float) -> str:
-    if name in SHARES:
+    from tasks import metrics
+
+    if name in metrics.SHARES:
         return f"{100 * value:.2f} %"
     digits = 4 if name in ("loss", "bits_per_byte") else 2
     return f"{value:.{digits}f}" + (" nats per token" if name == "loss" else "")

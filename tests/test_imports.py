@@ -204,6 +204,16 @@ def test_the_package_is_light():
     assert out.split("\n")[:2] == ["False", "[]"]
 
 
+def test_who_launches_runs_imports_nothing_that_only_trains():
+    """Studies, multiruns, joblib's workers and the parent of ranks start runs in other processes."""
+    code = (
+        "import sys, tasks.run, tasks.sweep, tasks.study.sweep; "
+        "print(sorted({'lightning', 'wandb', 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out == "[]\n"
+
+
 # Seen to bite.
 
 
