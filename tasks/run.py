@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
 MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started to train; its workers inherit it
+
+PROGRESS = (f"checkpoints/{LAST}", f"checkpoints/{PREVIOUS}", "summary.json")  # what a new run never overwrites
+LEFTOVERS = ("metrics.csv", "speed.csv", "samples.csv", "parts.json", "profile.txt", "trace.json", summary.ENDED)
 
 
 def start(
@@ -38,12 +42,11 @@ def start(
     """
     there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
+        begin = partial(_new_directory, config, run_dir, parts)
         if workers.joined():
-            run_dir = workers.agree_on(run_dir)
-        if workers.rank() == 0:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            with workers.one_session(run_dir):  # nothing of a run that is going on is touched
-                _new_directory(config, run_dir, parts)
+            run_dir = workers.agree_on(run_dir, begin)
+        else:
+            begin()
         os.environ[MEANT] = _digest(config)
         code = _go(config, run_dir, parts, job, quiet)
     except (Ended, ConfigError) as error:
@@ -132,22 +135,20 @@ def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool
 
 def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
     """Write down what the run is. Raises NoRun where the directory holds another one already."""
-    if (
-        any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS))
-        or (run_dir / "summary.json").exists()
-    ):
-        raise NoRun(
-            f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "
-            f"Go on with resume={run_dir}, or name another directory."
-        )
     run_dir.mkdir(parents=True, exist_ok=True)
-    for name in ("metrics.csv", "speed.csv", "samples.csv", "parts.json", "profile.txt", "trace.json", summary.ENDED):
-        (run_dir / name).unlink(missing_ok=True)
-    beside = run_dir / ".config.yaml.new"
-    beside.write_text(config_yaml(config), encoding="utf-8")
-    os.replace(beside, run_dir / "config.yaml")
-    if parts:
-        (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")
+    with workers.one_session(run_dir):  # nothing of a run that is going on is touched
+        if any((run_dir / name).exists() for name in PROGRESS):
+            raise NoRun(
+                f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "
+                f"Go on with resume={run_dir}, or name another directory."
+            )
+        for name in LEFTOVERS:
+            (run_dir / name).unlink(missing_ok=True)
+        beside = run_dir / ".config.yaml.new"
+        beside.write_text(config_yaml(config), encoding="utf-8")
+        os.replace(beside, run_dir / "config.yaml")
+        if parts:
+            (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")
 
 
 def part_hashes(parts: tuple[str, ...]) -> dict[str, str]:

@@ -54,8 +54,12 @@ def world() -> tuple[int, int] | None:
     return None
 
 
-def agree_on(run_dir: Path) -> Path:
-    """The first rank's directory, for all: their clocks may have named different ones. Removes this rank's if empty."""
+def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
+    """The first rank's directory, for all: their clocks may have named different ones. Removes this rank's if empty.
+
+    The first rank begins the run before it names the directory: the others read there what they train. Where that
+    fails, it raises why, and the others NoRun.
+    """
     from datetime import timedelta
 
     from torch.distributed import TCPStore
@@ -74,14 +78,22 @@ def agree_on(run_dir: Path) -> Path:
         timeout=patience,
         wait_for_workers=False,
     )
+    fault = None
     if rank() == 0:
-        store.set("xformer/run_dir", str(run_dir.resolve()))
-    agreed = Path(store.get("xformer/run_dir").decode())
+        try:
+            begin()
+        except Exception as error:
+            fault = error
+        store.set("xformer/run_dir", "" if fault else str(run_dir.resolve()))
+    named = store.get("xformer/run_dir").decode()
     count = math.prod(world() or (1, 1))
     if store.add("xformer/read", 1) == count:
         store.set("xformer/all_read", "yes")
     if rank() == 0:  # the store may live in this process: stay until all have read
         store.wait(["xformer/all_read"])
+    if not named:
+        raise fault or NoRun("hydra.run.dir: the first rank could not begin the run; it says why.")
+    agreed = Path(named)
     if agreed != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
         run_dir.rmdir()
     return agreed

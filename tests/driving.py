@@ -53,8 +53,8 @@ def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Pope
     return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
 
 
-def start_ranks(home: Path, words: list[str]) -> list[Begun]:
-    """Two ranks of a run as torchrun starts them, the first rank first."""
+def environments(home: Path) -> list[dict[str, str]]:
+    """Of two ranks as torchrun starts them, the first rank first."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -63,8 +63,11 @@ def start_ranks(home: Path, words: list[str]) -> list[Begun]:
         "TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
         "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
     }  # fmt: skip
-    ranks = [environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    return [Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each) for each in ranks]
+    return [environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+
+
+def start_ranks(home: Path, words: list[str]) -> list[Begun]:
+    return [Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each) for each in environments(home)]
 
 
 def go_on(home: Path, run: Path) -> Begun:

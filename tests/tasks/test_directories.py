@@ -1,9 +1,15 @@
 """Runs never share a directory: what another process does in one is left alone."""
 
+import multiprocessing
+import os
+import time
+
 import pytest
 import yaml
+from driving import environments
 
 from tasks import run, workers
+from tasks.endings import NoRun
 from tasks.hydra_app import claimed
 from xformer_kit import compose
 from xformer_kit.config import config_yaml, read_config
@@ -71,3 +77,34 @@ def test_what_another_process_began_meanwhile_is_not_removed(tmp_path, config, m
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
     monkeypatch.delenv(run.MEANT, raising=False)
+
+
+def _join(environment: dict[str, str], path, full: bool, told) -> None:
+    os.environ.update(environment)
+
+    def begin() -> None:
+        if full:
+            raise NoRun("holds a run")
+        time.sleep(0.5)  # a slow disk
+        (path / "config.yaml").touch()
+
+    try:
+        agreed = workers.agree_on(path, begin)
+        told.put((workers.rank(), (agreed / "config.yaml").exists()))
+    except NoRun as error:
+        told.put((workers.rank(), str(error)))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_ranks_go_on_once_the_first_has_begun_the_run(tmp_path, full):
+    """They read there what they train; where it cannot begin, nobody waits for it."""
+    context = multiprocessing.get_context("forkserver")
+    told = context.Manager().Queue()
+    ranks = [context.Process(target=_join, args=(each, tmp_path, full, told)) for each in environments(tmp_path)]
+    for each in ranks:
+        each.start()
+    said = dict(told.get(timeout=60) for _ in ranks)
+    for each in ranks:
+        each.join()
+    refused = {0: "holds a run", 1: "hydra.run.dir: the first rank could not begin the run; it says why."}
+    assert said == (refused if full else {0: True, 1: True})
