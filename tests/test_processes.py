@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from driving import PATIENCE, ROOT, environment, finish, last_step, start, start_cold, start_ranks, text  # noqa: F401
+from driving import (
+    PATIENCE,
+    ROOT,
+    TINY,
+    environment,
+    finish,
+    last_step,
+    start,
+    start_cold,
+    start_ranks,
+    text,  # noqa: F401
+)
 
 from tests.warm import Begun, train
 
@@ -44,10 +55,10 @@ def workers_of(run: Path) -> list[int]:
     return sorted(found)
 
 
-def wait_until(what, process: subprocess.Popen | None = None) -> None:
+def wait_until(what, process: Begun | subprocess.Popen | None = None) -> None:
     deadline = time.monotonic() + PATIENCE
     while not what():
-        assert process is None or process.poll() is None, process.stderr.read()
+        assert process is None or process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -55,7 +66,8 @@ def wait_until(what, process: subprocess.Popen | None = None) -> None:
 def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
     one, two = tmp_path / "one", tmp_path / "two"
     finish(start(tmp_path, one, text, *PLAIN, *EXPERTS, "trainer.accumulate=1"))
-    finish(start(tmp_path, two, text, *PLAIN, *EXPERTS, *DDP))
+    for rank in start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={two}", *PLAIN, *EXPERTS]):
+        finish(rank)
     for (name, a), b in zip(weights(one).items(), weights(two).values(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=5e-6, msg=name)
     for a, b in zip(table(one / "metrics.csv"), table(two / "metrics.csv"), strict=True):
@@ -100,7 +112,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path, text):  # noqa: F811
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     run = tmp_path / "run"
-    process = start_cold(tmp_path, run, text, *DDP, *LONG)
+    process = start(tmp_path, run, text, *DDP, *LONG)
     wait_until(lambda: last_step(run) > 2, process)
     os.kill(workers_of(run)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=PATIENCE)
@@ -112,17 +124,23 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
+    """Passed on to ranks of our own, or sent to all of them, as SLURM warns before it ends a job."""
     run = tmp_path / "run"
-    process = start_cold(tmp_path, run, text, *DDP, *LONG)
-    wait_until(lambda: last_step(run) > 2, process)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, err
+    if number == signal.SIGTERM:
+        processes = [start(tmp_path, run, text, *DDP, *LONG)]
+    else:
+        processes = start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *LONG])
+    wait_until(lambda: last_step(run) > 2, processes[0])
+    for process in processes:
+        process.send_signal(number)
+    err, *silent = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    assert {process.returncode for process in processes} == {code}, err
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     *before, last = err.strip().splitlines()
     assert last.startswith(f"Stopped by {number.name} at step {step}. Go on with: python train.py resume=")
     assert all(line.startswith(("decoder, ", "step ")) for line in before), err
     assert last_step(run) == step
+    assert not any(silent)
 
 
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])

@@ -49,6 +49,7 @@ class Option(NamedTuple):
     type: Any
     default: Any  # REQUIRED where there is none
     said: str | Callable[[], str] = ""
+    fits: frozenset[type] = frozenset()  # types of which every value fits
 
     @property
     def meaning(self) -> str:
@@ -98,6 +99,7 @@ class Registry(dict[str, Any]):
         self.kind, self.given, self.group, self.several, self.switch = kind, given, group or kind, several, switch
         self.also_called: dict[str, str] = {}  # other names, for messages and search only
         self._options_of: dict[str, dict[str, Option]] = {}
+        self._usual: dict[str, tuple[dict[str, Any], list[str]]] = {}  # a whole node; what of it is not plain
         if base is not None:
             _NESTED[base] = self
             nested.cache_clear()
@@ -108,7 +110,9 @@ class Registry(dict[str, Any]):
         def add(part: P) -> P:
             if name in self:
                 raise ConfigError(f"{self.kind} '{name}' is registered twice; give one of them another name.")
-            self._options_of[name] = self._read(name, part)
+            self._options_of[name] = options = self._read(name, part)
+            usual = {"name": name} | {key: option.default for key, option in options.items()}
+            self._usual[name] = usual, [key for key in options if type(usual[key]) not in _PLAIN]
             self[name] = part
             self.also_called.update(dict.fromkeys(also_called, name))
             return part
@@ -118,7 +122,7 @@ class Registry(dict[str, Any]):
     def forget(self, module: str) -> None:
         """Take back what a module registered, so that it can be imported anew."""
         for name in [name for name, part in self.items() if part.__module__ == module]:
-            del self[name], self._options_of[name]
+            del self[name], self._options_of[name], self._usual[name]
             self.also_called = {alias: n for alias, n in self.also_called.items() if n != name}
 
     def options(self, name: str) -> dict[str, Option]:
@@ -127,15 +131,12 @@ class Registry(dict[str, Any]):
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
-        options = self.options(name).items()  # a check asks for hundreds: the test stands here, not behind a call
-        return {"name": name} | {
-            key: o.default if type(o.default) in _PLAIN else plain(o.default) for key, o in options
-        }
+        usual, made = self._usual[name] if name in self else self[name]
+        return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
     def named(self, node: Any) -> Any:
         """The node that a bare name stands for, or true or false where those choose a part; anything else as it is."""
-        if self.switch and isinstance(node, bool):
-            node = self.switch[node]
+        node = self.switch[node] if self.switch and isinstance(node, bool) else node
         return {"name": node} if isinstance(node, str) else node
 
     def complete(self, node: Any) -> dict[str, Any]:
@@ -167,8 +168,7 @@ class Registry(dict[str, Any]):
     def create(self, node: Any, **given: Any) -> Any:
         """Build a part from a node of its config; `given` are the things that the model supplies."""
         node = dict(self.named(node))
-        name = node.pop("name")
-        part, options = self[name], self.options(name)
+        part, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
         return part(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
 
@@ -204,7 +204,7 @@ class Registry(dict[str, Any]):
             return
         options, wrong = self.options(name), set[str]()
         for key, value in node.items():
-            if key == "name":
+            if key == "name" or (key in options and type(value) in options[key].fits):  # most fit
                 continue
             if key not in options:
                 there = self._inside(name, path, key) or elsewhere or self._elsewhere(name)
@@ -215,7 +215,7 @@ class Registry(dict[str, Any]):
                 yield fault
                 wrong.add(key)
         chosen = self.defaults(name) | dict(node)
-        for key, value in chosen.items():
+        for key, value in chosen.items() if REQUIRED in chosen.values() else ():
             if value == REQUIRED:
                 meaning = options[key].meaning
                 yield f"{path}.{key}: {self.kind} '{name}' needs this option; give it {meaning or 'a value'}."
@@ -270,7 +270,7 @@ class Registry(dict[str, Any]):
             inner = nested(p.annotation)
             if inner is not None and isinstance(default, type):
                 default = {"name": next(name for name, made in inner.items() if made is default)}
-            found[key] = Option(p.annotation, default, partial(meaning, part, key))
+            found[key] = Option(p.annotation, default, partial(meaning, part, key), _taken(p.annotation))
         return found
 
 
@@ -391,10 +391,10 @@ def plain(value: Any) -> Any:
     """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a copy."""
     if type(value) in _PLAIN:
         return value
+    if isinstance(value, (Mapping, list, tuple)):
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, Mapping) else [plain(v) for v in value]
     for base, registry in _NESTED.items():
         if isinstance(value, base):
             name = next(name for name, part in registry.items() if part is type(value))
             return {"name": name} | {option: plain(getattr(value, option)) for option in registry.options(name)}
-    if isinstance(value, Mapping):
-        return {key: plain(v) for key, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+    return value

@@ -185,7 +185,7 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path, config, monkeyp
         prepare(config)
 
 
-def test_a_corpus_of_ones_own(tmp_path, monkeypatch):
+def test_a_corpus_of_ones_own(tmp_path):
     class Squares(Corpus):
         def __init__(self, *, count: int = 200):  # numbers
             self.count = count
@@ -196,9 +196,11 @@ def test_a_corpus_of_ones_own(tmp_path, monkeypatch):
         def texts(self, split):
             yield from (f"{i * i} " for i in range(self.count) if (i % 10 == 0) == (split == "valid"))
 
-    monkeypatch.setitem(CORPORA, "squares", Squares)
-    monkeypatch.setitem(CORPORA._options_of, "squares", CORPORA._read("squares", Squares))
-    data = prepare(a_config(tmp_path, name="squares", tokenizer="char"))
+    CORPORA.register("squares")(Squares)
+    try:
+        data = prepare(a_config(tmp_path, name="squares", tokenizer="char"))
+    finally:
+        CORPORA.forget(Squares.__module__)
     assert data.tokenizer.decode(data.valid.ids).startswith("0 100 400 ")
     assert json.loads((data.folder / "meta.json").read_text())["corpus"] == "squares"
 
