@@ -9,6 +9,7 @@ from xformer_kit import config as config_module
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.laws import LAWS, LawBroken, tiny
 from xformer_kit.laws import building as building_laws
+from xformer_kit.laws.building import among_many
 from xformer_kit.model import Head, Model
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS, Placement
@@ -98,6 +99,8 @@ def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
 
     monkeypatch.setattr(init, "generator", shared)
     with pytest.raises(LawBroken, match=r"decoder\.0\.\w+\.\w+\.weight starts elsewhere with attn=\w+"):
+        LAWS["start"](tiny())
+    with among_many(), pytest.raises(LawBroken, match=r" starts elsewhere with \w+=\w+ and \w+=\w+"):
         LAWS["start"](tiny())
 
 

@@ -1,12 +1,12 @@
 """Laws about building: where weights start, what is saved, and what comes back."""
 
 import io
+import json
 import random
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import Case, faults, made, sized
 from xformer_kit.model import Model
 from xformer_kit.plan import KINDS
+from xformer_kit.registry import REQUIRED
 from xformer_kit.tokens import Tokens
 
 FEW = 2
@@ -28,7 +29,7 @@ _others_tried: ContextVar[int | None] = ContextVar("others tried", default=None)
 def start(config, noise: int = 0) -> Model:
     """A model as it is built, whatever torch's own generator is at; that generator is put back."""
     state = torch.get_rng_state()
-    torch.manual_seed(noise)
+    torch.default_generator.manual_seed(noise)
     model = made(config)
     torch.set_rng_state(state)
     return model
@@ -55,18 +56,32 @@ def starts(case: Case) -> str | None:
     return None
 
 
-def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The composition with another part, each in turn, or some of each kind that the composition draws."""
-    draw, most = random.Random(config_yaml(config)), _others_tried.get()
-    for kind, registry in KINDS.items():
-        names = list(registry) if most is None else draw.sample(list(registry), len(registry))
-        able = (
-            (f"{kind}={other}", changed)
-            for other in names
-            if other != config[kind]["name"] and _needs_nothing(kind, other)
-            if not faults(changed := {**config, kind: sized(kind, other)})
-        )
-        yield from islice(able, most)
+def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The composition with another part, each in turn; among many compositions with some that it draws, half of the kinds at
+    once."""
+    most = _others_tried.get()
+    if most is None:
+        for kind, registry in KINDS.items():
+            yield from ((f"{kind}={name}", changed) for name, changed in _able(config, kind, list(registry)))
+        return
+    draw = random.Random(json.dumps(config))
+    for _ in range(most):
+        kinds = draw.sample(list(KINDS), len(KINDS))
+        for some in (kinds[::2], kinds[1::2]):
+            changed, words = config, []
+            for kind in some:
+                names = draw.sample(list(KINDS[kind]), len(KINDS[kind]))
+                name, changed = next(_able(changed, kind, names), ("", changed))
+                words += [f"{kind}={name}"] if name else []
+            yield " and ".join(words), changed
+
+
+def _able(config: Mapping[str, Any], kind: str, names: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The composition with each of these parts in place of its own, where nothing refuses it."""
+    for name in names:
+        needs = any(option.default == REQUIRED for option in KINDS[kind].options(name).values())
+        if name != config[kind]["name"] and not needs and not faults(changed := {**config, kind: sized(kind, name)}):
+            yield name, changed
 
 
 @contextmanager
@@ -77,10 +92,6 @@ def among_many() -> Iterator[None]:
         yield
     finally:
         _others_tried.reset(token)
-
-
-def _needs_nothing(kind: str, name: str) -> bool:
-    return not any(option.default == "???" for option in KINDS[kind].options(name).values())
 
 
 def _shared(case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str) -> None:
