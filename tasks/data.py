@@ -1,6 +1,8 @@
 """Which examples make up a step? Loaders over a prepared corpus whose order knows nothing of devices."""
 
+import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -165,12 +167,15 @@ class Data:
 
     def _workers(self, device: torch.device) -> dict[str, Any]:
         workers = self.config["data"].get("num_workers") or 0
+        # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was forked of it would inherit.
+        context = multiprocessing.get_context("forkserver") if workers else None
+        if context is not None and sys.platform == "linux":  # elsewhere libraries do not outlive a fork
+            context.set_forkserver_preload(["__main__", __name__])  # imported once, not by every worker
         return {
             "num_workers": workers,
             "pin_memory": device.type == "cuda",
             "persistent_workers": bool(workers),
-            # The parent holds threads, signal handlers and perhaps a GPU, which a forked worker would inherit.
-            "multiprocessing_context": "forkserver" if workers else None,
+            "multiprocessing_context": context,
             "worker_init_fn": partial(end_with, os.getpid()) if workers else None,
         }
 

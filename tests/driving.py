@@ -82,13 +82,18 @@ def last_step(run: Path) -> int:
         return 0
 
 
-def kill_at(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
-    """kill -9 once metrics.csv has reached a step."""
+def wait_for(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
+    """Until metrics.csv has reached a step."""
     deadline = time.monotonic() + PATIENCE
     while last_step(run) < step:
         assert process.poll() is None, f"ended before step {step}: {process.communicate()[1]}"
         assert time.monotonic() < deadline, f"step {step} was not reached"
         time.sleep(0.002)
+
+
+def kill_at(process: Begun | subprocess.Popen, run: Path, step: int) -> None:
+    """kill -9 once metrics.csv has reached a step."""
+    wait_for(process, run, step)
     process.send_signal(signal.SIGKILL)
     process.wait()
 

@@ -17,6 +17,7 @@ from driving import (
     start_cold,
     start_ranks,
     text,  # noqa: F401
+    wait_for,
 )
 
 from tests.warm import Begun, train
@@ -113,8 +114,19 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
-    kill_at(start_cold(tmp_path, tmp_path / "run", text), tmp_path / "run", 3)
+    """And its loaders are forks of one process that has imported torch, so that not each of them does."""
+    run = tmp_path / "run"
+    process = start_cold(tmp_path, run, text)
+    wait_for(process, run, 3)
+    servers = [child for child in children(process.pid) if children(child)]
+    assert len(servers) == 1
+    assert "libtorch_cpu" in Path(f"/proc/{servers[0]}/maps").read_text()
+    kill_at(process, run, 3)
     assert gone(tmp_path)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_path, text):  # noqa: F811
