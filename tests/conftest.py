@@ -14,3 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.warm import IMPORTED  # noqa: E402
 
 multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)  # it starts where a test first needs it
+
+
+def pytest_collection_modifyitems(items):
+    """Those that take long come first: where one comes last, all other workers wait for it."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -29,6 +29,7 @@ def test_every_pair_of_parts_keeps_every_law(row):
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.slow
 def test_each_pair_is_in_a_row_or_refused_as_the_page_says():
     """In one test, for which are refused takes a minute to find, and each worker would."""
     held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}

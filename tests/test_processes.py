@@ -143,6 +143,7 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     assert not any(silent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, text, launcher):  # noqa: F811
     if launcher == "joblib":

@@ -40,6 +40,7 @@ def state(run: Path) -> dict:
 EXPERTS = ["ffn=moe", "ffn.experts=4", "ffn.router={name: sigmoid, correction: 0.01}"]  # whose loads even out by a bias
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_killed_run_ends_where_the_uninterrupted_one_ends(tmp_path, text, processes):  # noqa: F811
     """Also where torchrun began it, with two ranks that are warm, and we go on by ourselves."""
@@ -93,6 +94,7 @@ PAIRED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [ONE, SEVERAL], ids=["pairs", "a mixture of pairs"])
 def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_ends(tmp_path, pairs, data):
     words = [word.replace("PAIRS", str(pairs)) for word in (*PAIRED, *data)]

@@ -23,6 +23,7 @@ class Honest(MeanOverPast):
     breaks = {"documents": "takes the mean over all that came before", "cache": "keeps no state of its mean."}
 
 
+@pytest.mark.slow
 def test_a_part_is_exempt_from_a_law_that_it_names():
     with registered(FFNS, Honest):
         results = {result.law: result for result in check_part("ffn", "broken")}

@@ -330,6 +330,7 @@ def start(home: Path) -> Begun:
     return Begun(TINY, home, environment(home))
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
     """Killed within its first run, it takes that trial again, confirms the best, and says what to type."""
     process, until = start(tmp_path), time.monotonic() + 300

@@ -97,6 +97,7 @@ def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, num
     assert finals(tmp_path) == finals(done)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
     """They are children of joblib's workers, which nobody tells: one would train on, and one wait for runs for ever."""
