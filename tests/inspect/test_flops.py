@@ -62,11 +62,10 @@ def test_every_part_costs_what_torch_counts(kind, name):
     assert tried
 
 
-@pytest.mark.parametrize("ffn", KINDS["ffn"])
-@pytest.mark.parametrize("attn", KINDS["attn"])
+@pytest.mark.parametrize("part", [{kind: name} for kind in ("attn", "ffn") for name in KINDS[kind]], ids=str)
 @pytest.mark.parametrize(("length", "dim", "layers"), SHAPES)
-def test_every_shape_costs_what_torch_counts(attn, ffn, length, dim, layers):
-    config = tiny(attn=attn, ffn=ffn, dim=dim, layers=layers, max_len=64)
+def test_every_shape_costs_what_torch_counts(part, length, dim, layers):
+    config = tiny(**part, dim=dim, layers=layers, max_len=64)
     assert [flops.count(on_meta(config), length).forward] == pytest.approx(counted(config, length), rel=0.01)
 
 
