@@ -150,6 +150,8 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
     clock = Clock(Path("outputs", "studies", node["name"])) if timed else None
     costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
     made, faults, targets = [], climb.faults(found, command), dict[Any, float]()
+    if clock is not None and node["budget"]["match"] == "seconds" and not faults:
+        clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
     for variant in [] if faults else found:  # the first of each rung is the baseline
         try:
             if node["budget"]["match"] != "none" and variant.rung not in targets:

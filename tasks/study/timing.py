@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from xformer_kit.config import config_hash
 
-WARM, MEASURED = 2, 5  # steps
+WARM, MEASURED, MOST = 2, 5, 500  # steps
+ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another, and seconds of each in a round
 JUDGED = 3  # batches of validation
 FILE = "seconds_per_step.json"
 
@@ -42,6 +43,23 @@ class Clock:
             self.known[key] = self._pace(key, config, prepared).step
         return self.known[key]
 
+    def together(self, asked: Sequence[tuple[dict[str, Any], Any]]) -> None:
+        """Measure configs that are compared with each other, the first of them the baseline: in turns, forth and back, so that
+        none has the process to itself while it is cold or the machine while it is busy. Each has the median over the turns of
+        what it takes beside the baseline."""
+        first, every = self._key(asked[0][0]), {self._key(config): (config, prepared) for config, prepared in asked}
+        new = {key: one for key, one in every.items() if key == first or key not in self.known}
+        if new.keys() <= self.known.keys():
+            return
+        measured(*asked[0])  # what a process does once
+        turns: list[dict[str, float]] = []
+        for turn in range(ROUNDS):
+            order = list(new) if turn % 2 == 0 else [*reversed(new)]
+            turns.append({key: measured(*new[key], LONG).step for key in order})
+        base = self.known.setdefault(first, statistics.median(taken[first] for taken in turns))
+        for key in new:
+            self.known.setdefault(key, base * statistics.median(taken[key] / taken[first] for taken in turns))
+
     def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
         """Seconds of a run beside its steps: building the model, and its validations."""
         pace, every = self._pace(self._key(config), config, prepared), config["trainer"].get("val_every")
@@ -64,8 +82,9 @@ class Clock:
             beside.replace(self.path)
 
 
-def measured(config: dict[str, Any], prepared: Any) -> Pace:
-    """Medians over a few steps and a few batches of validation, on a GPU where there is one; without compilation."""
+def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
+    """Medians over a few steps, or as many as take so many seconds, and a few batches of validation, on a GPU where there is
+    one; without compilation."""
     import torch
 
     from tasks.data import Data, speaking
@@ -81,9 +100,9 @@ def measured(config: dict[str, Any], prepared: Any) -> Pace:
     optimizer, data = OPTIMIZERS.create(config["optim"], model=model, fused=None), Data(config, prepared, objective)
     start, work = time.perf_counter() - began, _Work(config, model, objective, optimizer, device)
     steps = data.steps(1, 0, 1)
-    taken = [
-        work.timed(work.step, data.examples("train"), steps.of(i % data.total_steps)) for i in range(WARM + MEASURED)
-    ]
+    examples, taken = data.examples("train"), list[float]()
+    while len(taken) < WARM + MEASURED or (sum(taken[WARM:]) < long and len(taken) < MOST):
+        taken.append(work.timed(work.step, examples, steps.of(len(taken) % data.total_steps)))
     batches = _judged(data, config["trainer"].get("limit_val_batches", 1.0))
     judged = [work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]]
     check = statistics.median(judged[1:] or judged) * len(batches) if judged else 0.0

@@ -198,3 +198,10 @@ def test_a_task_comes_with_what_suits_it():
     assert argv("task=seq2seq", "experiment=scan_simple") == ["task=seq2seq", "experiment=scan_simple"]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
     assert argv(*two) == ["experiment=seq2seq_dates", *two]
+
+
+def test_an_interpolation_that_leads_nowhere_is_told_with_its_place():
+    [sentence] = refused(["name=${nobody}"])
+    assert sentence.startswith(
+        "name: cannot be composed: Interpolation key 'nobody' not found; got ${nobody}. Say another"
+    )

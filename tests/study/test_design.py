@@ -162,10 +162,17 @@ def test_backslashes_come_back(value):
         (TWO | {"budget": {"match": "size"}}, "study.budget.match: no choice is called 'size'."),
         (TWO | {"budget": {"match": "tokens", "by": "ffn.width"}}, "study.budget.by: is no knob for match=tokens"),
         (TWO | {"tune": {"optim.lr": [1e-3]}}, "study.tune.optim.lr: must list two values or more"),
-        (TWO | {"only": {"norm": {"mask": "causal"}}}, "study.only.norm.mask: must be a level of another factor"),
+        (TWO | {"only": {"norm": {"mask": "causal"}}}, "study.only.norm.mask: must be another factor of the study"),
         (
             TWO | {"only": {"norm": {"norm": "rms"}}},
-            "study.only.norm.norm: must be a level of another factor; got rms.",
+            "study.only.norm.norm: must be another factor of the study",
+        ),
+        (TWO | {"only": {"norm": {}}}, "study.only.norm: must name a factor and the levels of another"),
+        (
+            TWO
+            | {"factors": TWO["factors"] | {"ffn": ["mlp"]}, "baseline": TWO["baseline"] | {"ffn": "glu"}}
+            | {"only": {"norm": {"ffn": []}}},
+            "study.only.norm.ffn: must be a level of that factor; got none. Known: glu, mlp.",
         ),
         (TWO | {"sedes": 3}, "study.sedes: the config has no such key. Did you mean 'seeds'?"),
         (TWO | {"seeds": [0, -1]}, "study.seeds: must be at least 0; got -1."),
@@ -222,3 +229,13 @@ def test_factors_that_wait_for_each_other_are_refused():
         "only": {"norm": {"placement": "pre"}, "placement": {"norm": "rms"}}
     }  # each where the other did not
     assert not faults(at_home) and len(chosen(at_home, "factorial")) == 4
+
+
+def test_a_study_of_which_everything_is_left_out_is_refused():
+    """Else its report would be written over by one that compares nothing."""
+    with pytest.raises(ConfigError, match=r"^study\.exclude: leaves no variant beside the baseline\. "):
+        levels_of(
+            complete(
+                TWO | {"exclude": [{name: level} for name, levels in TWO["factors"].items() for level in levels]}, "x"
+            )
+        )

@@ -300,6 +300,21 @@ def test_main_effects_and_interactions_of_a_factorial():
     assert content(plain_study()).effects == []
 
 
+def test_runs_that_were_to_take_the_same_time_and_did_not_are_told_with_the_answer():
+    known = [variant(), changed("placement", "post")]
+
+    def said(what, share):
+        of = [(0, 2.0, 500.0), (1, 1.5, 500.0 * share)]
+        took = [finished(i, seed, value, seconds=seconds) for i, value, seconds in of for seed in range(2)]
+        return content(
+            study(known, took, budget={"match": what, "by": "trainer.max_steps", "tolerance": 0.01})
+        ).sentence
+
+    sentence = "But the runs did not take the same time, as was asked for: beside the baseline's, placement=post +32 %. So this "
+    assert sentence in said("seconds", 1.32)
+    assert "same time" not in said("seconds", 1.05) + said("flops", 1.32)
+
+
 def test_what_was_matched():
     def of(*offs, **budget):
         known = [

@@ -39,3 +39,23 @@ def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
     whole, halves = norms[: len(norms) // 2], norms[len(norms) // 2 :]
     assert len(whole) == timing.WARM + timing.MEASURED and len(set(whole)) == len(whole)
     assert whole == pytest.approx(halves, rel=1e-4)
+
+
+def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(tmp_path, monkeypatch):
+    """The first model of a process takes three times as long, and the machine is busier with every one that is measured."""
+    calls = []
+
+    def slower(config, prepared, long=0.0):
+        calls.append(config["part"])
+        return Pace(0.0, config["cost"] * (3.0 if len(calls) == 1 else 1 + 0.1 * len(calls)), 0.0)
+
+    monkeypatch.setattr(timing, "measured", slower)
+    clock = Clock(tmp_path)
+    costs = {"baseline": 1.0, "same": 1.0, "double": 2.0}
+    asked = [({"part": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
+    clock.together(asked)
+    base, same, double = (clock(*one) for one in asked)
+    assert same / base == pytest.approx(1, abs=0.1) and double / base == pytest.approx(2, abs=0.25)
+    assert calls[1:4] == calls[4:7][::-1] == calls[7:10] == list(costs)
+    clock.together(asked)
+    assert len(calls) == 10  # what is written down stays

@@ -22,8 +22,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
 
@@ -101,6 +101,7 @@ def store() -> None:
 
 def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]) -> DictConfig | None:
     """What Hydra composes of a command line, without its own node; None where it cannot, which becomes a fault."""
+    config = None
     try:
         config = _from_kept(loader, texts, name or "train")
         if config is None:
@@ -115,9 +116,31 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
         faults.append(f"{where}: is no YAML: {error.problem or error.context}. Mend that line, or the one above it.")
         return None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
-        what = " ".join(str(error).split("\n")[0].split())
-        faults.append(f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {what.rstrip('.')}.")
+        what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+        place, got = str(getattr(error, "full_key", None) or "config"), ""
+        if isinstance(error, InterpolationResolutionError) and (found := _unresolved(config, "")):
+            place, got = found[0], "; got " + found[1] + r". Say another key, or write \${ for a ${ that stays"
+        faults.append(f"{place}: cannot be composed: {what}{got}.")
         return None
+
+
+def _unresolved(node: Any, path: str) -> tuple[str, str] | None:
+    """The config path of the first interpolation that leads nowhere, and its text."""
+    keys: list[Any] = (
+        list(node.keys() if isinstance(node, DictConfig) else range(len(node))) if node is not None else []
+    )
+    for key in keys:
+        at = f"{path}[{key}]" if isinstance(node, ListConfig) else f"{path}.{key}".lstrip(".")
+        raw = node._get_node(key)
+        if isinstance(raw, (DictConfig, ListConfig)) and not raw._is_none() and not raw._is_interpolation():
+            if found := _unresolved(raw, at):
+                return found
+        elif raw is not None and raw._is_interpolation():
+            try:
+                raw._dereference_node()
+            except OmegaConfBaseException:
+                return at, str(raw._value())
+    return None
 
 
 def _whole(loader: Loader, texts: list[str], name: str) -> DictConfig:

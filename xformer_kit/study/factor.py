@@ -200,7 +200,7 @@ def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[
     """The factors with what `only` says: {factor: {other factor: level or levels}}."""
     made = dict(found)
     for name, needs in only.items():
-        if name not in found or not isinstance(needs, Mapping):
+        if name not in found or not isinstance(needs, Mapping) or not needs:
             faults.append(
                 f"study.only.{name}: must name a factor and the levels of another, such as "
                 f"only: {{attn.score.alpha: {{attn.score: entmax}}}}; got {shown(needs)}. Factors: {', '.join(found)}."
@@ -209,11 +209,18 @@ def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[
         when: dict[str, tuple[str, ...]] = {}
         for other, labels in needs.items():
             wanted = tuple(label_of(x) for x in (labels if isinstance(labels, (list, tuple)) else [labels]))
-            there = found[other].levels if other in found and other != name else ()
-            if missing := [label for label in wanted if label not in there]:
+            if other not in found or other == name:
+                others = ", ".join(one for one in found if one != name) or "none"
                 faults.append(
-                    f"study.only.{name}.{other}: must be a level of another factor; got {', '.join(missing)}. "
-                    f"Known: {', '.join(there) or ', '.join(one for one in found if one != name) or 'none'}."
+                    f"study.only.{name}.{other}: must be another factor of the study, of which there are {others}. Add "
+                    f"{other} to study.factors, or leave the condition out."
+                )
+                continue
+            missing = [label for label in wanted if label not in found[other].levels]
+            if missing or not wanted:
+                faults.append(
+                    f"study.only.{name}.{other}: must be a level of that factor; got {', '.join(missing) or 'none'}. "
+                    f"Known: {', '.join(found[other].levels)}."
                 )
             when[str(other)] = wanted
         made[name] = replace(found[name], when=when)

@@ -296,7 +296,10 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     if wrong:
         raise ConfigError(wrong)
     patterns = [{str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()]
-    return factors, distinct(DESIGNS.create(node["design"]), factors, patterns)
+    found = distinct(DESIGNS.create(node["design"]), factors, patterns)
+    if patterns and len(found) == 1 and not DESIGNS[node["design"]["name"]].adaptive:
+        raise ConfigError("study.exclude: leaves no variant beside the baseline. Take a combination out of it.")
+    return factors, found
 
 
 def label(factors: Mapping[str, Factor], levels: Levels) -> str:

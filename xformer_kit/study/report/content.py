@@ -18,7 +18,7 @@ from xformer_kit.study.report.also import Also, also
 from xformer_kit.study.report.arms import Arm, arms
 from xformer_kit.study.report.curves import Curve, curves, gaps, names
 from xformer_kit.study.report.laws import Laws, answered, laws, sentences, top
-from xformer_kit.study.report.said import matched, notes, tuning
+from xformer_kit.study.report.said import apart, matched, notes, tuning
 from xformer_kit.study.report.search import Search, compared, searched
 from xformer_kit.study.results import Results, title
 from xformer_kit.study.statistics import Band, holm
@@ -104,7 +104,7 @@ def content(results: Results) -> Content:
         margin=margin,
         setting=_setting(whole, found),
         arms=found,
-        sentence=said.sentence,
+        sentence=" ".join(filter(None, [said.sentence, apart(results, found)])),
         sentences=[_baseline(found[0], measured), *(v.sentence for v in said.verdicts)],
         partial=(search.partial if search else "") or _partial(whole),
         matched=matched(results, found),

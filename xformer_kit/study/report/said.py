@@ -5,6 +5,7 @@ from xformer_kit.study.figures import Metric
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.results import Results
 
+MISSED = 0.1  # share by which runs of one machine differ in time, and nobody need be told
 SIZES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
@@ -41,6 +42,21 @@ def matched(results: Results, arms: list[Arm]) -> str:
         how
         if what != "seconds"
         else f"{how} They were planned from the time of a step.{_largest(arms, 'seconds', 'measured time')}"
+    )
+
+
+def apart(results: Results, arms: list[Arm]) -> str:
+    """What is to be said with the answer where runs that were to take the same time did not."""
+    budget = results.study["budget"]
+    if budget["match"] != "seconds":
+        return ""
+    off = {arm.name: o for arm in arms[1:] if (o := relative(arm, arms[0], "seconds"))}
+    missed = [f"{name} {share(o)}" for name, o in off.items() if abs(o) > max(MISSED, budget["tolerance"])]
+    if not missed:
+        return ""
+    return (
+        f"But the runs did not take the same time, as was asked for: beside the baseline's, {' and '.join(missed)}. So this is "
+        "no comparison at equal seconds. Give the study another name on a machine that does nothing else, or match flops."
     )
 
 
