@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import CodeType
 
 from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config.check import INNER
@@ -58,11 +59,19 @@ def missing_parts(run: str | Path, files: Iterable[str]) -> list[str]:
     return [name for name in needed if name not in given]
 
 
+class _Fresh(SourceFileLoader):
+    """Reads the source each time. Python's own takes kept bytecode for a file of the same second and length."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
     name = f"xformer_kit_parts_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     for registry in registries:
         registry.forget(name)
-    loader = SourceFileLoader(name, str(path))
+    loader = _Fresh(name, str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
     sys.modules[name] = module
     try:
