@@ -23,9 +23,11 @@ SAID = 3  # differing paths that a group's name holds; of more, it is called by 
 
 @dataclass
 class Group:
-    """Runs that differ in their seed only."""
+    """Runs that differ in their seed only, on the same data."""
 
     config: dict[str, Any]  # flat, without the seed and what decides no result
+    places: dict[str, Any] = field(default_factory=dict)  # of the data: config path -> file
+    data: str | None = None  # their fingerprint, where a run finished
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
     facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # seed -> summary.json of a run that finished
     diverged: dict[int, int] = field(default_factory=dict)  # seed -> step
@@ -84,6 +86,9 @@ def compared(names: Sequence[str], wanted: str | None = None) -> Comparison:
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
     metrics, chosen = _metrics(finished, wanted)
     groups = _groups(configs, ends)
+    if len({group.data for group in groups} - {None}) > 1:
+        for group in groups:
+            group.config |= group.places
     paths_ = differing([group.config for group in groups])
     _name(groups, paths_)
     sides = [Runs(group.name, group.values(chosen), group.diverged) for group in groups]
@@ -163,11 +168,16 @@ def _groups(configs: Mapping[Path, dict[str, Any]], ends: Mapping[Path, state.St
         kept = dict(flat({key: value for key, value in decisive(config).items() if key != "seed"}))
         facts, seed = ends[path].facts, int(config["seed"])
         twins = found.setdefault(json.dumps([kept, _parts(path)], sort_keys=True, default=str), [])
-        group = next((group for group in twins if seed not in group.runs), None)
+        data = facts.get("data_fingerprint")  # which is not known of a run that diverged
+        able = (
+            group for group in twins if seed not in group.runs and (None in (data, group.data) or data == group.data)
+        )
+        group = next(able, None)
         if group is None:
-            twins.append(group := Group(kept))
+            places = {key: value for key, value in flat(config) if key.startswith("data.") and key.endswith("path")}
+            twins.append(group := Group(kept, places))
             order.append(group)
-        group.runs[seed] = path
+        group.runs[seed], group.data = path, data or group.data
         if ends[path].status == "diverged":
             group.diverged[seed] = ends[path].step or 0
         else:

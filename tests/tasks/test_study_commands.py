@@ -229,6 +229,19 @@ def test_other_data_and_fewer_steps_are_remarked(capsys, pool):
     ]  # fmt: skip
 
 
+def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
+    """Though their configs tell no difference, for where the data lie decides nothing."""
+    other = pool["baseline", 1]
+    path = other / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0"}))
+    config = read_config(other)
+    (other / "config.yaml").write_text(config_yaml(config | {"data": config["data"] | {"path": "elsewhere.txt"}}))
+    found = data(capsys, "compare", pool["baseline", 0], other)
+    assert found["differing"] == ["data.path"]
+    assert [len(group["runs"]) for group in found["groups"]] == [1, 1]
+    assert found["groups"][1]["name"] == "data.path=elsewhere.txt"
+
+
 def test_comparisons_that_cannot_be_made(capsys, pool):
     one, other, *_ = pool.values()
     assert sentence(capsys, "compare", one).startswith("compare: takes two runs or more; got outputs/runs/")

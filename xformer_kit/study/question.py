@@ -41,7 +41,7 @@ class Budget:
 
     @classmethod
     def check(cls, options, context):
-        yield from above(options, tolerance=0)
+        yield from above(options, "It is a share of the baseline's, such as 0.01.", tolerance=0)
         if options.match != "none" and options.by is not None and options.by not in KNOBS[options.match]:
             known = ", ".join(KNOBS[options.match])
             yield f"by: is no knob for match={options.match}; got {options.by!r}. Known: {known}."
