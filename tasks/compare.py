@@ -160,7 +160,7 @@ def _direction(name: str) -> None:
 
 
 def _groups(configs: Mapping[Path, dict[str, Any]], ends: Mapping[Path, state.State]) -> list[Group]:
-    """Runs of one config but for the seed, and of one code, in the order in which they were named. A run whose twin of the
+    """Runs of one config but for the seed, of one code and data, in the order in which they were named. A run whose twin of the
     same seed is there already begins another group."""
     found: dict[str, list[Group]] = {}
     order: list[Group] = []

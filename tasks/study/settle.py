@@ -10,7 +10,7 @@ from typing import Any
 
 from tasks.study import climb, state
 from tasks.study.state import State
-from tasks.study.timing import Clock
+from tasks.study.timing import LONG, Clock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import budget
@@ -146,11 +146,12 @@ class Costs:
 
 def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()) -> Plan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not brought to the budget."""
-    timed = node["budget"]["match"] == "seconds" or node["dry_run"]
-    clock = Clock(Path("outputs", "studies", node["name"])) if timed else None
+    in_time = node["budget"]["match"] == "seconds"
+    folder = Path("outputs", "studies", node["name"])
+    clock = Clock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
     costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
     made, faults, targets = [], climb.faults(found, command), dict[Any, float]()
-    if clock is not None and node["budget"]["match"] == "seconds" and not faults:
+    if clock is not None and in_time and not faults:
         clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
     for variant in [] if faults else found:  # the first of each rung is the baseline
         try:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from xformer_kit.config import config_hash
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
-ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another, and seconds of each in a round
+ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another; seconds, where a budget rests on them
 JUDGED = 3  # batches of validation
 FILE = "seconds_per_step.json"
 
@@ -32,8 +32,8 @@ class Pace(NamedTuple):
 class Clock:
     """Seconds of an optimizer step of a config: data, forward, backward, clipping and the optimizer's own work."""
 
-    def __init__(self, folder: Path):
-        self.path = folder / FILE
+    def __init__(self, folder: Path, long: float = 0.0):
+        self.path, self.long = folder / FILE, long  # at least so many seconds of each
         self.known: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
         self.paces: dict[str, Pace] = {}
 
@@ -55,7 +55,7 @@ class Clock:
         turns: list[dict[str, float]] = []
         for turn in range(ROUNDS):
             order = list(new) if turn % 2 == 0 else [*reversed(new)]
-            turns.append({key: measured(*new[key], LONG).step for key in order})
+            turns.append({key: measured(*new[key], self.long).step for key in order})
         base = self.known.setdefault(first, statistics.median(taken[first] for taken in turns))
         for key in new:
             self.known.setdefault(key, base * statistics.median(taken[key] / taken[first] for taken in turns))
@@ -67,7 +67,7 @@ class Clock:
 
     def _pace(self, key: str, config: dict[str, Any], prepared: Any) -> Pace:
         if key not in self.paces:
-            self.paces[key] = measured(config, prepared)
+            self.paces[key] = measured(config, prepared, self.long)
         return self.paces[key]
 
     @staticmethod

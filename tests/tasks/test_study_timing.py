@@ -11,7 +11,7 @@ from xformer_kit.optim import OPTIMIZERS
 
 @pytest.mark.parametrize(("steps", "every", "seconds"), [(150, 75, 14), (100, 75, 14), (50, 75, 9), (100, None, 9)])
 def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
-    monkeypatch.setattr(timing, "measured", lambda config, prepared: Pace(4.0, 0.1, 5.0))
+    monkeypatch.setattr(timing, "measured", lambda config, prepared, long: Pace(4.0, 0.1, 5.0))
     clock, config = Clock(tmp_path), {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}}
     assert clock.beside(config, None, steps) == seconds
     assert clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
