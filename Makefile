@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# One more than cores: many tests wait for processes that they started.
+WORKERS ?= 3
 
 .PHONY: help train test laws lint types notebooks docs bench clean
 

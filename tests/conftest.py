@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import os
 import sys
@@ -19,3 +20,9 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)  # it
 def pytest_collection_modifyitems(items):
     """Those that take long come first: where one comes last, all other workers wait for it."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish():
+    """What is imported by then stays, and need not be looked through again: a collection of garbage takes half a second of it."""
+    gc.collect()
+    gc.freeze()

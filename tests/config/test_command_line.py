@@ -33,6 +33,20 @@ def mine(tmp_path):
             registry.forget(registry[name].__module__)
 
 
+def test_parts_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monkeypatch):
+    compose(["logger=none"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "xformer_kit_parts_offered.py").write_text(MINE)
+    about = tmp_path / "offered-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[xformer_kit.parts]\nmine = xformer_kit_parts_offered\n")
+    try:
+        assert compose(["logger=none", "attn=mine", "attn.knob=2"])["attn"]["knob"] == 2.0
+    finally:
+        GROUPS["attn"].forget("xformer_kit_parts_offered")
+
+
 def test_a_key_that_is_no_group_is_opened_for_hydra():
     line = preflight(["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."])
     assert line.argv == ["-m", "++attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]

@@ -37,7 +37,14 @@ def test_factorial_is_all_combinations():
 def test_random_is_a_sample_without_repetition(seed):
     found = chosen(TWO, {"name": "random", "count": 3, "seed": seed})
     assert found[0] == "baseline" and len(set(found)) == 4 and set(found) <= set(chosen(TWO, "factorial"))
-    assert len(chosen(TWO, {"name": "random", "count": 50})) == 6  # there are no more
+    assert len(chosen(TWO, {"name": "random", "count": 5})) == 6  # all
+
+
+def test_a_sample_of_more_than_there_are_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"study\.design\.count: .* got 6, and .* there are 5\. Try 5, or design=factorial"
+    ):
+        chosen(TWO, {"name": "random", "count": 6})
 
 
 def test_a_fraction_holds_the_baseline_and_is_balanced():
@@ -64,6 +71,17 @@ def test_what_a_fraction_cannot_vary(factors, reason):
     node = {"factors": factors, "baseline": dict.fromkeys(factors, 0), "design": "fractional"}
     (fault,) = faults(node)
     assert fault.startswith("study.design: 'fractional'") and reason in fault
+
+
+@pytest.mark.parametrize(
+    ("count", "resolution", "refused"), [(3, 3, False), (3, 4, True), (4, 4, False), (4, 5, True), (5, 5, False)]
+)
+def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refused):
+    """Box, Hunter and Hunter, 2005, chapter 6: 2^(3-1) is of resolution III, 2^(4-1) of IV, 2^(5-1) of V."""
+    names = "abcde"[:count]
+    node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
+    found = faults(node | {"design": {"name": "fractional", "resolution": resolution}})
+    assert [fault.split(":")[0] for fault in found] == ["study.design.resolution"] * refused, found
 
 
 def test_a_condition_brings_what_it_needs():

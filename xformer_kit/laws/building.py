@@ -22,7 +22,7 @@ from xformer_kit.plan import KINDS
 from xformer_kit.registry import REQUIRED
 from xformer_kit.tokens import Tokens
 
-FEW = 2
+FEW = 1
 _others_tried: ContextVar[int | None] = ContextVar("others tried", default=None)  # of each kind; None: all
 
 
@@ -138,7 +138,7 @@ def _sublayers(model: Model) -> list[str]:
 def tying(case: Case) -> str | None:
     """What is tied or shared is one storage under one name, after a cast and after loading: the head, the embedding and
     the source's embedding; what is not, is not."""
-    said, model = case.config["model"], case.model()
+    said, model = case.config["model"], case.read_only
     tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)

@@ -81,27 +81,43 @@ def check_part(kind: str, name: str) -> list[Result]:
     if unknown:
         sentence = f"no law is called '{unknown[0]}'.{nearest(unknown[0], LAWS)} Known: {', '.join(LAWS)}."
         return [Result(f"{kind} {name}", "breaks", "broken", sentence)]
-    return [_judge(f"{kind} {name}", law, configs) for law in LAWS]
+    verdicts = [_Verdict(f"{kind} {name}", law) for law in LAWS]
+    for i, config in enumerate(configs):  # all laws of one composition, for they share its models
+        with among_many() if i else nullcontext():
+            for verdict in verdicts:
+                verdict.hear(config)
+    return [verdict.result() for verdict in verdicts]
 
 
-def _judge(part: str, law: str, configs: list[dict[str, Any]]) -> Result:
-    kept, reasons = 0, []
-    for i, config in enumerate(configs):
+class _Verdict:
+    """What a law says of a part, composition by composition; of one that breaks it no further one is asked."""
+
+    def __init__(self, part: str, law: str):
+        self.part, self.law = part, law
+        self.broken, self.kept, self.reasons = "", 0, list[str]()
+
+    def hear(self, config: dict[str, Any]) -> None:
+        if self.broken:
+            return
         try:
-            with among_many() if i else nullcontext():
-                reason = LAWS[law](config)
+            reason = LAWS[self.law](config)
         except LawBroken as broken:
-            return Result(part, law, "broken", str(broken))
+            self.broken = str(broken)
         except Exception as error:
             what = f"raised {type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
-            return Result(part, law, "broken", f"{what}. Seen with: {' '.join(overrides(config))}")
-        kept += reason is None
-        reasons += [] if reason is None else [reason]
-    why = "; ".join(dict.fromkeys(reasons))
-    if not kept:
-        return Result(part, law, "skipped", f"{why}.")
-    rest = f"; {len(reasons)} left out: {why}" if reasons else ""
-    return Result(part, law, "ok", f"kept in {kept} composition{'s' * (kept > 1)}{rest}.")
+            self.broken = f"{what}. Seen with: {' '.join(overrides(config))}"
+        else:
+            self.kept += reason is None
+            self.reasons += [] if reason is None else [reason]
+
+    def result(self) -> Result:
+        if self.broken:
+            return Result(self.part, self.law, "broken", self.broken)
+        why = "; ".join(dict.fromkeys(self.reasons))
+        if not self.kept:
+            return Result(self.part, self.law, "skipped", f"{why}.")
+        rest = f"; {len(self.reasons)} left out: {why}" if self.reasons else ""
+        return Result(self.part, self.law, "ok", f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}.")
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from xformer_kit.block import Block
 from xformer_kit.kernel import KERNELS, untrained
 from xformer_kit.laws.book import law
-from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, sized
+from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, faults, sized
 from xformer_kit.laws.masks import picture
-from xformer_kit.laws.sequence import CUT, SOURCE_CUT, SOURCE_ROWS, packed, padded
+from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.model import Model
 from xformer_kit.tokens import Tokens
@@ -28,28 +28,31 @@ Request = tuple[Tokens, Tokens | None]  # what the model is asked about, and the
 
 
 def requests(case: Case) -> Iterator[tuple[str, Request]]:
-    """A batch as it is, and as far as the parts keep those laws, padded on either side, and packed."""
+    """A batch as it is, and as far as the parts keep those laws, padded, on the left and on the right in turn, and packed."""
     ids, source = case.ids, case.source
     yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))
-    for left in () if "padding" in case.breaks else (True, False):
-        tokens = Tokens(**dict(zip(("ids", "real"), padded(ids, left), strict=True)))
-        other = None
-        if source is not None:
-            other = Tokens(**dict(zip(("ids", "real"), padded(source, left, SOURCE_ROWS), strict=True)))
-        yield f"padded on the {'left' if left else 'right'}", (tokens, other)
+    if "padding" not in case.breaks:
+        other = None if source is None else _padded(source, SOURCE_ROWS)
+        yield "padded", (_padded(ids), other)
     if "documents" not in case.breaks:
         other = None if source is None else Tokens(ids=source, document=packed(SOURCE, SOURCE_CUT))
         yield "packed", (Tokens(ids=ids, document=packed(LENGTH, CUT)), other)
+
+
+def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
+    """Two batches in one, of which one is padded on the left, the other on the right."""
+    both = [padded(ids, left, rows) for left in (True, False)]
+    return Tokens(ids=torch.cat([one for one, _ in both]), real=torch.cat([real for _, real in both]))
 
 
 def step(model: Model, request: Request, draw: int = 0) -> Step:
     """Logits of the real tokens, and the gradients of a loss over them, with the texts and the targets of that draw; without
     them where torch computes none."""
     model.zero_grad()
-    target = torch.randint(VOCAB, (BATCH, LENGTH), generator=torch.Generator().manual_seed(7 + draw))
+    target = torch.randint(VOCAB, request[0].ids.shape, generator=torch.Generator().manual_seed(7 + draw))
     tokens, source = (x and x._replace(ids=(x.ids + draw) % VOCAB) if draw else x for x in request)
     hidden, report = model.hidden(tokens, source=source, future=True)
-    real = torch.ones(BATCH, LENGTH, dtype=torch.bool) if tokens.real is None else tokens.real
+    real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
     logits = model.head(hidden)[:, real]  # (n, b, t, vocab) -> (n, tokens, vocab)
     if not torch.is_grad_enabled():
         return {"logits": logits}

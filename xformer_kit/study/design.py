@@ -175,10 +175,18 @@ class Fractional(Design):
                 for (name, factor), sign, origin in zip(factors.items(), row, first, strict=True)
             }
 
+    def clashes(self, node, factors):
+        count = len(list(self.choose(factors)))
+        if count == 2 ** len(factors):
+            yield (
+                f"study.design.resolution: must leave combinations out; got {self.resolution}, at which {len(factors)} "
+                f"factors need all {count}. Try design=factorial, or a lower resolution."
+            )
+
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):
-            yield f"resolution: must be 3, 4 or 5; got {options.resolution}."
+            yield f"resolution: must be 3, 4 or 5; got {options.resolution}. Try 4."
 
     @classmethod
     def cannot(cls, factors):

@@ -69,13 +69,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     factors, chosen = levels_of(node)
     found, wrong = [], dict[str, list[str]]()  # fault -> the variants that have it
     rungs: Sequence[Rung | None] = DESIGNS.create(node["design"]).rungs() or [None]
-    count = len(chosen) * len(rungs) * len(list(tunings(node))) * len(seeds(node, 0))
-    if count > node["max_runs"]:
-        raise ConfigError(
-            f"study.max_runs: must hold the runs of the design; got {node['max_runs']}, and {len(chosen)} variants with "
-            f"{len(seeds(node, 0))} seeds{_times(rungs, node)} make {count}. Raise it, or take fewer seeds "
-            "or levels, or design={name: random, count: 20}."
-        )
+    _held(node, len(chosen), rungs)
     tried = 0
     for levels in chosen:
         named = label(factors, levels)
@@ -104,8 +98,22 @@ def _of(names: list[str], count: int) -> str:
     return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}" + f" and {len(names) - 3} more" * (few != names)
 
 
-def _times(rungs: Sequence[Rung | None], node: Mapping[str, Any]) -> str:
-    return f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
+def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> None:
+    """Raises ConfigError where so many variants make more runs than the study may have."""
+    each, most = len(rungs) * len(list(tunings(node))) * len(seeds(node, 0)), node["max_runs"]
+    if count * each <= most:
+        return
+    times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
+    fits = most // each - 1  # variants beside the baseline
+    raise ConfigError(
+        f"study.max_runs: must hold the runs of the design; got {most}, and {_counted(count, 'variant')} with "
+        f"{_counted(len(seeds(node, 0)), 'seed')}{times} make {count * each}. Raise it, or take fewer seeds or levels"
+        + (f", or design={{name: random, count: {fits}}}." if fits > 0 and len(rungs) == 1 else ".")
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:

@@ -296,9 +296,15 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     if wrong:
         raise ConfigError(wrong)
     patterns = [{str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()]
-    found = distinct(DESIGNS.create(node["design"]), factors, patterns)
-    if patterns and len(found) == 1 and not DESIGNS[node["design"]["name"]].adaptive:
+    design = DESIGNS.create(node["design"])
+    found = distinct(design, factors, patterns)
+    if patterns and len(found) == 1 and not design.adaptive:
         raise ConfigError("study.exclude: leaves no variant beside the baseline. Take a combination out of it.")
+    if design.limit is not None and len(found) - 1 < design.limit:
+        raise ConfigError(
+            f"study.design.count: must be at most the variants that there are; got {design.limit}, and beside the baseline "
+            f"there are {len(found) - 1}. Try {len(found) - 1}, or design=factorial, which takes all."
+        )
     return factors, found
 
 
