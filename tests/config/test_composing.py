@@ -187,6 +187,15 @@ def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path):
         compose(["experiment=f"], mine)
 
 
+def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path):
+    mine = tree(tmp_path, experiment__e="")
+    (tmp_path / "experiment" / "e.yaml").write_bytes("a: 1\nb: caf\u00e9\n".encode("latin-1"))
+    with pytest.raises(ConfigError) as error:
+        compose(["experiment=e"], mine)
+    (fault,) = error.value.faults
+    assert fault == f"{mine}/experiment/e.yaml, line 2: must be utf-8 text; got byte 0xE9. Save it as utf-8."
+
+
 def test_two_directories_with_the_same_files_are_two(tmp_path):
     tree(tmp_path, sub__experiment__e=f"{GLOBAL}model: {{dim: 80}}\n", experiment__e=f"{GLOBAL}model: {{dim: 96}}\n")
     for _ in range(2):

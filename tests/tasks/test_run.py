@@ -8,10 +8,12 @@ import signal
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from tasks import run
 from xformer_kit.config.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
+from xformer_kit.registry import ConfigError
 
 
 def rows(folder) -> list[dict[str, str]]:
@@ -245,3 +247,13 @@ def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin
 def test_a_run_on_a_cpu_leaves_the_precision_of_products_alone(begin):
     begin("precise", "trainer.max_steps=1")
     assert torch.get_float32_matmul_precision() == "highest"  # "high" takes them to kernels half as fast
+
+
+def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys):
+    """The first rank's screen is silent about the others, and torchrun names the one that ended first."""
+    file = tmp_path / "error.json"
+    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "1"), ("TORCHELASTIC_ERROR_FILE", str(file))):
+        monkeypatch.setenv(name, value)
+    assert run.tell(ConfigError("data.path: leads nowhere.")) == 2
+    assert capsys.readouterr().err == ""
+    assert ProcessFailure(1, 1234, 2, str(file)).message == "data.path: leads nowhere."

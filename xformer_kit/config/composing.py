@@ -115,6 +115,10 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
         where = f"{mark.name}, line {mark.line + 1}" if mark else "config"
         faults.append(f"{where}: is no YAML: {error.problem or error.context}. Mend that line, or the one above it.")
         return None
+    except UnicodeDecodeError as error:
+        found = (_no_text(path) for path, *_ in _files(loader) or ())
+        faults.append(next(filter(None, found), f"config: must be utf-8 text: {error}.") + " Save it as utf-8.")
+        return None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
         place, got = str(getattr(error, "full_key", None) or "config"), ""
@@ -122,6 +126,17 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
             place, got = found[0], "; got " + found[1] + r". Say another key, or write \${ for a ${ that stays"
         faults.append(f"{place}: cannot be composed: {what}{got}.")
         return None
+
+
+def _no_text(path: str) -> str | None:
+    """Where a file is no text, which Python says without its name."""
+    data = Path(path).read_bytes()
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return f"{path}, line {line}: must be utf-8 text; got byte 0x{data[error.start]:02X}."
+    return None
 
 
 def _unresolved(node: Any, path: str) -> tuple[str, str] | None:
