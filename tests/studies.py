@@ -91,7 +91,14 @@ def study(variants, outcomes, **node) -> Results:
         "margin": None,
     }
     pool = [replace(one, directory=f"outputs/runs/{one.key}") for one in outcomes]
-    return Results("outputs/studies/placement", whole | node, ["study=norm_placement"], [], list(variants), pool)
+    line = [
+        "study=norm_placement",
+        "++seed=0",
+        "hydra/sweeper=study",
+        "hydra.mode=MULTIRUN",
+        "hydra.sweep.dir=outputs/runs",
+    ]
+    return Results("outputs/studies/placement", whole | node, line, [], list(variants), pool)
 
 
 def placements(seeds: int = 5, **node) -> Results:

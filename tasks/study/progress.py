@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from tasks.study import state, stopping
 from tasks.study.collect import read_plan
-from tasks.study.typed import command, from_here
 from xformer_kit.study.results import title
+from xformer_kit.study.typed import command, from_here
 
 STATUSES = tuple(status for status in get_args(state.Status) if status != "left out")
 

@@ -12,11 +12,11 @@ from tasks.study.group import publish
 from tasks.study.group import words as words_of
 from tasks.study.settle import Plan, settled
 from tasks.study.table import Table
-from tasks.study.typed import command
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import Run
+from xformer_kit.study.typed import command
 
 STOPPED = [128 + number for number in SIGNALS]  # exit codes of a run that somebody stopped, and the study with it
 NOT_MEASURED = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")  # facts that no study compares

@@ -22,6 +22,7 @@ def test_a_directory_becomes_a_report(tmp_path, capsys):
     first = {name: (folder / name).read_bytes() for name in names}
     said = content(results)
     assert first["variants.csv"].decode().splitlines() == csv_files.variants(said).splitlines()
+    assert "python train.py study=norm_placement seed=0" in first["report.md"].decode().splitlines()  # as it is typed
     report(folder)
     assert {name: (folder / name).read_bytes() for name in names} == first
     shown = " ".join(capsys.readouterr().out.split())

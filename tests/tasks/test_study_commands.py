@@ -12,11 +12,11 @@ from tasks.cli import main
 from tasks.compare import letter
 from tasks.endings import NONFINITE
 from tasks.study import state
-from tasks.study.typed import command
 from tests.driving import environment
 from tests.warm import train
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.statistics import paired
+from xformer_kit.study.typed import command
 
 WORDS = [
     "study=norm_placement", "study.factors={placement: [post]}", "study.seeds=2", "study.budget={match: none, by: null}",

@@ -1,12 +1,12 @@
 """The order of a report below its answer: blocks of sentences, tables, pictures, commands and samples."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xformer_kit.study.report import law_tables, laws, tables
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.tables import Table
+from xformer_kit.study.typed import command
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _search(content: Content) -> Iterator[Block]:
     text, commands = [search.found, search.sentence], []
     if chosen := search.chosen(content.arms, content.metric):
         text.append(f"To train {' and '.join(chosen)} by {'itself' if len(chosen) == 1 else 'themselves'}:")
-        commands += [shlex.join(["python", "train.py", *words]) for words in chosen.values()]
+        commands += [command(words) for words in chosen.values()]
     few = _there(tables.trials(content, BEST), tables.importance(content))
     yield Block("The search", text, ("history",), few, commands)
     yield Block("Every trial", tables=_there(tables.trials(content)), folded=True)
@@ -78,9 +78,7 @@ def _again(content: Content) -> Block:
         said.append("Those that failed or diverged are run once more with study.retry=true.")
     if content.parts:
         said.append(f"Own parts: {', '.join(content.parts)}.")
-    words = [word.removeprefix("++") for word in content.command]  # ++ is how Hydra is told, and needs not be typed
-    command = shlex.join(["python", "train.py", *words])
-    return Block("To do it again", said, (), _there(tables.versions(content)), [command])
+    return Block("To do it again", said, (), _there(tables.versions(content)), [command(content.command)])
 
 
 def _there(*found: Table | None) -> list[Table]:
