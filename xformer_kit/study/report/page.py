@@ -76,6 +76,8 @@ def _again(content: Content) -> Block:
     said = ["Runs that are there are not repeated; those that are missing or were interrupted are run."]
     if any(trouble.status in ("failed", "diverged") for trouble in content.troubles):
         said.append("Those that failed or diverged are run once more with study.retry=true.")
+    if content.match == "seconds":
+        said.append("On another machine steps are measured anew, and variants may get other numbers of them.")
     if content.parts:
         said.append(f"Own parts: {', '.join(content.parts)}.")
     return Block("To do it again", said, (), _there(tables.versions(content)), [command(content.command)])
