@@ -124,12 +124,12 @@ def findings() -> str:
         if path.parent == folder or (path.parent == folder / "gpu" and path.name not in small):
             node = yaml.safe_load(path.read_text(encoding="utf-8"))
             rows.append(_finding(key(path), _whole(node)))
-    head = ("study", "question", "paper", "expected", "runs", "metric", "outcome")
+    head = ("study", "expected", "outcome", "paper", "runs")
     return markup.page(
         "Findings",
         "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own, and what wants a GPU; "
-        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The last "
-        "column is what they found on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
+        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The outcome is "
+        "that on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
         markup.table(head, rows, "findings"),
     )
 
@@ -157,15 +157,13 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     for values in (node["tune"] or {}).values():
         tuned *= len(values)
     runs = f"{len(variants)} variants x {seeds} seeds" + (f" x {tuned} settings" if tuned > 1 else "")
-    link = markup.link(code(name.removeprefix("study/")), config_place(name))
+    link = markup.link(code(name.removeprefix("study/findings/")), config_place(name))
     return (
-        link,
-        markup.text(node["question"]),
-        typeset(node["claim"]["paper"], _nowhere),
+        f"{link}<br>{markup.text(node['question'])}",
         expected,
-        runs,
-        code(node["metric"]),
         _outcome(name),
+        typeset(node["claim"]["paper"], _nowhere),
+        f"{runs}, {code(node['metric'])}",
     )
 
 
