@@ -128,8 +128,8 @@ def findings() -> str:
     return markup.page(
         "Findings",
         "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own, and what wants a GPU; "
-        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The outcome is "
-        "that on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
+        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The outcome "
+        "is that on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
         markup.table(head, rows, "findings"),
     )
 

@@ -116,8 +116,8 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
         faults.append(f"{where}: is no YAML: {error.problem or error.context}. Mend that line, or the one above it.")
         return None
     except UnicodeDecodeError as error:
-        found = (_no_text(path) for path, *_ in _files(loader) or ())
-        faults.append(next(filter(None, found), f"config: must be utf-8 text: {error}.") + " Save it as utf-8.")
+        told = (_no_text(path) for path, *_ in _files(loader) or ())
+        faults.append(next(filter(None, told), f"config: must be utf-8 text: {error}.") + " Save it as utf-8.")
         return None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
