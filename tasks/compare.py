@@ -78,6 +78,8 @@ def compared(names: Sequence[str], wanted: str | None = None) -> Comparison:
         raise ConfigError(
             "compare: needs the package scipy for its intervals; got none. Use pip install 'xformer_kit[study]'."
         )
+    if study := next((path for path in paths if (path / "plan.json").is_file()), None):
+        raise ConfigError(f"compare: takes runs; got {study}, which is a study. Try xformer report {study.name}.")
     if len(paths) < 2:
         raise ConfigError(f"compare: takes two runs or more; got {', '.join(names)}. Name another run's directory.")
     configs = {path: read_config(path) for path in paths}

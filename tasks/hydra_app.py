@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks.workers import end_with_launcher, rank
+from tasks.workers import end_with_launcher, joined, rank, reply, world
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.registry import ConfigError
 
@@ -31,6 +32,8 @@ class Remember(Callback):
 
 def compose_and_run(line: Any) -> int:
     """Let Hydra compose and run the jobs of a checked command line; returns the exit code."""
+    if (line.study is not None or line.multirun) and joined():
+        return _alone("study" if line.study is not None else "-m")
     sys.argv[1:] = line.argv
     if line.study is not None:
         return _study(line)
@@ -44,6 +47,19 @@ def compose_and_run(line: Any) -> int:
 
         return finish(_sweeps[-1])
     return max(_codes, default=0)
+
+
+def _alone(what: str) -> int:
+    """Of several ranks each would run all jobs, and wait for the others of its run."""
+    count = math.prod(world() or (1, 1))
+    text = (
+        f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM started. Try python "
+        f"train.py with trainer.devices={count}."
+    )
+    reply(text)
+    if rank() == 0:
+        print(text, file=sys.stderr)
+    return 2
 
 
 def _study(line: Any) -> int:

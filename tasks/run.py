@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 import traceback
 from functools import partial
 from pathlib import Path
@@ -223,17 +222,10 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
         text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
     if workers.rank() == 0:
         print(text, file=sys.stderr, flush=True)
-    _reply(text)
+    workers.reply(text)
     log.info("%s", text)
     _note(run_dir, code, text, getattr(error, "step", None))
     return code
-
-
-def _reply(text: str) -> None:
-    """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not be the first rank."""
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        with contextlib.suppress(OSError):
-            Path(file).write_text(json.dumps({"message": text, "timestamp": str(int(time.time()))}), encoding="utf-8")
 
 
 def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:

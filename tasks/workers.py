@@ -4,6 +4,7 @@ A worker is `python -m tasks.worker`; see there.
 """
 
 import ctypes
+import json
 import math
 import multiprocessing
 import os
@@ -52,6 +53,13 @@ def world() -> tuple[int, int] | None:
         machines = int(os.environ.get("SLURM_NNODES", 1))
         return int(os.environ["SLURM_NTASKS"]) // machines, machines
     return None
+
+
+def reply(text: str) -> None:
+    """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not be the first rank."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        with suppress(OSError):
+            Path(file).write_text(json.dumps({"message": text, "timestamp": str(int(time.time()))}), encoding="utf-8")
 
 
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:

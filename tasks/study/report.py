@@ -81,5 +81,6 @@ def _show(said: Any, path: Path) -> None:
         console.print(Text(f"- and {more} others, in the report"))
     console.print()
     if said.search:
-        console.print(Text(f"{said.search.found}\n{said.search.sentence}\n"))
+        found = (said.search.found, said.search.confirmed(said.arms, said.metric), said.search.sentence)
+        console.print(Text("".join(f"{sentence}\n" for sentence in found if sentence)))
     console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

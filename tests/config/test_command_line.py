@@ -47,6 +47,18 @@ def test_parts_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monk
         GROUPS["attn"].forget("xformer_kit_parts_offered")
 
 
+def test_a_budget_or_a_design_that_a_line_chooses_has_nothing_of_the_files():
+    def asked(*words):
+        return preflight(["study=norm_placement", *words]).study
+
+    whole = asked()["budget"]
+    assert "by" in whole
+    assert asked("study.budget={match: tokens}")["budget"] == {"match": "tokens"}
+    assert asked("study.budget={tolerance: 0.05}")["budget"] == whole | {"tolerance": 0.05}  # laid over it
+    design = {"name": "random", "count": 1}
+    assert preflight(["study=ladder", "study.design={name: random, count: 1}"]).study["design"] == design
+
+
 def test_a_key_that_is_no_group_is_opened_for_hydra():
     line = preflight(["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."])
     assert line.argv == ["-m", "++attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]

@@ -148,6 +148,14 @@ def test_backslashes_come_back(value):
     ("node", "fault"),
     [
         ({}, "study.factors: a study varies something; got none."),
+        (
+            {"study": dict(TWO)},
+            "study.study: lies in a study already, for its file has no header. Begin the file with # @pack",
+        ),
+        (
+            TWO | {"tune": {"optim.lr": [0.001, 0.001]}},
+            "study.tune.optim.lr: names a value twice; got [0.001, 0.001]. Leave one out.",
+        ),
         ({"factors": {"norm": ["layer"]}}, "study.baseline: must give every factor its level; got none for 'norm'."),
         (
             {"factors": {"placment": ["post"]}, "baseline": {"placement": "pre"}},

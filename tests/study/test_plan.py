@@ -149,6 +149,7 @@ def test_a_level_that_changes_nothing_is_refused():
         ({"placement=post": " "}, "study.labels.placement=post: must be a name; got ' '."),
         ({"placement=post": [1]}, r"study.labels.placement=post: must be a name; got [1]."),
         ({"placement=no": "A"}, "study.labels.placement=no: is no variant."),
+        ({"post": "A"}, "study.labels.post: is no variant. Did you mean placement=post? Known: baseline; "),
     ],
 )
 def test_names_of_variants_tell_them_apart(labels, fault):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from tasks import run
+from tasks import hydra_app, run
+from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError
@@ -257,3 +258,15 @@ def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys
     assert run.tell(ConfigError("data.path: leads nowhere.")) == 2
     assert capsys.readouterr().err == ""
     assert ProcessFailure(1, 1234, 2, str(file)).message == "data.path: leads nowhere."
+
+
+@pytest.mark.parametrize("words", [["study=norm_placement"], ["-m", "model.dim=32,64"]], ids=str)
+def test_jobs_of_several_ranks_are_refused(words, monkeypatch, capsys):
+    """Each rank would run them all, and wait for the others of its run for ever."""
+    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "2"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    assert hydra_app.compose_and_run(preflight([*words, "logger=none"])) == 2
+    assert capsys.readouterr().err == (
+        f"{'-m' if words[0] == '-m' else 'study'}: starts the processes of its runs by itself; got 4 that torchrun or SLURM "
+        "started. Try python train.py with trainer.devices=4.\n"
+    )

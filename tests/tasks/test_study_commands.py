@@ -246,6 +246,10 @@ def test_comparisons_that_cannot_be_made(capsys, pool):
     one, other, *_ = pool.values()
     assert sentence(capsys, "compare", one).startswith("compare: takes two runs or more; got outputs/runs/")
     assert sentence(capsys, "compare", one, "outputs").startswith("outputs: is no run; it has no config.yaml.")
+    found = sentence(capsys, "compare", "outputs/studies/norm_placement")
+    assert found.startswith(
+        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try xformer report "
+    )
     answer = sentence(capsys, "compare", one, other, "--metric", "val/los")
     assert (
         f"--metric: {one} has no metric 'val/los'. Did you mean 'val/loss'? All of these runs have: val/loss," in answer

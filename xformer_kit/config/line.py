@@ -114,11 +114,16 @@ def _study(loader: Loader, parsed: list[Override], name: str | None, faults: lis
 ASKED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))  # maps of what is asked
 
 
+CHOOSE = {"study.budget": "match", "study.design": "name"}  # maps whose other keys belong to what this one chooses
+
+
 def _emptied(override: Override) -> list[str]:
     """The word that takes away what the study's file asks, in front of one that asks something else: Hydra lays a mapping over
     the one that is there, so that `study.factors={norm: [rms]}` would ask about the file's factors too. `+` adds."""
-    asks = override.key_or_group in ASKED and not override.is_add() and not override.is_delete()
-    return [f"++{override.key_or_group}=null"] if asks and isinstance(override.value(), dict) else []
+    key, value = override.key_or_group, override.value()
+    if override.is_add() or override.is_delete() or not isinstance(value, dict):
+        return []
+    return [f"++{key}=null"] if key in ASKED or CHOOSE.get(key) in map(str, value) else []
 
 
 def _kept(loader: Loader, override: Override) -> str:

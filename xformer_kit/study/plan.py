@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from xformer_kit.registry import ConfigError, shown
+from xformer_kit.registry import ConfigError, nearest, shown
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
@@ -157,7 +157,10 @@ def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
         called.setdefault(str(name), one)
     for name in node["labels"] or {}:
         if name not in known:
-            faults.append(f"study.labels.{name}: is no variant. Known: {'; '.join(known)}.")
+            near = next(
+                (f" Did you mean {one}?" for one in known if one.endswith(f"={name}")), nearest(str(name), known)
+            )
+            faults.append(f"study.labels.{name}: is no variant.{near} Known: {'; '.join(known)}.")
     return faults
 
 

@@ -144,6 +144,10 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     context = context or Context()
     if not isinstance(node, Mapping):
         return [f"study: must be a mapping with a question, factors and a baseline; got {shown(node)}."]
+    if isinstance(node.get("study"), Mapping):
+        return [
+            "study.study: lies in a study already, for its file has no header. Begin the file with # @package _global_"
+        ]
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
     found = [
         _with_way(fault)
@@ -243,6 +247,8 @@ def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[s
     for key, values in (node.get("tune") or {}).items():
         if not isinstance(values, list) or len(values) < 2:
             yield f"study.tune.{key}: must list two values or more; got {shown(values)}. Try {key}: [1e-3, 3e-3]."
+        elif len(set(map(shown, values))) < len(values):
+            yield f"study.tune.{key}: names a value twice; got {shown(values)}. Leave one out."
         if key in factors:
             yield f"study.tune.{key}: is a factor too. Leave it out of one of them."
 

@@ -63,7 +63,8 @@ def _search(content: Content) -> Iterator[Block]:
     """The best point and its command line first."""
     search = content.search
     assert search is not None
-    text, commands = [search.found, search.sentence], []
+    found = [search.found, search.confirmed(content.arms, content.metric), search.sentence]
+    text, commands = [sentence for sentence in found if sentence], []
     if chosen := search.chosen(content.arms, content.metric):
         text.append(f"To train {' and '.join(chosen)} by {'itself' if len(chosen) == 1 else 'themselves'}:")
         commands += [command(words) for words in chosen.values()]

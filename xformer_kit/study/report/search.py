@@ -37,12 +37,26 @@ class Search:
 
     def chosen(self, arms: list[Arm], measured: Metric) -> dict[str, list[str]]:
         """Name -> overrides of the arm with the best mean, the baseline among them, and of the best point of the search."""
-        sign = -1 if measured.higher_is_better else 1
-        known = [(sign * mean, i) for i, arm in enumerate(arms) if (mean := arm.best.interval.mean) is not None]
         first = self.points[self.best[0]]["label"] if self.best else None
-        best = [arms[min(known)[1]]] if known else []
-        best += [arm for arm in arms if arm.label == first]
+        best = [*_lowest(arms, measured), *(arm for arm in arms if arm.label == first)]
         return {arm.name: self.commands[arm.label] for arm in best if arm.label in self.commands}
+
+    def confirmed(self, arms: list[Arm], measured: Metric) -> str:
+        """Which point has the best mean at the seeds that chose none; empty where none was run there."""
+        if self.caution or not (best := _lowest(arms, measured)):
+            return ""
+        (arm,) = best
+        what = arm.name if arm.name == arm.label else f"{arm.name} ({arm.label})"
+        return (
+            f"Best at the other seeds: {what}, {measured.name} {measured.said(arm.best.interval.mean, 4)} in the mean."
+        )
+
+
+def _lowest(arms: list[Arm], measured: Metric) -> list[Arm]:
+    """The arm with the best mean, if any has one."""
+    sign = -1 if measured.higher_is_better else 1
+    known = [(sign * mean, i) for i, arm in enumerate(arms) if (mean := arm.best.interval.mean) is not None]
+    return [arms[min(known)[1]]] if known else []
 
 
 def searched(results: Results, measured: Metric) -> Search | None:
