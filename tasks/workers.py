@@ -59,7 +59,8 @@ def reply(text: str) -> None:
     """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not be the first rank."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         with suppress(OSError):
-            Path(file).write_text(json.dumps({"message": text, "timestamp": str(int(time.time()))}), encoding="utf-8")
+            said = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
+            Path(file).write_text(json.dumps({"message": said}), encoding="utf-8")
 
 
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:

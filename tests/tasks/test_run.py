@@ -257,7 +257,7 @@ def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys
         monkeypatch.setenv(name, value)
     assert run.tell(ConfigError("data.path: leads nowhere.")) == 2
     assert capsys.readouterr().err == ""
-    assert ProcessFailure(1, 1234, 2, str(file)).message == "data.path: leads nowhere."
+    assert ProcessFailure(1, 1234, 2, str(file)).message["message"] == "data.path: leads nowhere."
 
 
 @pytest.mark.parametrize("words", [["study=norm_placement"], ["-m", "model.dim=32,64"]], ids=str)
