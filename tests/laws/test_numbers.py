@@ -85,9 +85,9 @@ class Single(MLP):
 ARGUMENTS = [
     ("gradients", FFNS, Unused, "encoder.0.ffn.spare is not in the", TWO | {"encoder": {"ffn": "broken"}}),
     ("gradients", ATTENTIONS, Blind, "the gradient of encoder.0.attn.q.weight is zero", CROSS),
-    ("kernels", KERNELS, NoScale, "'broken' in fp32, plain: logits is off", {}),
-    ("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {}),
-    ("kernels in bf16", KERNELS, Coarse, "'broken' in bf16", {}),
+    ("kernels", KERNELS, NoScale, "'broken' in fp32, plain: logits is off", {"layers": 1}),
+    ("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {"layers": 1}),
+    ("kernels in bf16", KERNELS, Coarse, "'broken' in bf16", {"layers": 1}),
     ("precision", FFNS, Single, "float32 differs from float64", {"ffn": "broken"}),
     ("gradients", FFNS, Unused, "ffn.spare is not in the step's graph", {"ffn": "broken"}),
     ("gradients", FFNS, Useless, "the gradient of decoder.0.ffn.spare is zero", {"ffn": "broken"}),

@@ -86,7 +86,7 @@ def _able(config: Mapping[str, Any], kind: str, names: list[str]) -> Iterator[tu
 
 @contextmanager
 def among_many() -> Iterator[None]:
-    """One composition of many: each tries its weights beside a few parts of each kind, and all of them together beside all."""
+    """One composition of many: each tries its weights beside one part of each kind, and all of them together beside all."""
     token = _others_tried.set(FEW)
     try:
         yield
@@ -138,7 +138,7 @@ def _sublayers(model: Model) -> list[str]:
 def tying(case: Case) -> str | None:
     """What is tied or shared is one storage under one name, after a cast and after loading: the head, the embedding and
     the source's embedding; what is not, is not."""
-    said, model = case.config["model"], case.read_only
+    said, model = case.config["model"], case.model()
     tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
