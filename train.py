@@ -5,13 +5,18 @@ python train.py -m position=rotary,alibi
 python train.py resume=outputs/decoder/2026-11-20_12-00-00
 """
 
+import os
 import sys
 from pathlib import Path
 
+from tasks.endings import end_at_signals
+from tasks.workers import import_environment
 from xformer_kit.registry import ConfigError
 
 
 def main() -> int:
+    end_at_signals()
+    os.environ.update(import_environment())  # of whatever this process starts
     from xformer_kit.config import preflight
 
     try:

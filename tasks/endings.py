@@ -1,6 +1,7 @@
 """How can a run end? Each way has an exit code and a message that says what to do next."""
 
 import errno
+import os
 import signal
 
 CONFIG, FAILED, NONFINITE, PRUNED = 2, 1, 3, 4  # exit codes; a signal gives 128 + its number: 130, 138, 143
@@ -65,6 +66,19 @@ def overtime(votes: int) -> bool:
 def elected(votes: int) -> int:
     """The signal that ranks were sent, from the sum of their ballots; 0 for none."""
     return next((int(s) for i, s in enumerate(SIGNALS) if votes // 1000**i % 1000), 0)
+
+
+def end_at_signals() -> None:
+    """Until a run handles them itself, end this process at a signal with one line and 128 + its number: imports take seconds,
+    and an exception that is raised within one may be lost or leave a traceback."""
+    for number in SIGNALS:
+        signal.signal(number, _end_at_once)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        os.write(2, f"Stopped by {signal.Signals(number).name}.\n".encode())
+    os._exit(128 + number)
 
 
 class SignalBox:

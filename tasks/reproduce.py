@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from tasks import summary
 from tasks.run import part_hashes
 from tasks.typed import typed, value
+from tasks.workers import import_environment
 from xformer_kit.config import config_hash
 from xformer_kit.config.hydra import compose
 from xformer_kit.registry import ConfigError
@@ -90,12 +92,12 @@ def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str
 
 def train(given: list[str], aside: bool) -> int:
     """Train with these words in a process of its own, and return its exit code. `aside`: what it says goes to stderr."""
+    # Never a train.py of the current directory, which may be a run's.
     script = Path(__file__).resolve().parents[1] / "train.py"
     if not script.is_file():
-        script = Path("train.py")
-    if not script.is_file():
-        raise ConfigError("--run: finds no train.py; got none beside the package or here. Type the command yourself.")
-    return subprocess.run([sys.executable, str(script), *given], stdout=2 if aside else None).returncode
+        raise ConfigError(f"--run: needs train.py of a checkout; got none at {script}. Type the command yourself.")
+    line = [sys.executable, str(script), *given]
+    return subprocess.run(line, env=os.environ | import_environment(), stdout=2 if aside else None).returncode
 
 
 def figures(facts: Mapping[str, Any]) -> dict[str, float]:

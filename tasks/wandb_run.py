@@ -18,7 +18,9 @@ def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str 
 
     mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
     wanted = {"dir": str(folder), **{key: node[key] for key in OPTIONS if node.get(key)}, **more}
-    settings = wandb.Settings(init_timeout=30, console="off", silent=True, x_disable_stats=False)
+    # W&B runs git in `dir`: a run that somebody else made may hold a .git/config that names commands.
+    root = str(folder.resolve().parent)
+    settings = wandb.Settings(init_timeout=30, console="off", silent=True, x_disable_stats=False, git_root=root)
     line = None
     try:
         run = wandb.init(mode=mode, settings=settings, **wanted)

@@ -14,6 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
+from tasks.endings import end_at_signals
 from tasks.workers import PARENT, QUIET, end_with_parent, silence
 
 
@@ -67,10 +68,13 @@ def main() -> int:
     parser.add_argument("--rank", action="store_true", help="this is one of several ranks")
     parser.add_argument("--parts", nargs="*", default=[])
     given = parser.parse_args()
+    starts_ranks = given.count > 1 and not given.rank
+    if not starts_ranks:
+        silence()
+    end_at_signals()
     end_with_parent()
-    if given.count > 1 and not given.rank:
+    if starts_ranks:
         return agent(given.run_dir, given.count, given.parts)
-    silence()
     from tasks.run import train
 
     return train(given.run_dir, tuple(given.parts), quiet=bool(os.environ.get(QUIET)))

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -169,13 +170,22 @@ def device_count(trainer: dict[str, Any]) -> int:
     return int(devices)
 
 
-def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
-    """What a process that trains for this one inherits."""
+def import_environment() -> dict[str, str]:
+    """Variables with which a Python process imports this package and nothing from its current directory.
+
+    `python -m` and `python -c`, with which workers, fork servers and launchers start, put the current directory first on
+    sys.path: in a directory that was downloaded, its torch.py would run. PYTHONSAFEPATH prevents it, and PYTHONPATH names
+    the checkout, which only train.py's own location names otherwise. An empty entry of PYTHONPATH is the current directory.
+    """
     root = str(Path(__file__).resolve().parents[1])
-    found = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
-        PARENT: str(os.getpid()),
-    }
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    own = [] if root in given or root in sysconfig.get_paths().values() else [root]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join([*own, *given])}
+
+
+def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
+    """Environment of a process that trains for this one."""
+    found = os.environ | import_environment() | {PARENT: str(os.getpid())}
     return found | ({QUIET: "1"} if quiet else {}) | ({JOB: "1"} if job else {})
 
 

@@ -143,6 +143,16 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     assert not any(silent)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_imports_go_on_ends_with_one_line(tmp_path, text, number, code):  # noqa: F811
+    process = start_cold(tmp_path, tmp_path / "run", text)
+    wait_until(lambda: "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (code, f"Stopped by {number.name}.\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, text, launcher):  # noqa: F811

@@ -25,6 +25,7 @@ from tasks.cli import (
     sweep,
 )
 from tasks.cli.command import Parser
+from tasks.workers import import_environment
 
 COMMANDS = {
     "parts": parts,
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             default=[],
             help="a Python file with parts of your own; may be repeated",
         )
+    os.environ.update(import_environment())  # of whatever this process starts
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
         parser.print_help()

@@ -1,5 +1,6 @@
 """The loop of a study: what is open and held by nobody is launched, until nothing is open."""
 
+import signal
 import sys
 import time
 from collections import Counter
@@ -60,6 +61,7 @@ def go(launcher: Any, words: list[str]) -> None:
     if plan.node["retry"] and search is None:
         again(plan)
     together = type(launcher).__name__ != "BasicLauncher"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ends with how to go on
     with Table(plan) as table:
         try:
             if search is None:
