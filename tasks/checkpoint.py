@@ -7,13 +7,14 @@ archive of torch.save with a checksum on every entry, which is compared before t
 import logging
 import os
 import shutil
-import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from tasks.endings import FULL, NotSaved
+from tasks.endings import FULL, NoRun, NotSaved
+from xformer_kit.checkpoint import DamagedError, read
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -53,38 +54,32 @@ def keep_as_best(folder: Path) -> None:
         raise NotSaved(_why_not(error, folder)) from error
 
 
-def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The valid checkpoint with the highest step, and its state; None where there is none. Says which are broken."""
-    found = []
+def newest(folder: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> tuple[Path, dict[str, Any]] | None:
+    """The whole checkpoint with the highest step, and its state; None if there is no file of one.
+
+    Damaged ones are named in a line and left aside. Raises NoRun if there are only such: to train from step 0 would replace them.
+    """
+    found, faults = [], []
     for name in (LAST, PREVIOUS, BEST):
         path = folder / name
         if path.exists():
-            fault = broken(path)
-            if fault:
-                log.warning("%s is damaged (%s) and is left aside.", path, fault)
-            else:
-                found.append((read(path), path))
+            try:
+                found.append((read(path, needs), path))
+            except DamagedError as error:
+                faults.append(f"{path} is damaged ({error})")
         if found and name == PREVIOUS:
             break
+    if faults and not found:
+        raise NoRun(
+            f"resume: no checkpoint of the run can be read; {'; '.join(faults)}. Nothing was changed. Bring a copy of "
+            "one back, or start a new run."
+        )
+    for fault in faults:
+        log.warning("%s and is left aside.", fault)
     if not found:
         return None
     state, path = max(found, key=lambda pair: pair[0]["global_step"])
     return path, state
-
-
-def broken(path: Path) -> str | None:
-    """Why a checkpoint cannot be believed; None where every entry has its checksum."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entry = archive.testzip()
-            return f"'{entry}' does not have its checksum" if entry else None
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
-        return f"{path.stat().st_size:,} bytes, {error}"
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint: tensors and plain values, nothing that runs code."""
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 class _Plain:

@@ -16,12 +16,15 @@ from typing import Any
 from tasks import forge, summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
 from tasks.endings import CONFIG, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
-from xformer_kit.config import GROUPS, config_yaml, import_parts, read_config
+from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
+from xformer_kit.config.machine import run_faults
+from xformer_kit.config.saved import check_parts
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
 MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started to train; its workers inherit it
 
+PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
 PROGRESS = (f"checkpoints/{LAST}", f"checkpoints/{PREVIOUS}", "summary.json")  # what a new run never overwrites
 LEFTOVERS = ("metrics.csv", "speed.csv", "samples.csv", "parts.json", "profile.txt", "trace.json", summary.ENDED)
 
@@ -90,7 +93,7 @@ def ensure(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet:
     try:
         config = read_config(run_dir)  # as it was begun: what the key leaves out, such as the logger, may differ by now
         os.environ[MEANT] = _digest(config)
-        _same_parts(run_dir, parts)
+        check_parts(run_dir, parts, PARTS_WAY)
         return 0 if summary.read(run_dir) is not None else _go(config, run_dir, parts, True, quiet)
     except (Ended, ConfigError) as error:
         return tell(error)
@@ -107,11 +110,13 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
                 f"resume: {run_dir} {what}. Name a run's directory, such as outputs/decoder/2026-11-20_12-00-00."
             )
         config = read_config(run_dir)
-        _same_parts(run_dir, parts)
+        check_parts(run_dir, parts, PARTS_WAY)
         if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
             print(f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do.")
             return 0
         import_parts(parts, GROUPS.values())
+        if faults := check(config) or [*run_faults(config)]:
+            raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
         return _go(config, run_dir, parts, job=False, quiet=False)
     except (Ended, ConfigError) as error:
         return tell(error)
@@ -154,20 +159,6 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
 def part_hashes(parts: tuple[str, ...]) -> dict[str, str]:
     """File name -> sha256 of the user's own parts."""
     return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in parts}
-
-
-def _same_parts(run_dir: Path, parts: tuple[str, ...]) -> None:
-    """Raises NoRun where a run was begun with parts that are not given, or are not as they were."""
-    path = run_dir / "parts.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
-    now = part_hashes(parts)
-    if missing := [name for name in before if name not in now]:
-        files = ",".join(missing)
-        raise NoRun(f"parts: the run was begun with {', '.join(missing)}; got none of that name. Add parts=[{files}].")
-    if changed := [name for name, digest in before.items() if now[name] != digest]:
-        raise NoRun(
-            f"parts: {', '.join(changed)} must be as it was when the run began; it was changed. Start a new run."
-        )
 
 
 def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:

@@ -41,6 +41,7 @@ from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
+from xformer_kit.config.saved import check_unchanged
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.tokenizer import TOKENIZERS
@@ -50,6 +51,8 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import codes, run_key
 
 log = logging.getLogger("xformer")
+# Of a checkpoint to go on from; Checkpoints.save writes them.
+NEEDED = ("state_dict", "global_step", "optimizer", "window", "best", "validation", "left_out", "accumulate", "config")
 METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
 SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
 
@@ -75,8 +78,12 @@ class Session:
     def run(self) -> int:
         config = self.config
         checkpoint.sweep_leftovers(self.run_dir / "checkpoints") if self.first else None
-        found = checkpoint.newest(self.run_dir / "checkpoints")
+        found = checkpoint.newest(self.run_dir / "checkpoints", NEEDED)
         self.state = found[1] if found else {}
+        if found:
+            check_unchanged(self.run_dir, config, self.state)
+            if self.first and self.state.get("is_best") and found[0].name == checkpoint.LAST:
+                checkpoint.keep_as_best(found[0].parent)  # the run may have been killed before it was copied
         self.prepared = prepare(config)
         self.objective = speaking(objective_of(config), self.prepared)
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
@@ -98,7 +105,7 @@ class Session:
             self._say(f"Going on at step {self.task.step:,} of {self.total:,}.")
         if self.task.step < self.total:
             (self.run_dir / "summary.json").unlink(missing_ok=True) if self.first else None  # of a part of the run
-            self._fit()
+        self._fit()
         if self.first:
             self._sum_up()
         self.close(0)
@@ -188,7 +195,12 @@ class Session:
         if trainer.strategy.root_device.type == "cuda":  # on a CPU it takes products to slower kernels, for no gain
             torch.set_float32_matmul_precision("high")
         self.box.patient = False
+        # A run that was killed after its last checkpoint: fit attaches the task and takes no step,
+        # so that the last step's averages are put in place here.
+        over = task.step >= self.total
         trainer.fit(task)
+        if over:
+            task.load_state_dict(self.state.get("average", {}), strict=False)
 
     def _loaders(self, accumulate: int) -> tuple[Any, Any]:
         """Training and validation loaders, once devices and micro-batches are known."""

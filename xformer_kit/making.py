@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from xformer_kit import checkpoint as checkpoints
 from xformer_kit.config import GROUPS, ensure, import_parts, read_config
-from xformer_kit.config.parts import missing_parts
+from xformer_kit.config.saved import OF_MODEL, check_parts, check_unchanged
+from xformer_kit.config.size import too_large
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model import Model
 from xformer_kit.objective import objective_of
@@ -25,6 +25,11 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab
             f"build: takes a whole config, such as compose(['model=decoder']) gives; got one without {', '.join(missing)}."
         )
     ensure(config, data=False)
+    return _made(config, vocab_size, source_vocab_size)
+
+
+def _made(config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None) -> Model:
+    """The model of a config that has been checked."""
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise ConfigError(
@@ -41,24 +46,41 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab
 def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
     """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
 
-    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
+    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist. Raises ConfigError if the
+    run, its components, its sizes or the checkpoint do not allow it.
     """
-    config = read_config(run)
     parts = [parts] if isinstance(parts, str) else list(parts)
-    if missing := missing_parts(run, parts):
-        raise ConfigError(
-            f"{run}: was begun with parts of its own, {', '.join(missing)}; got none of that name. "
-            f"Give load(run, parts={missing})."
-        )
+    config = read_config(run)
+    check_parts(run, parts, "load(run, parts=[FILE])")
+    file = _checkpoint(run, checkpoint)
+    try:
+        state = checkpoints.read(file)
+    except checkpoints.DamagedError as error:
+        raise ConfigError(f"{file}: cannot be read as a checkpoint: {error}. Load another one of the run.") from None
+    return restored(run, config, parts, state)
+
+
+def restored(run: str | Path, config: Mapping[str, Any], parts: Iterable[str], state: Mapping[str, Any]) -> Model:
+    """`load` with a config and the state of a checkpoint that have been read already."""
+    if "config" in state:
+        check_unchanged(run, config, state, OF_MODEL)
     import_parts(parts, GROUPS.values())
     tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
     tokenizer.specials = objective_of(config).specials
     source = _source_tokenizer(Path(run), tokenizer)
     size = config["model"].get("vocab_size") or tokenizer.size
-    model = build(config, size, None if source is tokenizer else source.size)
-    state = torch.load(_checkpoint(run, checkpoint), map_location="cpu", weights_only=True)
-    model.load_state_dict(state["state_dict"])
-    model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
+    ensure(config, data=False)
+    if fault := next(too_large(config, training=False), None):
+        raise ConfigError(f"{run}: {fault}")
+    model = _made(config, size, None if source is tokenizer else source.size)
+    try:
+        model.load_state_dict(state["state_dict"])
+        model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{run}: the weights of its checkpoint must be those of config.yaml's model; {reason}."
+        ) from None
     model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
     return model.eval()
 

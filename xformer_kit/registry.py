@@ -21,6 +21,7 @@ from xformer_kit.sentences import (  # noqa: F401  (parts take what they say fro
     apart,
     article,
     at_least,
+    at_most,
     divisors,
     listed,
     near,

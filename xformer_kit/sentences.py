@@ -54,6 +54,13 @@ def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]
             yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
 
 
+def at_most(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
+    """Sentences for options above their bound; None passes. For use in a part's `check`."""
+    for name, value, bound in options.bounded(bounds):
+        if not value <= bound:
+            yield f"{name}: must be at most {bound:,}{unit and ' ' + unit}; got {value}."
+
+
 def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[str]:
     """Sentences for options at their bound or below it; None passes. For use in a part's `check`."""
     for name, value, bound in options.bounded(bounds):

@@ -1,5 +1,6 @@
 """Which weights are judged and kept? Those that were trained, or an average of them, which is often better."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from torch import Tensor
 from tasks import checkpoint
 from tasks.callbacks.plan import Plan
 from tasks.judged import JudgedTask as Task
+from xformer_kit.checkpoint import DamagedError
+
+log = logging.getLogger("xformer")
 
 
 class Averages:
@@ -76,13 +80,20 @@ class Averages:
         return sorted(self.folder.glob("weights_*.pt"), key=_step)
 
     def _mean(self) -> list[Tensor]:
-        """The mean of the kept weights, in fp64."""
-        files = self._files()
-        total: dict[str, Tensor] = {}
-        for file in files:
-            for name, value in checkpoint.read(file).items():
-                total[name] = total.get(name, 0) + value.double() / len(files)
-        return [total[name].to(w.device, w.dtype) for name, w in zip(self.names, self.weights, strict=True)]
+        """The mean of the kept weights, in fp64. A damaged file is named in a line and left out."""
+        count, total = 0, [torch.zeros_like(w, dtype=torch.double) for w in self.weights]
+        for file in self._files():
+            try:
+                state = checkpoint.read(file, needs=self.names)
+            except DamagedError as error:
+                log.warning("%s is damaged (%s) and is left out of the average.", file, error)
+                continue
+            count += 1
+            for sum_, name in zip(total, self.names, strict=True):
+                sum_ += state[name].to(sum_.device)
+        if not count:
+            return [w.clone() for w in self.weights]
+        return [(sum_ / count).to(w.dtype) for sum_, w in zip(total, self.weights, strict=True)]
 
 
 def _step(file: Path) -> int:

@@ -48,6 +48,7 @@ class Checkpoints:
             "optimizer": strategy.optimizer_state(trainer.optimizers[0]),
             "window": task.window.cpu(),
             "best": self.best,
+            "is_best": better,
             "validation": task.validation,
             **({} if task.judged is None else {"average": task.judged}),
             "left_out": int(task.left_out),

@@ -103,7 +103,7 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     Raises ConfigError where it is no run, and where the run was begun with parts that are not given.
     """
     from xformer_kit.config import read_config
-    from xformer_kit.config.parts import missing_parts
+    from xformer_kit.config.saved import check_parts
     from xformer_kit.registry import ConfigError
 
     path = Path(run).expanduser()
@@ -112,40 +112,27 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
             f"{run}: is no directory. Name a run's directory such as outputs/decoder/2026-11-20_12-00-00."
         )
     config = read_config(path)
-    if missing := missing_parts(path, parts):
-        words = " ".join(f"--parts {name}" for name in missing)
-        raise ConfigError(
-            f"{run}: was begun with parts of its own, {', '.join(missing)}; got none of that name. Add {words}."
-        )
+    check_parts(path, parts)
     import_files(parts)
     return path, config
 
 
 def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last") -> Any:
     """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the checkpoint that is wanted by
-    name, or where none is `first`, and the newest that is whole where that one is not; which is said on stderr.
+    name, or if none is `first`; if that one is damaged, the next that is whole, with a line on stderr.
 
-    Raises ConfigError, also for a checkpoint that cannot be read.
+    Raises ConfigError, also if no checkpoint can be read.
     """
-    import pickle
-
-    from xformer_kit.making import load
-    from xformer_kit.registry import ConfigError
+    from xformer_kit.making import restored
 
     path, config = open_run(run, parts)
-    name = _readable(path, run, wanted, first)
-    try:
-        return load(path, parts, name), config, path, name
-    except (RuntimeError, OSError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        file = path / "checkpoints" / f"{name}.ckpt"
-        raise ConfigError(
-            f"{file}: cannot be read as a checkpoint: {str(error).splitlines()[0].rstrip('.')}."
-        ) from None
+    name, state = _readable(path, run, wanted, first)
+    return restored(path, config, parts, state), config, path, name
 
 
-def _readable(path: Path, run: str, wanted: str | None, first: str) -> str:
-    """The name of a checkpoint that is whole."""
-    from tasks.checkpoint import broken
+def _readable(path: Path, run: str, wanted: str | None, first: str) -> tuple[str, dict[str, Any]]:
+    """The name and the state of a checkpoint that is whole."""
+    from xformer_kit.checkpoint import DamagedError, damage, read
     from xformer_kit.registry import ConfigError
 
     folder = path / "checkpoints"
@@ -157,12 +144,15 @@ def _readable(path: Path, run: str, wanted: str | None, first: str) -> str:
         raise ConfigError(f"{run}: has no checkpoint yet. Go on with it: python train.py resume={run}.")
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
-        if (fault := broken(folder / f"{name}.ckpt")) is None:
-            if faults:
-                print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
-            return name
-        faults.append(f"{folder / f'{name}.ckpt'}: is damaged ({fault})")
-    whole = [] if wanted is None else [n for n in there if n != wanted and broken(folder / f"{n}.ckpt") is None]
+        try:
+            state = read(folder / f"{name}.ckpt")
+        except DamagedError as error:
+            faults.append(f"{folder / f'{name}.ckpt'}: is damaged ({error})")
+            continue
+        if faults:
+            print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
+        return name, state
+    whole = [] if wanted is None else [n for n in there if n != wanted and damage(folder / f"{n}.ckpt") is None]
     way = f"Try --checkpoint {' or '.join(whole)}." if whole else "No other checkpoint is whole; train it again."
     raise ConfigError(f"{'; '.join(faults)}. {way}")
 

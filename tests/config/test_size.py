@@ -24,7 +24,7 @@ def machine(monkeypatch):
     [
         (["model.dim=1000000000"], "model.dim=1000000000"),
         (["position=learned", "model.max_len=1000000000000"], "model.max_len=1000000000000"),
-        (["model.layers=1000000"], "model.layers=1000000"),
+        (["model.layers=10000"], "model.layers=10000"),
         (["model.vocab_size=1000000000000"], "model.vocab_size=1000000000000"),
         (["ffn.width=1000000000"], "ffn.width=1000000000"),
         (["model.dim=8192", "model.layers=80"], "model.dim=8192, model.layers=80"),

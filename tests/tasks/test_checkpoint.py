@@ -1,4 +1,5 @@
 import random
+import struct
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 import torch
 
 from tasks import checkpoint
-from tasks.endings import NotSaved
+from tasks.endings import NoRun, NotSaved
 
 
 def state(step: int) -> dict:
@@ -64,11 +65,41 @@ def test_damage_to_the_last_spares_the_best(tmp_path):
     assert (path.name, found["global_step"]) == ("best.ckpt", 1)
 
 
-def test_without_a_valid_checkpoint_there_is_none(tmp_path):
+def test_without_a_file_there_is_none_and_with_damaged_ones_only_nothing_is_replaced(tmp_path):
     assert checkpoint.newest(tmp_path) is None
-    save(tmp_path, 1)
+    save(tmp_path, 1, 2)
     (tmp_path / "last.ckpt").write_bytes(b"PK")
-    assert checkpoint.newest(tmp_path) is None
+    (tmp_path / "previous.ckpt").write_bytes(b"")
+    with pytest.raises(NoRun, match=r"^resume: no checkpoint of the run can be read; .*last.ckpt.*previous.ckpt"):
+        checkpoint.newest(tmp_path)
+
+
+def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
+    """The directory has no checksum of its own: a flip may name another method, size, place or file."""
+    save(tmp_path, 1)
+    small = {"global_step": 2, "state_dict": {"w": torch.arange(3.0)}}
+    checkpoint.write(small, tmp_path)
+    whole = (tmp_path / "last.ckpt").read_bytes()
+    start = struct.unpack("<I", whole[-6:-2])[0]  # where the directory begins, as its end states
+    bits = random.Random(0).sample(range(8 * start, 8 * len(whole)), 400)
+    steps = set()
+    for bit in bits:
+        raw = bytearray(whole)
+        raw[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "last.ckpt").write_bytes(bytes(raw))
+        found = checkpoint.newest(tmp_path)[1]
+        steps.add(found["global_step"])
+        if found["global_step"] == 2:
+            assert torch.equal(found["state_dict"]["w"], small["state_dict"]["w"])
+    assert steps == {1, 2}  # some bits have no meaning
+
+
+def test_a_file_of_something_else_falls_back(tmp_path):
+    save(tmp_path, 1)
+    for number, foreign in enumerate(({"model": {}}, [1, 2], torch.zeros(2))):
+        checkpoint.write_file(foreign, tmp_path / "last.ckpt")
+        checkpoint.write_file(state(number), tmp_path / "previous.ckpt")
+        assert checkpoint.newest(tmp_path)[1]["global_step"] == number
 
 
 LIMITED = """

@@ -280,8 +280,8 @@ def test_a_character_that_the_tokenizer_does_not_know(capsys, begin):
 
 
 def test_a_damaged_checkpoint_and_missing_parts(capsys, finished):
-    (finished / "parts.json").write_text('{"my_parts.py": "0"}')
-    assert sentence(capsys, "evaluate", str(finished)).endswith("Add --parts my_parts.py.")
+    (finished / "parts.json").write_text(json.dumps({"my_parts.py": "0" * 64}))
+    assert sentence(capsys, "evaluate", str(finished)).endswith("trust under that name: --parts FILE.")
     (finished / "parts.json").unlink()
     last, previous, best = (finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best"))
     last.write_bytes(last.read_bytes()[:1000])

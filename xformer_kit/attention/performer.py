@@ -57,9 +57,15 @@ class Performer(Kernelized):
         super().__init__(dim, kernel, heads, head_dim, v_head_dim, bias)
         d = self.head_dim
         self.features, self.chunk, self.positive = features or usual(d), chunk, estimates == "softmax"
-        source = torch.Generator().manual_seed(seed * 100_003 + depth)
-        random = orthogonal(self.features, d, source) * d**-0.25
-        self.register_buffer("random", random.to(torch.get_default_dtype()).to(self.q.weight.device))
+        self.register_buffer("random", self._drawn(d, (seed * 100_003 + depth) % 2**63))
+
+    def _drawn(self, channels: int, seed: int) -> Tensor:
+        """The rows of W, (features, channels), scaled by channels^(-1/4); on the meta device nothing is drawn."""
+        device = self.q.weight.device
+        if device.type == "meta":
+            return torch.empty(self.features, channels, device=device)
+        random = orthogonal(self.features, channels, torch.Generator().manual_seed(seed)) * channels**-0.25
+        return random.to(torch.get_default_dtype()).to(device)
 
     @classmethod
     def check(cls, options, context):

@@ -1,8 +1,9 @@
 """What was asked for, and can it run? Composition with Hydra, and validation of the whole config at once."""
 
 from xformer_kit.config.check import GROUPS, INNER, check, ensure
-from xformer_kit.config.identity import config_hash, config_yaml, read_config
+from xformer_kit.config.identity import config_hash, config_yaml
 from xformer_kit.config.parts import import_parts
+from xformer_kit.config.saved import read_config
 
 __all__ = [
     "GROUPS",

@@ -6,7 +6,6 @@ a saved config never names code.
 
 import hashlib
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Iterable
@@ -64,13 +63,6 @@ def _installed() -> tuple[EntryPoint, ...]:
 @lru_cache(1)
 def _offered(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group="xformer_kit.parts"))
-
-
-def missing_parts(run: str | Path, files: Iterable[str]) -> list[str]:
-    """Names of the files of parts that a run was begun with and that are not among `files`."""
-    saved, given = Path(run) / "parts.json", {Path(file).name for file in files}
-    needed = json.loads(saved.read_text(encoding="utf-8")) if saved.is_file() else {}
-    return [name for name in needed if name not in given]
 
 
 class _Fresh(SourceFileLoader):

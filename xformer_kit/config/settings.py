@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.plan import TOWERS
-from xformer_kit.registry import Registry, above, at_least, within
+from xformer_kit.registry import Registry, above, at_least, at_most, within
 
+MOST = 10_000  # blocks of a stack: each is an object in memory before anything has been counted
 SETTINGS = Registry("settings")
 LOGGERS = Registry("logger")
 
@@ -86,6 +87,8 @@ class Model:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0)
+        yield from at_most(options, "blocks", layers=MOST)
+        yield from at_most(options, "tokens", future_tokens=MOST)
         yield from at_least(options, "token", future_tokens=1, shift_tokens=0)
         if options.shift_tokens >= options.dim > 0:
             yield f"shift_tokens: must be below model.dim, or none has a channel; got {options.shift_tokens} and {options.dim}."
@@ -172,6 +175,7 @@ class Tower:
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "block", layers=1, unique_layers=1)
+        yield from at_most(options, "blocks", layers=MOST)
         if options.pattern == []:
             yield "pattern: must name the variants that are repeated; got []. null is [base]."
 

@@ -2,41 +2,54 @@
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 SUSPICIOUS = 10_000  # an option of a part above it, or more than a hundredth as many layers: look closer
 WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
+VALUE = 4  # bytes of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
 NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
 PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
-def too_large(config: Mapping[str, Any]) -> Iterator[str]:
-    """The sentence for a model whose training does not fit into the memory of its device."""
+def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]:
+    """The sentence for a model whose training does not fit into the memory of its device, or without `training` for one whose
+    weights do not fit into that of this machine."""
     if not all(isinstance(config.get(name), Mapping) for name in (*PARTS, "optim", "data")) or not _suspicious(config):
         return
-    trainer = config.get("trainer") or {}
+    trainer = (config.get("trainer") or {}) if training else {"accelerator": "cpu"}
     there, kind = _memory(trainer)
-    needed = BYTES * NARROW.get(trainer.get("precision"), 1) * parameters(config)
+    each = BYTES * NARROW.get(trainer.get("precision"), 1) if training else VALUE
+    needed = each * parameters(config) + VALUE * _over_layers(config, _buffers)
     if needed <= there:
         return
     need = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "more GiB than can be counted"
-    yield (
-        f"model: its weights, gradients and optimizer state need {need}, and {kind} has {there / 2**30:,.0f} GiB; "
-        f"got {_largest(config)}. Try smaller sizes."
-    )
+    what = "weights, gradients and optimizer state" if training else "weights"
+    yield f"model: its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB; got {_largest(config)}. Try smaller sizes."
 
 
 def parameters(config: Mapping[str, Any]) -> float:
     """How many parameters the model has, without its memory: of very many layers by what a layer adds; inf where sizes
     are beyond 64 bits. A vocabulary that is not known yet counts as none."""
+    return _over_layers(config, _parameters)
+
+
+def _over_layers(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
     config = _unshared(config)
     most = max(layers for _, layers in _layers(config))
     if most <= WHOLE:
-        return _count(config)
-    few, more = (_count(_cut(config, cap)) for cap in (WHOLE // 10, WHOLE // 5))
+        return _count(config, count)
+    few, more = (_count(_cut(config, cap), count) for cap in (WHOLE // 10, WHOLE // 5))
     return more + (more - few) / (WHOLE // 10) * (most - WHOLE // 5)
+
+
+def _parameters(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def _buffers(model: Any) -> int:
+    return sum(b.numel() for b in model.buffers())
 
 
 def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,15 +63,20 @@ def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "model": {**model, "unique_layers": None}}
 
 
-def _count(config: Mapping[str, Any]) -> float:
+def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
     import torch
 
     from xformer_kit.model import Model
 
     try:
         with torch.device("meta"):
-            return sum(p.numel() for p in Model(config, config["model"].get("vocab_size") or 1).parameters())
-    except (RuntimeError, OverflowError, MemoryError):  # torch's count of bytes has 64 bits
+            return count(Model(config, config["model"].get("vocab_size") or 1))
+    except (
+        RuntimeError,
+        OverflowError,
+        MemoryError,
+        TypeError,
+    ):  # torch's counts have 64 bits; empty() has a TypeError
         return math.inf
 
 

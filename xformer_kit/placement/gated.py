@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
-from xformer_kit.registry import at_least
+from xformer_kit.registry import at_least, at_most
 
 
 class Gate(nn.Module):
@@ -101,6 +101,7 @@ class GatedStreams(Placement):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "stream", streams=1)
+        yield from at_most(options, "streams", streams=1000)
         yield from at_least(options, rank=1)
 
     @classmethod

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.position.base import POSITIONS, Position, still
 from xformer_kit.position.relative import exact
-from xformer_kit.registry import at_least
+from xformer_kit.registry import at_least, at_most
 from xformer_kit.tokens import Tokens
 
 
@@ -61,6 +61,7 @@ class Dynamic(Position):
     def check(cls, options, context):
         yield from at_least(options, "channel", width=1)
         yield from at_least(options, "layer", hidden=1)
+        yield from at_most(options, "layers", hidden=100)
 
     def begin(self, query: Tokens, key: Tokens) -> Curve:
         first, last = reach(query, key)

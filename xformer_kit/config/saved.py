@@ -1,0 +1,173 @@
+"""What a run's directory holds of its config and its own components. It may come from elsewhere: it is read as plain data,
+within limits, and no code runs."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from xformer_kit.config.difference import differing, flat
+from xformer_kit.config.identity import decisive
+from xformer_kit.config.settings import SETTINGS
+from xformer_kit.plan import KINDS, TOWERS
+from xformer_kit.registry import REQUIRED, ConfigError, plain, shown
+
+LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
+MOST_VALUES = 100_000  # of a config once its aliases are written out
+PARTS = "parts.json"  # file name -> sha256 of the user's own components
+ELSEWHERE = {"trainer": ("devices", "num_nodes", "accelerator", "strategy")}  # where a run trains; it may move
+OF_MODEL = ("model", *KINDS, "task", "tokenizer")  # nodes that the weights of a model depend on
+SHOWN = 8  # differences in a message
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's floats: 1e-3 is a number, as on the command line."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"),
+    list("-+0123456789."),
+)
+
+
+def read_config(run: str | Path) -> dict[str, Any]:
+    """The saved config of a run's directory, as plain data. Raises ConfigError if there is none or it cannot be read.
+
+    A setting that the version that saved the run did not have yet has its default, under which the run was trained.
+    """
+    path = Path(run) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"{run}: is no run; it has no config.yaml. Name a directory such as outputs/decoder/2026-11-20_12-00-00."
+        )
+    try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ConfigError(f"{path}: must have at most {LARGEST:,} bytes; got {size:,}. It is not what a run saved.")
+        return parse_config(path.read_text(encoding="utf-8"), path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read as YAML: {error}.") from None
+
+
+def parse_config(text: str, place: str | Path) -> dict[str, Any]:
+    """The config in a YAML text; `place` is its file, for messages. Raises ConfigError."""
+    try:
+        config = yaml.load(text, Loader=_Loader)
+        whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
+        raise ConfigError(f"{place}: cannot be read as YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{place}: must hold a mapping; got {type(config).__name__}.")
+    if not whole:
+        raise ConfigError(
+            f"{place}: must hold at most {MOST_VALUES:,} values with its aliases written out; got more. "
+            "It is not what a run saved."
+        )
+    return _with_later_settings(config)
+
+
+def _values(node: Any, counted: dict[int, int]) -> int:
+    """Values in nested lists and mappings, where what an alias stands for counts each time. Raises RecursionError for one that
+    contains itself."""
+    if not isinstance(node, (dict, list)):
+        return 1
+    if id(node) not in counted:
+        inside = node.values() if isinstance(node, dict) else node
+        counted[id(node)] = 1 + sum(_values(item, counted) for item in inside)
+    return counted[id(node)]
+
+
+def _with_later_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Stacks are no settings: what a config leaves out does not exist."""
+    found = {key: plain(o.default) for key, o in SETTINGS.options("run").items() if o.default != REQUIRED} | config
+    for group in ("model", "data"):
+        if isinstance(found.get(group), Mapping):
+            later = {k: plain(o.default) for k, o in SETTINGS.options(group).items() if o.default != REQUIRED}
+            found[group] = {k: v for k, v in later.items() if k not in TOWERS} | found[group]
+    return found
+
+
+def check_unchanged(
+    run: str | Path, config: Mapping[str, Any], state: Mapping[str, Any], only: Iterable[str] = ()
+) -> None:
+    """Raises ConfigError if config.yaml is not the config under which a checkpoint was written.
+
+    Only what decides a result is compared, not the layout that a run trains in, and with `only` only these nodes.
+    """
+    before, now = parse_config(state["config"], "its checkpoint's config"), config
+    flats = [_compared(one, set(only)) for one in (before, now)]
+    if not (paths := differing(flats)):
+        return
+    missing = "nothing"
+    changes = [f"{p} was {_shown(flats[0].get(p, missing))} and is {_shown(flats[1].get(p, missing))}" for p in paths]
+    more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+    raise ConfigError(
+        f"{Path(run) / 'config.yaml'}: must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}. "
+        "Undo the change, or start a new run."
+    )
+
+
+def _compared(config: Mapping[str, Any], only: set[str]) -> dict[str, Any]:
+    kept = {key: node for key, node in decisive(config).items() if not only or key in only}
+    for group, words in ELSEWHERE.items():
+        if isinstance(kept.get(group), Mapping):
+            kept[group] = {key: value for key, value in kept[group].items() if key not in words}
+    return dict(flat(kept))
+
+
+def _shown(value: Any) -> str:
+    return value if value == "nothing" else shown(value)
+
+
+def saved_parts(run: str | Path) -> dict[str, str]:
+    """File name -> sha256 of the components of its own that a run was begun with. Raises ConfigError for a damaged file."""
+    path = Path(run) / PARTS
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(_is_file_name(name) and _is_digest(v) for name, v in found.items()):
+        raise ConfigError(
+            f"{path}: must map the names of files to their sha256; got something else. Bring the run's own {PARTS} back."
+        )
+    return found
+
+
+def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE") -> None:
+    """Raises ConfigError if files of own components that a run was begun with are not given or are not as they were.
+
+    `way` is how they are given. The name of a file is shown, but not as a path to import: the run may come from elsewhere.
+    """
+    saved, given = saved_parts(run), {Path(file).name: file for file in files}
+    if missing := {name: digest for name, digest in saved.items() if name not in given}:
+        names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
+        raise ConfigError(
+            f"{run}: was begun with components of its own; got no file called {names}. "
+            f"Give the file that you trust under that name: {way}."
+        )
+    for name, digest in saved.items():
+        try:
+            now = hashlib.sha256(Path(given[name]).expanduser().read_bytes()).hexdigest()
+        except OSError as error:
+            raise ConfigError(f"parts: cannot read {given[name]}: {error.strerror}.") from None
+        if now != digest:
+            raise ConfigError(
+                f"{run}: {name} must be as it was when the run began (sha256 {digest[:12]}); got {now[:12]}. "
+                "Bring that version back, or start a new run."
+            )
+
+
+def _is_file_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isprintable() and name not in ("", "..") and Path(name).name == name
+
+
+def _is_digest(text: Any) -> bool:
+    return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None
