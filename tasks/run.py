@@ -19,6 +19,7 @@ from tasks.endings import CONFIG, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
 from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_parts
+from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -182,6 +183,8 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
         if error.errno not in FULL:
             raise
         code = tell(Ended(f"The disk is full ({error.strerror}: {error.filename or run_dir}). Make room."), run_dir)
+    except CacheRemovedError:
+        code = tell(Ended("data.cache: the prepared tokens were removed during the run. They are made again."), run_dir)
     except Exception as error:
         stop = _stopped(error, session)
         code = tell(stop, run_dir) if stop else _crashed(error, run_dir)

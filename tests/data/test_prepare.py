@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from xformer_kit.data import cache, collate, prepare
 from xformer_kit.data.corpus import CORPORA, Corpus
@@ -95,6 +96,17 @@ def test_a_worker_maps_the_file_in_place_of_a_copy(config):
         train[len(train)]
 
 
+@pytest.mark.parametrize("documents", [False, True])
+def test_a_cache_that_is_removed_during_a_run(config, documents):
+    config["data"]["documents"] = documents
+    data = prepare(config)
+    copy = pickle.dumps(data.valid)  # as a loader process receives it
+    shutil.rmtree(data.folder)
+    assert len(data.valid.ids) == data.valid.tokens  # of a map that was open before
+    with pytest.raises(cache.CacheRemovedError):
+        next(iter(DataLoader(pickle.loads(copy), num_workers=1)))
+
+
 def test_texts_too_short(tmp_path):
     (tmp_path / "text.txt").write_text("x" * 40)
     with pytest.raises(ConfigError) as error:
@@ -110,9 +122,10 @@ def test_texts_too_short(tmp_path):
     )
 
 
-@pytest.mark.parametrize("damage", ["half", "no meta", "half a meta", "gone"])
-def test_a_damaged_cache_is_made_anew(config, damage):
+@pytest.mark.parametrize("damage", ["half", "no meta", "half a meta", "gone", "other tokens", "tokenizer"])
+def test_a_damaged_cache_is_made_anew(config, damage, caplog):
     data = prepare(config)
+    assert not caplog.messages
     expected = data.train.ids.tolist()
     if damage == "half":
         (data.folder / "train.bin").write_bytes(b"x")
@@ -120,9 +133,14 @@ def test_a_damaged_cache_is_made_anew(config, damage):
         (data.folder / "meta.json").unlink()
     elif damage == "half a meta":
         (data.folder / "meta.json").write_text((data.folder / "meta.json").read_text()[:40])
-    else:
+    elif damage == "gone":
         (data.folder / "valid.bin").unlink()
+    else:  # of the same size
+        file = data.folder / ("train.bin" if damage == "other tokens" else "tokenizer.json")
+        content = file.read_bytes()
+        file.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
     assert prepare(config).train.ids.tolist() == expected
+    assert caplog.messages == [f"data.cache: '{data.folder}' is not as it was written; it is prepared again."]
     assert not list(data.folder.parent.glob(".*.tmp"))
 
 

@@ -6,10 +6,12 @@ first's. `index/` remembers the content of a corpus by sizes and times, so that 
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +24,12 @@ try:
 except ImportError:  # not on Windows: there two preparations may do the same work twice, which is safe
     fcntl = None  # type: ignore[assignment]
 
+log = logging.getLogger("xformer")
 LEFT_OVER = 24 * 3600  # seconds after which the directory of a killed preparation is removed
+
+
+class CacheRemovedError(RuntimeError):
+    """A file of prepared tokens was removed while a run reads it. Of one argument, so that a loader process can raise it."""
 
 
 def home(cache: str | None) -> Path:
@@ -51,13 +58,23 @@ def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
 
 
 def opened(folder: Path) -> dict[str, Any] | None:
-    """What `meta.json` says of a prepared directory; None where there is none, or one that is damaged."""
+    """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has another size or checksum
+    than was written. Reads all files, at the speed of the disk."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        whole = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        return meta if whole else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        sizes = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
+        return meta if sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items()) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raises CacheRemovedError where a file of prepared tokens is not there any more."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise CacheRemovedError(f"data.cache: the prepared tokens were removed during the run ({file}).") from None
 
 
 def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -74,6 +91,8 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
     with lock:
         if meta := opened(folder):
             return meta
+        if folder.exists():
+            log.warning("data.cache: '%s' is not as it was written; it is prepared again.", folder)
         with writing(base):
             _sweep(base)
             fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=base))
@@ -91,9 +110,11 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
 
 
 def _seal(fresh: Path, meta: dict[str, Any]) -> None:
-    """Write meta.json with the size of every file, and flush all of it to the disk."""
-    sizes = {file.name: file.stat().st_size for file in sorted(fresh.iterdir())}
-    _write(fresh / "meta.json", json.dumps(meta | {"files": sizes}, indent=1))
+    """Write meta.json with the size and the checksum of every file, and flush all of it to the disk."""
+    files = sorted(fresh.iterdir())
+    sums = {file.name: _sum(file) for file in files}
+    sizes = {file.name: file.stat().st_size for file in files}
+    _write(fresh / "meta.json", json.dumps(meta | {"files": sizes, "sums": sums}, indent=1))
     for file in [*fresh.iterdir(), fresh]:
         _flush(file)
 
@@ -148,6 +169,15 @@ def _sweep(base: Path) -> None:
         with suppress(OSError):  # another process was faster
             if time.time() - path.stat().st_mtime > LEFT_OVER:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _sum(path: Path) -> str:
+    """CRC-32 of a file, in hexadecimal: it is read faster than a disk gives it, and a change that it misses is one in 2**32."""
+    found = 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(2**22):
+            found = zlib.crc32(block, found)
+    return f"{found:08x}"
 
 
 def _write(path: Path, text: str) -> None:

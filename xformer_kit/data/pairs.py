@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import writing
+from xformer_kit.data.cache import reading, writing
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.registry import ConfigError
 
@@ -50,9 +50,8 @@ class Ragged:
 def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
     if not size:  # there is no map of nothing
         return np.empty(0, dtype=dtype)
-    return np.asarray(
-        np.memmap(file, dtype=dtype, mode="r", shape=(size,))
-    )  # slicing a memmap costs three times as much
+    with reading(file):  # a plain array: slicing a memmap costs three times as much
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
 
 
 def write_pairs(

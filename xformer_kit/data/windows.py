@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from xformer_kit.data.cache import reading
 from xformer_kit.data.documents import numbered, read_starts
 from xformer_kit.registry import ConfigError
 
@@ -31,8 +32,9 @@ class Windows:
             raise ConfigError(self._too_short())
         predicted = tokens - 1
         self.length = -(-predicted // seq_len) if whole else predicted // seq_len
-        self._ids: np.ndarray | None = None  # opened where it is read: in each loader worker
+        self._ids: np.ndarray | None = None  # opened again in each loader worker
         self._starts: np.ndarray | None = None
+        _ = self.ids  # a map that is open outlives its file
 
     def _too_short(self) -> str:
         if self.whole:
@@ -62,14 +64,16 @@ class Windows:
         """All token ids of the split, of their small type, read as they are touched."""
         if self._ids is None:
             # A plain array over the map: slicing a memmap costs three times as much.
-            self._ids = np.asarray(np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,)))
+            with reading(self.file):
+                self._ids = np.asarray(np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,)))
         return self._ids
 
     @property
     def starts(self) -> np.ndarray:
         """Where each document begins."""
         if self._starts is None:
-            self._starts = read_starts(self.file)
+            with reading(self.file):
+                self._starts = read_starts(self.file)
         return self._starts
 
     def __len__(self) -> int:
