@@ -3,9 +3,10 @@
 import sys
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
+
+from tasks.screen import screen
 
 REDRAW = 0.25  # seconds between two pictures of the bar
 LINE = 15.0  # seconds between two lines where there is no terminal
@@ -23,7 +24,7 @@ class Bar:
     """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read a loss."""
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
-        self.console = Console(stderr=True, highlight=False, markup=False)
+        self.console = screen(stderr=True)
         self.live = self.console.is_terminal if live is None else live
         self.total, self.next = total, 0.0
         self.progress: Progress | None = None

@@ -20,6 +20,7 @@ from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_co
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_parts
 from xformer_kit.data.cache import CacheRemovedError
+from xformer_kit.foreign import printable
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -215,7 +216,7 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
     if run_dir is not None and code not in (CONFIG, NONFINITE) and "resume=" not in text and _keeps(run_dir):
         text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
     if workers.rank() == 0:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
     workers.reply(text)
     log.info("%s", text)
     _note(run_dir, code, text, getattr(error, "step", None))

@@ -45,6 +45,7 @@ from xformer_kit.config.saved import check_unchanged
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.foreign import printable
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
@@ -236,7 +237,7 @@ class Session:
         log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
         if self.quiet or os.environ.get(workers.JOB):
             loss, end = facts.get("val/loss", math.nan), f", {facts['stopped']}" if facts["stopped"] else ""
-            print(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}", flush=True)
+            print(printable(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"), flush=True)
         else:
             summary.show(facts, self.run_dir, sample)
 
@@ -276,7 +277,7 @@ class Session:
         log.info("%s", line)
         if self.quiet:
             return
-        self.bar.say(line) if self.bar is not None else print(line, file=sys.stderr, flush=True)
+        self.bar.say(line) if self.bar is not None else print(printable(line), file=sys.stderr, flush=True)
 
     def close(self, code: int) -> None:
         """Leave the screen and the loggers in order."""
@@ -328,6 +329,11 @@ def same_config(digest: str, fingerprint: str, world: int) -> None:
         )
 
 
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def _log_into(path: Path) -> None:
     logger = logging.getLogger("xformer")
     for handler in logger.handlers[:]:
@@ -337,6 +343,7 @@ def _log_into(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     screen = logging.StreamHandler()
     screen.setLevel(logging.WARNING)
+    screen.setFormatter(_Printable())
     logger.handlers = [handler, screen]
     logger.propagate = False
     logger.setLevel(logging.INFO)

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import re
 import resource
 import shlex
 import sys
@@ -14,6 +13,7 @@ import torch
 
 from tasks.bar import compact
 from xformer_kit.data.corpus import CORPORA
+from xformer_kit.foreign import printable
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import REQUIRED
@@ -80,11 +80,12 @@ def read(run_dir: Path, name: str = "summary.json") -> dict[str, Any] | None:
 
 def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None) -> None:
     """The end of a run on a terminal."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = console or Console(highlight=False, markup=False)
+    from tasks.screen import screen
+
+    console = console or screen()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
@@ -157,11 +158,6 @@ def again(config: dict[str, Any]) -> list[str] | None:
 
 def _quoted(text: str) -> str:
     return shlex.quote(text) if set('"$`!\\') & set(text) else f'"{text}"'
-
-
-def printable(text: str) -> str:
-    """Control characters, which a terminal would obey, as the replacement sign."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -9,8 +9,10 @@ from typing import Any
 
 from tasks import summary
 from tasks.bar import compact
+from tasks.screen import screen
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
+from xformer_kit.foreign import cell
 from xformer_kit.registry import ConfigError
 
 RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
@@ -26,8 +28,8 @@ def finish(sweep_dir: Path) -> int:
         return 1
     with open(sweep_dir / "sweep.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["job", *paths, "status", *RESULTS])
-        writer.writeheader()
-        writer.writerows({key: row.get(key, "") for key in writer.fieldnames} for row in rows)
+        writer.writerow({key: cell(key) for key in writer.fieldnames})
+        writer.writerows({key: cell(row.get(key, "")) for key in writer.fieldnames} for row in rows)
     _show(rows, paths, sweep_dir)
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
@@ -60,7 +62,6 @@ def _was_stopped(folder: Path) -> bool:
 
 
 def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path) -> None:
-    from rich.console import Console
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -79,12 +80,10 @@ def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path) -> None
             compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
         ]
         shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
-    console = Console(highlight=False, markup=False)
+    console = screen()
     if not console.is_terminal:  # a file has no edge
         wide = console.options.update(max_width=10_000)
-        console = Console(
-            highlight=False, markup=False, width=max(console.width, Measurement.get(console, wide, shown).maximum)
-        )
+        console = screen(width=max(console.width, Measurement.get(console, wide, shown).maximum))
     console.print()
     console.print(shown)
     for line in endings(rows, sweep_dir):

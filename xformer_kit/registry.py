@@ -14,6 +14,7 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
+from xformer_kit.foreign import printable
 from xformer_kit.sentences import (  # noqa: F401  (parts take what they say from here)
     Options,
     UnknownValueError,
@@ -40,7 +41,7 @@ class ConfigError(ValueError):
     """A config that cannot run. `faults` holds every fault as one sentence that starts with its config path."""
 
     def __init__(self, faults: str | Iterable[str]):
-        self.faults = (faults,) if isinstance(faults, str) else tuple(faults)
+        self.faults = tuple(map(printable, (faults,) if isinstance(faults, str) else faults))
         super().__init__("\n".join(self.faults))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.judged import JudgedTask as Task
+from xformer_kit.foreign import cell, text_of
 
 COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty where no text is the right one
 
@@ -21,12 +22,16 @@ class Samples:
             return
         rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, *sample]]
         with open(self.path, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *rows])
+            csv.writer(file).writerows([COLUMNS, *(map(cell, row) for row in rows)])
         self.tell.table("samples", COLUMNS, rows, task.step)
 
     def _rows(self) -> list[list[Any]]:
         try:
             with open(self.path, newline="", encoding="utf-8") as file:
-                return [[int(row[0]), *row[1:]] for row in list(csv.reader(file))[1:] if len(row) == len(COLUMNS)]
+                return [
+                    [int(row[0]), *map(text_of, row[1:])]
+                    for row in list(csv.reader(file))[1:]
+                    if len(row) == len(COLUMNS)
+                ]
         except OSError:
             return []

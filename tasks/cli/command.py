@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.foreign import printable
+
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
 
 
@@ -52,14 +54,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def console(stderr: bool = False) -> Any:
-    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns. There is no markup, which a
-    value such as [attn, ffn] would be taken for."""
-    from rich.console import Console
+    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns."""
+    from tasks.screen import screen
 
-    made = Console(stderr=stderr, highlight=False, markup=False)
-    if not cuts(made):
-        made = Console(stderr=stderr, highlight=False, markup=False, width=120)
-    return made
+    made = screen(stderr)
+    return made if cuts(made) else screen(stderr, width=120)
 
 
 def cuts(screen: Any) -> bool:
@@ -68,7 +67,7 @@ def cuts(screen: Any) -> bool:
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))  # json leaves DEL and C1 as they are
 
 
 def import_files(files: list[str]) -> None:

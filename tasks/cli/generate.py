@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import load_run
+from xformer_kit.foreign import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
 EXAMPLES = """examples:
@@ -275,7 +276,9 @@ def _stream(decode: Any, tokens: Any) -> None:
 
 
 def _write(text: str) -> None:
-    """Text as utf-8, whatever the locale; bytes of the prompt that were no utf-8 come out as they went in."""
+    """Text as utf-8, whatever the locale; bytes of the prompt that were no utf-8 come out as they went in. A terminal gets no
+    control characters: the text may be that of a foreign model."""
     sys.stdout.flush()
+    text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     sys.stdout.buffer.flush()

@@ -14,12 +14,13 @@ HOUR, MINUTE = 3600, 60
 
 def show(plan: Plan, console: Any = None) -> None:
     """The variants with their sizes, and the time of all runs that are not there yet, one after another."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = console or Console(highlight=False, markup=False)
+    from tasks.screen import screen
+
+    console = console or screen()
     if not console.is_terminal:  # a file has no edge
-        console = Console(highlight=False, markup=False, width=200)
+        console = screen(width=200)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("variant", no_wrap=True)
     for name in ("parameters", "training FLOPs", "tokens", "steps", "s/step", "a run", "budget"):

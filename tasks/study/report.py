@@ -63,10 +63,11 @@ def _write(path: Path, text: str) -> None:
 
 def _show(said: Any, path: Path) -> None:
     """Question, answer, a sentence for each variant, and where the rest is."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, markup=False)
+    from tasks.screen import screen
+
+    console = screen()
     console.print()
     console.print(Text(said.question, style="bold"))
     if said.partial:

@@ -1,6 +1,5 @@
 """How far is a study? A table on the terminal, a row for each variant and a column for each seed; lines in a file."""
 
-import sys
 import threading
 import time
 from typing import Any
@@ -27,11 +26,11 @@ class Table:
     """Shows the runs while the block that it guards is at work."""
 
     def __init__(self, plan: Plan):
-        from rich.console import Console
+        from tasks.screen import screen
 
         self.plan, self.states, self.kept = plan, dict[str, state.State](), plan.plain()
         self.stopped = stopping.Look()
-        self.console = Console(stderr=True, highlight=False, markup=False)
+        self.console = screen(stderr=True)
         self.began, self.ready = time.monotonic(), self._over()
         self.live: Any = None
         self.done = threading.Event()
@@ -61,14 +60,14 @@ class Table:
         for run in self.plan.runs if self.live is None else ():
             now = self.states[run.key]
             if now.over and not (run.key in before and before[run.key].over):
-                print(f"{self._name(run)}: {self._result(now)}", file=sys.stderr, flush=True)
+                self.console.print(f"{self._name(run)}: {self._result(now)}", soft_wrap=True)
 
     def stops(self) -> stopping.Look:
         """What study.stop decides by what was seen at the last look; said once for each variant that it ends."""
         before, self.stopped = self.stopped, stopping.look(self.kept, self.states)
         for label, sentence in self.stopped.said.items():
             if self.live is None and label not in before.said:
-                print(sentence, file=sys.stderr, flush=True)
+                self.console.print(sentence, soft_wrap=True)
         return self.stopped
 
     def _watch(self) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 from typing import Any
 
+from xformer_kit.foreign import cell
 from xformer_kit.study.report.arms import MEASURED, PLANNED, Arm, metrics
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Climb, Laws
@@ -147,6 +148,6 @@ def columns_of(rows: list[dict[str, Any]]) -> list[str]:
 def _text(rows: list[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns_of(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({name: cell(name) for name in writer.fieldnames})
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
