@@ -1,6 +1,7 @@
 """Learning curves and norms are those that runs wrote down."""
 
 import pytest
+from drawings import assert_ticks_are_exact
 
 from xformer_kit.config import config_yaml
 from xformer_kit.inspect import plot_curves, plot_norms
@@ -56,6 +57,17 @@ def test_norms_are_those_of_the_file(runs):
     activation, gradient = plot_norms(runs[0]).figure.axes
     assert lines(activation) == {"decoder.0": ([5, 10], [1.0, 1.5]), "decoder.1": ([5, 10], [2.0, 2.5])}
     assert lines(gradient) == {"decoder.0": ([5, 10], [0.5, 0.25]), "embed": ([5, 10], [3.0, 2.0])}
+
+
+@pytest.mark.parametrize("last", [2, 7, 13, 20, 30, 12_345])
+def test_ticks_are_whole_steps(runs, last):
+    norms = "step,activation/decoder.0,gradient/decoder.0\n" + "".join(
+        f"{n * last // 2},{1 + n},{2 + n}\n" for n in (1, 2)
+    )
+    (runs[0] / "norms.csv").write_text(norms)
+    (runs[0] / "metrics.csv").write_text(norms.replace("activation/decoder.0", "train/loss"))
+    for picture in (plot_norms(runs[0]), plot_curves([runs[0]])):
+        assert_ticks_are_exact(picture.figure, ["optimizer step"])
 
 
 @pytest.mark.parametrize(

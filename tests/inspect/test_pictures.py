@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from drawings import assert_ticks_are_exact
 
 from xformer_kit.inspect import Picture, attention_weights, plot_attention, plot_bias, plot_mask
 from xformer_kit.laws import tiny
@@ -73,6 +74,11 @@ def test_later_keys_are_drawn_where_they_are_seen():
     slope = 2.0**-8
     assert line.get_xdata().tolist() == [-2, -1, 0, 1, 2]
     np.testing.assert_allclose(line.get_ydata(), [-2 * slope, -slope, 0, -slope, -2 * slope])
+
+
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_ticks_of_distances_are_whole_tokens(length):
+    assert_ticks_are_exact(plot_bias("alibi", length, heads=1).figure, ["key - query, tokens"])
 
 
 def test_attention_weights_as_they_are():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawings import assert_ticks_are_exact
 
 from tasks.study import climb
 from tasks.study.dry import show
@@ -20,6 +21,7 @@ from xformer_kit.study import question
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import markdown
+from xformer_kit.study.report.plots import pictures
 from xformer_kit.study.results import title
 from xformer_kit.study.scaling import Point, fit
 
@@ -221,6 +223,12 @@ def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
     assert (base["difference"], other["runs"]) == ("", "45")
     runs = list(csv.DictReader(io.StringIO((folder / "runs.csv").read_text())))
     assert len(runs) == 90 and runs[0]["rung"] == "model.dim=64 x5" and runs[0]["multiple"] == "5.0"
+
+
+def test_ticks_of_the_laws_are_exact(climbed):
+    drawn = {picture.name: picture for picture in pictures(climbed)}
+    for name in ("laws", "laws compute"):
+        drawn[name].draw(assert_ticks_are_exact)
 
 
 def test_a_ladder_that_is_not_climbed_has_no_law_yet():

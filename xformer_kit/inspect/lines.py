@@ -11,7 +11,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH
+from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, whole
 from xformer_kit.registry import ConfigError, nearest
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
@@ -165,7 +165,7 @@ def _drawn(
                 axes.set_ylim(*bounds)
             axes.set_ylabel(title)
         every[-1].set_xlabel("optimizer step")
-        every[-1].xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        whole(every[-1].xaxis)
         _legend(figure, every, list(looks))
 
     long = max(map(len, looks)) > 24

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.sheet import Panel, Row, Scale, sheet
-from xformer_kit.inspect.style import COLOURS, INK, LINES, MARKERS, WIDTH
+from xformer_kit.inspect.style import COLOURS, INK, LINES, MARKERS, WIDTH, whole
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.mask.base import matrix
@@ -230,5 +230,6 @@ def _over_distance(axes: Any, one: Bias) -> None:
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_title(one.name)
     axes.set_ylabel("added to the score")
+    whole(axes.xaxis)
     columns = math.ceil(len(one.values) / 10)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, ncols=columns)

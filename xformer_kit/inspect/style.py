@@ -56,3 +56,11 @@ def styled(salt: str = "") -> Iterator[Any]:
 
     with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
         yield matplotlib
+
+
+def whole(axis: Any) -> None:
+    """Ticks of an axis that counts: whole numbers, each labelled exactly, such as 12,500."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
+    axis.set_major_formatter(lambda x, _: f"{x:,.0f}")

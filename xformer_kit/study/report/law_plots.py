@@ -1,6 +1,5 @@
 """The pictures of a ladder: the loss against size for each number of tokens per parameter, and against compute."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from xformer_kit.inspect.style import FAINT
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Climb, Laws
 from xformer_kit.study.report.look import Look, Picture, canvas, legend
-from xformer_kit.study.report.said import compact
+from xformer_kit.study.report.said import exact
 from xformer_kit.study.report.tables import unit
 
 WIDE = 3  # panels in a row
@@ -81,7 +80,7 @@ def _logarithmic(panel: Any) -> None:
     panel.set_xscale("log")
     low, high = panel.get_xlim()
     panel.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0,) if high > 50 * low else (1.0, 2.0, 5.0), numticks=12))
-    panel.xaxis.set_major_formatter(lambda x, _: re.sub(r"\.0+(?=\D|$)", "", compact(x)))  # 10M
+    panel.xaxis.set_major_formatter(lambda x, _: exact(x))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 

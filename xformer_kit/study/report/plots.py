@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xformer_kit.inspect.style import FAINT, INK
+from xformer_kit.inspect.style import FAINT, INK, whole
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import Metric, metric
 from xformer_kit.study.report import law_plots
@@ -11,7 +11,7 @@ from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import Curve
 from xformer_kit.study.report.look import COLOURS, MOST, Look, Picture, canvas, legend, looks, title
-from xformer_kit.study.report.said import compact
+from xformer_kit.study.report.said import exact
 from xformer_kit.study.report.tables import WORDS, unit
 from xformer_kit.study.statistics import Band
 
@@ -83,6 +83,7 @@ def _history(content: Content) -> Picture:
                     lost, [0.0 if content.metric.higher_is_better else 1.0] * len(lost), "x", **mark, label="no figure"
                 )
             axes.set_xlabel("trial")
+            whole(axes.xaxis)
             axes.set_ylabel(unit(content.metric))
             axes.legend(loc="best")
             return done_(figure)
@@ -216,7 +217,7 @@ def _top(bands: list[Band]) -> tuple[float, float] | None:
 def _steps(figure: Any, axes: Any, look: list[Look]) -> None:
     axes.set_xlim(left=0)
     axes.set_xlabel("optimizer step")
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    whole(axes.xaxis)
     legend(figure, axes, sum(not its.named for its in look))
 
 
@@ -249,9 +250,9 @@ def _cost(content: Content, name: str, look: list[Look]) -> Picture:
                 _point(axes, arm, arm.cost[name] / size, its[arm.label], scale)
             axes.set_xlabel(words)
             axes.set_ylabel(unit(content.metric))
-            if name != "seconds":
-                axes.xaxis.set_major_formatter(lambda x, _: compact(x))
             axes.xaxis.get_major_locator().set_params(nbins=6)
+            if name != "seconds":
+                axes.xaxis.set_major_formatter(lambda x, _: exact(x))
             axes.margins(0.08)
             legend(figure, axes, sum(not its[arm.label].named for arm in arms))
             return done(figure)

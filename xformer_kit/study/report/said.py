@@ -19,6 +19,12 @@ def compact(number: float | None) -> str:
     return f"{number / SIZES[unit]:#.3g}".rstrip(".") + unit
 
 
+def exact(number: float) -> str:
+    """All digits and a unit, as ticks need them: 10M, 10.05T."""
+    unit = next((u for u, size in reversed(SIZES.items()) if abs(number) >= 0.999999 * size), "")
+    return f"{number / SIZES.get(unit, 1.0):.6g}{unit}"
+
+
 def share(part: float, sign: bool = True) -> str:
     """A share in percent, with two digits below 1."""
     return f"{100 * part:{'+' if sign else ''}.2g} %" if abs(part) < 0.1 else f"{100 * part:{'+' if sign else ''}.0f} %"
