@@ -1,5 +1,7 @@
 """Learning curves and norms are those that runs wrote down."""
 
+import itertools
+
 import pytest
 from drawings import assert_ticks_are_exact
 
@@ -45,6 +47,44 @@ def test_curves_are_those_of_the_files(runs):
     assert alone.get_ylabel() == "train/loss" and len(alone.lines) == 1
 
 
+def in_legend(picture):
+    return [text.get_text() for legend in picture.figure.legends for text in legend.get_texts()]
+
+
+def note(picture):
+    return " ".join(" ".join(text.get_text() for text in picture.figure.texts).split())
+
+
+def test_a_run_that_ended_early_is_within_the_axes(runs):
+    """The third has no figure, which a note states, and the legend has the other two."""
+    rows = "".join(f"{step},{2 + 100 / step}\n" for step in range(1, 1001))
+    (runs[0] / "metrics.csv").write_text(f"step,val/loss\n{rows}")
+    (runs[1] / "metrics.csv").write_text("step,val/loss\n30,8.0\n60,7.0\n")
+    picture = plot_curves(runs)
+    (axes,) = picture.figure.axes
+    (low, high), (left, right) = axes.get_ylim(), axes.get_xlim()
+    for line in axes.lines:
+        steps, values = line.get_data()
+        assert left <= steps[0] and steps[-1] <= right and low <= values[-1] <= values[-2] <= high
+    assert high < 102  # the first of a thousand steps is above it
+    names = in_legend(picture)
+    assert len(names) == 2 and set(names) == set(lines(axes))
+    assert note(picture) == f"Runs without a figure of val/loss: {runs[2]}"
+    picture.figure.draw_without_rendering()
+    parts = (*picture.figure.texts, *picture.figure.legends, axes.xaxis.label)
+    every = sorted((part.get_window_extent() for part in parts), key=lambda box: box.y0)
+    assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(every))
+
+
+def test_a_run_whose_only_figure_is_not_finite_is_in_the_note(runs):
+    (runs[1] / "metrics.csv").write_text("step,train/loss\n10,nan\n")
+    picture = plot_curves(runs[:2])
+    assert picture.figure.axes[0].get_title() == "seed=0" and in_legend(picture) == []
+    assert note(picture) == "Runs without a figure of train/loss or val/loss: seed=1"
+    alone = plot_curves(runs[1:2])
+    assert not alone.figure.axes[0].lines and note(alone).startswith("Runs without a figure")
+
+
 def test_many_records_of_a_loss_in_training_are_averaged(runs):
     rows = "".join(f"{step},{step}\n" for step in range(1, 121))
     (runs[0] / "metrics.csv").write_text(f"step,train/loss\n{rows}")
@@ -57,6 +97,15 @@ def test_norms_are_those_of_the_file(runs):
     activation, gradient = plot_norms(runs[0]).figure.axes
     assert lines(activation) == {"decoder.0": ([5, 10], [1.0, 1.5]), "decoder.1": ([5, 10], [2.0, 2.5])}
     assert lines(gradient) == {"decoder.0": ([5, 10], [0.5, 0.25]), "embed": ([5, 10], [3.0, 2.0])}
+
+
+@pytest.mark.parametrize("top", [2.0, 4.0, 20.0, 400.0])
+def test_norms_of_few_powers_of_ten_have_several_labels(runs, top):
+    (runs[0] / "norms.csv").write_text(f"step,gradient/decoder.0\n5,{top}\n10,0.3\n")
+    (axes,) = plot_norms(runs[0]).figure.axes
+    axes.figure.draw_without_rendering()
+    (low, high), ticks = axes.get_ylim(), (*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks())
+    assert sum(low <= tick.get_loc() <= high and tick.label1.get_text() != "" for tick in ticks) >= 3
 
 
 @pytest.mark.parametrize("last", [2, 7, 13, 20, 30, 12_345])

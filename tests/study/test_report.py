@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from drawings import assert_ticks_are_exact
 from scipy import stats
 from studies import (
     KINDS,
@@ -30,7 +29,7 @@ from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.links import address
 from xformer_kit.study.report.markdown import fenced, markdown, plain
-from xformer_kit.study.report.plots import front, pictures
+from xformer_kit.study.report.plots import front
 from xformer_kit.study.report.tables import WORDS
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -162,19 +161,6 @@ def test_a_report_needs_nothing_beside_it(made):
     assert all(link.startswith("#") for link in page.links)
     assert len(set(page.ids)) == len(page.ids)
     assert {link[1:] for link in page.links} <= set(page.ids)
-
-
-def test_ticks_of_pictures_are_exact(made):
-    for picture in pictures(made[1]):
-        picture.draw(lambda figure: assert_ticks_are_exact(figure, ["optimizer step", "trial"]))
-
-
-@pytest.mark.parametrize("flops", [1.02e15, 3.1e13, 987.0])
-def test_ticks_of_costs_that_hardly_differ_are_exact(flops):
-    known = [variant(flops=flops), changed("placement", "post", flops=1.04 * flops)]
-    said = content(study(known, [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)]))
-    (picture,) = [one for one in pictures(said) if one.name == "cost flops"]
-    picture.draw(assert_ticks_are_exact)
 
 
 def test_a_claim_links_its_paper():

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +12,11 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, whole
+from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, bounds, whole
 from xformer_kit.registry import ConfigError, nearest
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
+NAMED = 12  # runs in a note
 GREY = "#6f6f6f"
 NORMS = {"activation": "root mean square of activations", "gradient": "norm of gradients"}
 Columns = dict[str, tuple[list[int], list[float]]]  # name -> (steps, values)
@@ -30,8 +32,8 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     """How runs learned: a panel for each metric, a line for each run, named by where its config differs from the others'.
 
     runs: directories. metrics: columns of their metrics.csv, such as `val/accuracy`; None is the losses. The loss in training is
-    averaged over neighbouring records. Raises ConfigError for a directory that is no run or has no figures yet, and for a
-    metric that none of them has.
+    averaged over neighbouring records. Runs without a finite figure of these metrics are named below the picture. Raises
+    ConfigError for a directory that is no run or has no figures yet, and for a metric that none of them has.
     """
     paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
     if not paths:
@@ -55,7 +57,9 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         ]
         for metric in chosen
     }
-    return _drawn(panels, _looks(names), zoomed=True)
+    drawn = {line.name for lines in panels.values() for line in lines if any(map(math.isfinite, line.values))}
+    looks = {name: look for name, look in _looks(names).items() if name in drawn}
+    return _drawn(panels, looks, zoomed=True, note=_missing([name for name in names if name not in drawn], chosen))
 
 
 def plot_norms(run: str | Path) -> Picture:
@@ -108,6 +112,13 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return names if apart else [str(path) for path in paths]
 
 
+def _missing(names: Sequence[str], metrics: Sequence[str]) -> str:
+    """A note on the runs that have no line."""
+    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    text = f"Runs without a figure of {' or '.join(metrics)}: {'; '.join(names[:NAMED])}{more}"
+    return textwrap.fill(text, 90, break_on_hyphens=False, break_long_words=False) if names else ""
+
+
 def _averaged(steps: list[int], values: list[float], name: str) -> tuple[list[int], list[float]]:
     """The means of some neighbours each, at the last of their steps."""
     count = -(-len(steps) // POINTS) if name.startswith("train/") else 1
@@ -148,29 +159,40 @@ def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _drawn(
-    panels: Mapping[str, list[Line]], looks: Mapping[str, Any], log: bool = False, zoomed: bool = False
+    panels: Mapping[str, list[Line]], looks: Mapping[str, Any], log: bool = False, zoomed: bool = False, note: str = ""
 ) -> Picture:
     def draw(figure: Any) -> None:
         every = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
         for axes, (title, lines) in zip(every, panels.items(), strict=True):
-            for place, line in enumerate(lines):
+            for place, line in enumerate(line for line in lines if line.name in looks):
                 _line(axes, line, looks[line.name], place)
             if log and all(value > 0 for line in lines for value in line.values):
-                axes.set_yscale("log")
-                low, high = axes.get_ylim()
-                within = "{:g}" if high < 10 * low else ""  # less than a decade has few powers of ten to be read by
-                axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-                axes.yaxis.set_minor_formatter(lambda y, _, form=within: form.format(y))
-            if zoomed and (bounds := _late(lines)):
-                axes.set_ylim(*bounds)
+                _logarithmic(axes)
+            if zoomed and (limits := bounds((line.steps, line.values) for line in lines)):
+                axes.set_ylim(*limits)
             axes.set_ylabel(title)
         every[-1].set_xlabel("optimizer step")
         whole(every[-1].xaxis)
         _legend(figure, every, list(looks))
+        if note:
+            _noted(figure, note)
 
-    long = max(map(len, looks)) > 24
+    long = max(map(len, looks), default=0) > 24
     rows = -(-len(looks) // (1 if long else 3)) if len(looks) > 1 else 0
     return Picture(WIDTH, 2.9 * len(panels) + 0.2 * rows + 0.3, draw)
+
+
+def _logarithmic(axes: Any) -> None:
+    """A logarithmic scale with several labels also where it spans few powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if 10 * low <= high < 1000 * low:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    within = "{:g}" if high < 10 * low else ""
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axes.yaxis.set_minor_formatter(lambda y, _: within.format(y))
 
 
 def _line(axes: Any, line: Line, look: Mapping[str, Any], place: int) -> None:
@@ -180,7 +202,7 @@ def _line(axes: Any, line: Line, look: Mapping[str, Any], place: int) -> None:
 
 def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
     if len(names) < 2:
-        every[0].set_title(names[0])
+        every[0].set_title("".join(names))
         return
     handles: dict[str, Any] = {}
     for axes in every:
@@ -191,16 +213,10 @@ def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
     figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=columns, fontsize=9)
 
 
-def _late(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Bounds of the axis: the first tenth of training, where a loss falls from far above, would hide all differences."""
-    last = max((line.steps[-1] for line in lines if line.steps), default=0)
-    late = [
-        y
-        for line in lines
-        for step, y in zip(line.steps, line.values, strict=True)
-        if step >= 0.1 * last and math.isfinite(y)
-    ]
-    if not late or max(late) == min(late):
-        return None
-    room = 0.06 * (max(late) - min(late))
-    return min(late) - room, max(late) + room
+def _noted(figure: Any, note: str) -> None:
+    """A note below all that the figure has; a figure is saved with all its text."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it would place the legend at the bottom of the note
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    figure.text(0.01, 0.0, note, va="top", fontsize=8.5)

@@ -3,7 +3,8 @@
 The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the yellow that paper swallows.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -64,3 +65,21 @@ def whole(axis: Any) -> None:
 
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
     axis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
+def bounds(lines: Iterable[tuple[Sequence[float], Sequence[float]]]) -> tuple[float, float] | None:
+    """Bounds of the axis of a loss, given (steps, values) of each line; None if there is nothing to choose.
+
+    The first tenth of a line is left out, for a loss falls from far above there, which would hide all differences. It is a tenth
+    of its own steps, so that a run that ended early is shown too.
+    """
+    late = [
+        y
+        for steps, values in lines
+        for step, y in zip(steps, values, strict=True)
+        if step >= 0.1 * steps[-1] and math.isfinite(y)
+    ]
+    if not late or max(late) == min(late):
+        return None
+    room = 0.06 * (max(late) - min(late))
+    return min(late) - room, max(late) + room

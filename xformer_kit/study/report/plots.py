@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from xformer_kit.inspect.style import FAINT, INK, whole
+from xformer_kit.inspect.style import FAINT, INK, bounds, whole
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import Metric, metric
 from xformer_kit.study.report import law_plots
@@ -199,19 +199,9 @@ def _lost(axes: Any, arm: Arm, curve: Curve, its: Look, scale: float) -> None:
 
 
 def _top(bands: list[Band]) -> tuple[float, float] | None:
-    """Bounds of the axis: the first tenth of training, where a loss falls from far above, would hide all differences."""
-    last = max((band.steps[-1] for band in bands if band.steps), default=0)
-    late = [
-        y
-        for band in bands
-        for side in (band.mean, band.low or [], band.high or [])
-        for step, y in zip(band.steps, side, strict=False)
-        if step >= 0.1 * last
-    ]
-    if not late or max(late) == min(late):
-        return None
-    room = 0.06 * (max(late) - min(late))
-    return min(late) - room, max(late) + room
+    """Bounds of the axis, with the intervals."""
+    sides = ((band.steps, side) for band in bands for side in (band.mean, band.low, band.high) if side)
+    return bounds(sides)
 
 
 def _steps(figure: Any, axes: Any, look: list[Look]) -> None:
