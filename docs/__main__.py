@@ -1,4 +1,5 @@
-"""python -m docs [--out site]: write the pages, let Sphinx build them, and follow every link. Exit code 1 where one is broken."""
+"""python -m docs [--out site]: write the pages, let Sphinx build them, follow every link, and compare the text of every page with
+its source. Exit code 1 if a link is broken or a line is lost."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""From nothing to a site whose links hold."""
+"""From nothing to a site whose links hold, and that shows every line."""
 
 import shutil
 import subprocess
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from docs.links import broken
+from docs.lost import lost
 from docs.write import write
 
 HERE = Path(__file__).parent
@@ -21,7 +22,7 @@ def build(work: Path, out: Path) -> list[str]:
             for place in strange
         ]
     write(pages, shown)
-    return render(pages, out, shown) or broken(out)
+    return render(pages, out, shown) or [*broken(out), *lost(pages, out)]
 
 
 def render(pages: Path, out: Path, shown: Path) -> list[str]:

@@ -9,6 +9,7 @@ html_title = f"xformer_kit {release}"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
+myst_disable_syntax = ["myst_line_comment"]  # a line may begin with %
 nitpicky = True
 smartquotes = False  # quotes of messages stay as they are printed
 

@@ -10,6 +10,7 @@ import pytest
 from docs.build import build, render
 from docs.kinds import KINDS, page
 from docs.links import broken
+from docs.lost import lost
 from docs.pictures import drawn
 from docs.readme import SECTIONS, of_page, sections
 from docs.write import write
@@ -44,6 +45,7 @@ def test_the_site_is_built_without_a_complaint_and_its_links_hold(written):
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
     assert render(written / "pages", written / "site", written / "shown") == []
     assert broken(written / "site") == []
+    assert lost(written / "pages", written / "site") == []
 
 
 @pytest.mark.slow
@@ -108,6 +110,43 @@ def test_broken_links_of_a_page_fail_the_build(tmp_path):
     (pages / "other.md").write_text("---\norphan: true\n---\n\n# Other\n\n## Place\n")
     faults = render(pages, tmp_path / "site", shown)
     assert sorted(int(line) for fault in faults for line in re.findall(r"index\.md:(\d+)", fault)) == [5, 7, 9, 11]
+
+
+TEXT = """# Title
+
+A paragraph with 95
+% intervals, a [link](https://arxiv.org), a `<mask>` and
+2 * 3 * 4.
+
+```bash
+type <this>  # 1 & 2
+```
+
+| a | *b* |
+| --- | --- |
+| 1. one | `x_y` |
+
+    % xformer plot <what>
+
+- a point
+    % of another
+"""
+
+
+def test_every_line_is_on_its_page(tmp_path):
+    """Also one that starts with %, which MyST reads as a comment unless told otherwise; a line that is not there is found."""
+    pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
+    pages, shown, site = tmp_path / "pages", tmp_path / "shown", tmp_path / "site"
+    pages.mkdir()
+    shown.mkdir()
+    (pages / "index.md").write_text(TEXT)
+    assert render(pages, site, shown) == [] and lost(pages, site) == []
+    built = (site / "index.html").read_text()
+    (site / "index.html").write_text(built.replace("% intervals", ""))
+    (fault,) = lost(pages, site)
+    assert fault == "index.md:4: is not on the page: % intervals, a [link](https://arxiv.org), a `<mask>` and"
+    (site / "index.html").write_text(built.replace("x_y", "").replace("a point", ""))
+    assert [fault.split(":")[1] for fault in lost(pages, site)] == ["13", "17"]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path):
