@@ -1,11 +1,17 @@
 """The pictures of a report: what their axes show."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from drawings import assert_ticks_are_exact
-from studies import KINDS, changed, finished, study, variant
+from studies import KINDS, changed, finished, ladder, placements, study, variant
 
 from xformer_kit.study.report.content import content
+from xformer_kit.study.report.html import html
 from xformer_kit.study.report.plots import pictures
+
+PHONE = 390 - 2 * 16  # pixels between the margins of a page on a phone
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,3 +41,45 @@ def test_a_variant_of_few_steps_is_within_the_axes_of_its_curves():
 
     (picture,) = [one for one in pictures(said) if one.name == "curve train/loss"]
     picture.draw(within)
+
+
+def long_names():
+    found = placements(2)
+    names = (
+        "baseline",
+        "decoder.variants.local.mask.window=sliding_window_with_sinks,placement=post",
+        "a" * 80,
+        "b c" * 9,
+    )
+    return replace(found, variants=[one | {"name": name} for one, name in zip(found.variants, names, strict=True)])
+
+
+ALL = KINDS | {"ladder": ladder, "long names": long_names}
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_nothing_of_a_picture_is_beyond_its_rim(kind):
+    def within(figure):
+        figure.draw_without_rendering()
+        box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+        assert box.x0 >= -0.02 and box.y0 >= -0.02 and box.x1 <= width + 0.02 and box.y1 <= height + 0.02
+
+    for picture in pictures(content(ALL[kind]())):
+        picture.draw(within)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_page_fits_a_phone(kind):
+    """Pictures are as wide as the page, with letters of 8 pixels at least, and only tables are scrolled."""
+    page = html(content(ALL[kind]()))
+    pictures_ = re.findall(r"<figure>\s*<svg([^>]*)>(.*?)</svg>\s*<figcaption", page, re.DOTALL)
+    assert len(pictures_) == page.count("<svg") > 0
+    for head, body in pictures_:
+        left, top, width, _ = map(float, re.search(r'viewBox="([^"]+)"', head)[1].split())
+        assert left == top == 0 and not re.search(r"\b(width|height|style)=", head)
+        sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", body)]
+        assert min(sizes) * PHONE / width >= 8
+    (rule,) = re.findall(r"^figure svg {([^}]*)}", page, re.MULTILINE)
+    assert "width: 100%;" in rule and "height: auto;" in rule and "min-width" not in rule
+    assert page.count("<table") == len(re.findall(r'<div class="wide"[^>]*>\s*<table', page))
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page

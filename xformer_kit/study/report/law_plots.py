@@ -8,11 +8,11 @@ import numpy as np
 from xformer_kit.inspect.style import FAINT
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Climb, Laws
-from xformer_kit.study.report.look import Look, Picture, canvas, legend
+from xformer_kit.study.report.look import Look, Picture, canvas, legend, lines, wrapped
 from xformer_kit.study.report.said import exact
 from xformer_kit.study.report.tables import unit
 
-WIDE = 3  # panels in a row
+WIDE = 2  # panels in a row
 POINTS = 60  # of a curve
 
 
@@ -22,20 +22,27 @@ def pictures(content: Content, look: list[Look]) -> Iterator[Picture]:
         yield _compute(content, found, look)
 
 
+def _legend(found: Laws, look: list[Look]) -> float:
+    """Inches of the legend."""
+    return 0.2 * lines([wrapped(climb.name) for climb, its in zip(found.climbs, look, strict=True) if its.named])
+
+
 def _sizes(content: Content, found: Laws, look: list[Look]) -> Picture:
     """A panel for each number of tokens per parameter."""
     columns = min(WIDE, len(found.multiples))
     rows = -(-len(found.multiples) // columns)
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(1.2 + 2.6 * rows + 0.2 * len(look), "laws", (rows, columns)) as (figure, axes):
+        with canvas(0.9 + 2.3 * rows + _legend(found, look), "laws", (rows, columns)) as (figure, axes):
             panels = np.atleast_1d(axes).ravel()
-            for panel, multiple in zip(panels, found.multiples, strict=False):
+            for place, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
                 for climb, its in zip(found.climbs, look, strict=True):
                     _curve(panel, climb, multiple, found, content, its)
                 panel.set_title(f"{multiple:g} tokens per parameter")
-                panel.set_xlabel("parameters")
                 _logarithmic(panel)
+                if place + columns >= len(found.multiples):  # no panel is below it
+                    panel.set_xlabel("parameters")
+                    panel.tick_params(labelbottom=True)
             for panel in panels[len(found.multiples) :]:
                 panel.set_visible(False)
             for panel in panels[::columns]:
@@ -56,7 +63,7 @@ def _curve(panel: Any, climb: Climb, multiple: float, found: Laws, content: Cont
     for i, step in enumerate(steps):
         mean, high = step.interval.mean, step.interval.high
         reach = None if high is None else scale * (high - mean)
-        label = climb.name if i == 0 and its.named else None
+        label = wrapped(climb.name) if i == 0 and its.named else None
         style = {"fmt": its.marker, "color": its.color, "capsize": 2, "elinewidth": 1.0, "label": label, "zorder": 3}
         panel.errorbar(step.parameters, scale * mean, yerr=reach, **style)
     if climb.law is None or not steps:
@@ -89,11 +96,11 @@ def _compute(content: Content, found: Laws, look: list[Look]) -> Picture:
     scale = content.metric.scale
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(4.0 + 0.2 * len(look), "laws compute") as (figure, axes):
+        with canvas(3.3 + _legend(found, look), "laws compute") as (figure, axes):
             for climb, its in zip(found.climbs, look, strict=True):
                 pairs = [(step.flops, scale * value) for step in climb.steps for value in step.values]
                 if pairs:
-                    label, size = (climb.name, 5.5) if its.named else (None, 3)
+                    label, size = (wrapped(climb.name), 5.5) if its.named else (None, 3)
                     axes.plot(
                         *zip(*pairs, strict=True), its.marker, color=its.color, label=label, alpha=0.75, markersize=size
                     )

@@ -1,16 +1,20 @@
 """How do variants look in pictures? By colour, marker and line together, so that any one of them is enough."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS, WIDTH, styled
+from xformer_kit.inspect.style import COLOURS, FAINT, LINES, MARKERS, styled
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content
 
 MOST = len(COLOURS)  # variants with a look of their own
+WIDTH = 4.9  # inches; letters of 10 points are then 10 pixels high on a phone, 390 pixels wide
+NAME = 30  # letters of a line of a variant's name
+SHORT = 18  # letters of a name of which two stand next to each other in a legend
 
 
 class Look(NamedTuple):
@@ -36,10 +40,29 @@ def looks(content: Content) -> list[Look]:
     ]
 
 
-def title(arm: Arm, width: int = 34) -> str:
-    """A variant's name over several lines, where it is long."""
-    name = " ".join((arm.name, *arm.best.tuned, *(["(stopped early)"] if arm.runs.stopped else [])))
-    return "\n".join(textwrap.wrap(name, width, break_on_hyphens=False) or [name])
+def title(arm: Arm, *more: str) -> str:
+    """A variant's name, and more words, over several lines if they are long."""
+    return wrapped(" ".join((arm.name, *arm.best.tuned, *(["(stopped early)"] if arm.runs.stopped else []), *more)))
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Lines end at a blank or after a sign between the words of a config's path."""
+
+    wordsep_re = re.compile(r"(\s+|(?<=[,=_/])(?=\S)|(?<=\.)(?=[a-z]))")
+
+
+def wrapped(name: str, width: int = NAME) -> str:
+    """A name over several lines, if it is long."""
+    return "\n".join(_Wrapper(width).wrap(name) or [name])
+
+
+def lines(names: list[str]) -> int:
+    """Lines of a legend of these names."""
+    return -(-sum(1 + name.count("\n") for name in names) // _columns(names))
+
+
+def _columns(names: list[str]) -> int:
+    return 2 if all(len(name) <= SHORT for name in names) else 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +81,7 @@ def legend(figure: Any, axes: Any, others: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if others:
         handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, columnspacing=2.0)
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from xformer_kit.study.report import law_plots
 from xformer_kit.study.report.arms import Arm
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.curves import Curve
-from xformer_kit.study.report.look import COLOURS, MOST, Look, Picture, canvas, legend, looks, title
+from xformer_kit.study.report.look import COLOURS, MOST, Look, Picture, canvas, legend, lines, looks, title, wrapped
 from xformer_kit.study.report.said import exact
 from xformer_kit.study.report.tables import WORDS, unit
 from xformer_kit.study.statistics import Band
@@ -41,10 +41,10 @@ def _forest(content: Content) -> Picture:
         sign = -1 if content.metric.higher_is_better else 1
         arms.sort(key=lambda arm: sign * (arm.verdict.difference.mean or 0.0))
     names = [title(arm) for arm in arms]
-    lines = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
+    tall = sum(max(1.0, 0.72 * (1 + name.count("\n"))) for name in names)
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(1.1 + 0.34 * lines, "forest") as (figure, axes):
+        with canvas(1.3 + 0.34 * tall, "forest") as (figure, axes):
             for row, arm in enumerate(arms):
                 _row(axes, row, arm, content)
             axes.axvline(0, color=INK, linewidth=1.2)
@@ -55,7 +55,9 @@ def _forest(content: Content) -> Picture:
             axes.grid(axis="y", visible=False)
             axes.margins(x=0.06)
             side = "right" if content.metric.higher_is_better else "left"
-            axes.set_xlabel(f"difference to {content.baseline.name} in {unit(content.metric)}; {side} is better")
+            axes.locator_params(axis="x", nbins=4)
+            words = f"difference to {content.baseline.name} in {unit(content.metric)}"
+            axes.set_xlabel(f"{wrapped(words, 44)}\n({side} is better)", loc="right")
             return done(figure)
 
     note = "Large: the mean difference with its 95 % interval, filled where it holds after Holm's correction. Small: each seed."
@@ -73,7 +75,7 @@ def _history(content: Content) -> Picture:
     pick = max if content.metric.higher_is_better else min
 
     def draw(done_: Callable[[Any], Any]) -> Any:
-        with canvas(3.6, "history") as (figure, axes):
+        with canvas(3.3, "history") as (figure, axes):
             best = [pick(value for _, value in done[: i + 1]) for i in range(len(done))]
             axes.step([n for n, _ in done], best, where="post", color=INK, label="best so far")
             axes.plot(*zip(*done, strict=True), "o", color=COLOURS[2], markersize=5, label="a trial")
@@ -119,7 +121,7 @@ def _gaps(content: Content, name: str, look: list[Look]) -> Picture:
     measured = _metric(name, content)
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(_height(look), "gap") as (figure, axes):
+        with canvas(_height(content, look), "gap") as (figure, axes):
             axes.axhline(0, color=INK, linewidth=1.2)
             for place, (arm, gap, its) in enumerate(zip(content.arms[1:], content.gaps, look[1:], strict=True)):
                 _band(axes, place, arm, gap, its, measured.scale)
@@ -142,15 +144,15 @@ def _metric(name: str, content: Content) -> Metric:
         return Metric(name, content.metric.higher_is_better)
 
 
-def _height(look: list[Look]) -> float:
-    return 4.0 + 0.2 * ((sum(its.named for its in look) + 1) // 2)
+def _height(content: Content, look: list[Look]) -> float:
+    return 3.3 + 0.2 * lines([title(arm) for arm, its in zip(content.arms, look, strict=True) if its.named])
 
 
 def _curves(content: Content, name: str, found: list[Curve], look: list[Look]) -> Picture:
     measured = _metric(name, content)
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(_height(look), name) as (figure, axes):
+        with canvas(_height(content, look), name) as (figure, axes):
             for place, (arm, curve, its) in enumerate(zip(content.arms, found, look, strict=True)):
                 _band(axes, place, arm, curve.band, its, measured.scale)
             if not measured.higher_is_better and (top := _top([curve.band for curve in found])):
@@ -189,7 +191,7 @@ def _lost(axes: Any, arm: Arm, curve: Curve, its: Look, scale: float) -> None:
     """Runs that diverged: thin, with a cross where they end, at the rim where that is beyond the picture."""
     low, high = axes.get_ylim()
     for i, (at, values) in enumerate(curve.lost):
-        label = f"{title(arm)} (diverged)" if its.named and not curve.band.steps and i == 0 else None
+        label = title(arm, "(diverged)") if its.named and not curve.band.steps and i == 0 else None
         axes.plot(at, [scale * y for y in values], color=its.color, linestyle=its.line, linewidth=0.9)
         end = min(max(scale * values[-1], low), high)
         mark = {"color": its.color, "linestyle": "", "clip_on": False, "zorder": 4}
@@ -232,7 +234,7 @@ def _cost(content: Content, name: str, look: list[Look]) -> Picture:
     size, words = _size(max(arm.cost[name] for arm in arms)) if name == "seconds" else (1.0, AXES[name])
 
     def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(_height(look), name) as (figure, axes):
+        with canvas(_height(content, look), name) as (figure, axes):
             best = front([(arm.cost[name], arm.best.interval.mean) for arm in arms], content.metric.higher_is_better)
             line = zip(*((x / size, scale * y) for x, y in best), strict=True)
             axes.step(*line, where="post", color=INK, linewidth=0.9)
@@ -240,7 +242,7 @@ def _cost(content: Content, name: str, look: list[Look]) -> Picture:
                 _point(axes, arm, arm.cost[name] / size, its[arm.label], scale)
             axes.set_xlabel(words)
             axes.set_ylabel(unit(content.metric))
-            axes.xaxis.get_major_locator().set_params(nbins=6)
+            axes.xaxis.get_major_locator().set_params(nbins=5)
             if name != "seconds":
                 axes.xaxis.set_major_formatter(lambda x, _: exact(x))
             axes.margins(0.08)
