@@ -75,7 +75,7 @@ def _history(content: Content) -> Picture:
     pick = max if content.metric.higher_is_better else min
 
     def draw(done_: Callable[[Any], Any]) -> Any:
-        with canvas(3.3, "history") as (figure, axes):
+        with canvas(3.6, "history") as (figure, axes):
             best = [pick(value for _, value in done[: i + 1]) for i in range(len(done))]
             axes.step([n for n, _ in done], best, where="post", color=INK, label="best so far")
             axes.plot(*zip(*done, strict=True), "o", color=COLOURS[2], markersize=5, label="a trial")
@@ -87,7 +87,7 @@ def _history(content: Content) -> Picture:
             axes.set_xlabel("trial")
             whole(axes.xaxis)
             axes.set_ylabel(unit(content.metric))
-            axes.legend(loc="best")
+            legend(figure, axes, 0)
             return done_(figure)
 
     note = "Every finished trial at the search's seed. A cross at the rim: ended early, diverged or failed."
