@@ -29,6 +29,7 @@ class Now:
     )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
     report: dict[str, Tensor] = field(default_factory=dict)  # what the model's parts say, summed in the same way
     norm: Tensor = field(default_factory=lambda: torch.zeros(()))  # of the gradient of the mean loss, before clipping
+    settled: bool = True  # whether all of the last step is done, and nothing of the next: what there is can be saved
     bad: Tensor | None = None  # whether the step is not finite and was left out
 
 
@@ -132,6 +133,7 @@ class Task(pl.LightningModule):
                 self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
         self._reduce()
+        self.now.settled = False
         if self._scaler is None:
             self.on_before_optimizer_step(self._optimizer)
             self._update()

@@ -188,7 +188,7 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
         code = tell(Ended("data.cache: the prepared tokens were removed during the run. They are made again."), run_dir)
     except Exception as error:
         stop = _stopped(error, session)
-        code = tell(stop, run_dir) if stop else _crashed(error, run_dir)
+        code = tell(stop, run_dir) if stop else _crashed(error, run_dir, session)
     if session is not None:
         session.close(code)
     return code
@@ -214,13 +214,17 @@ def tell(error: BaseException, run_dir: Path | None = None) -> int:
     else:
         text, code = str(error), getattr(error, "code", FAILED)
     if run_dir is not None and code not in (CONFIG, NONFINITE) and "resume=" not in text and _keeps(run_dir):
-        text += f" Go on with: python train.py resume={shlex.quote(str(run_dir))}"
+        text += f" {_way(run_dir)}"
     if workers.rank() == 0:
         print(printable(text), file=sys.stderr, flush=True)
     workers.reply(text)
     log.info("%s", text)
     _note(run_dir, code, text, getattr(error, "step", None))
     return code
+
+
+def _way(run_dir: Path) -> str:
+    return f"Go on with: python train.py resume={shlex.quote(str(run_dir))}"
 
 
 def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:
@@ -238,14 +242,14 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def _crashed(error: Exception, run_dir: Path) -> int:
+def _crashed(error: Exception, run_dir: Path, session: Any) -> int:
     """An error that no rule foresaw: the log has the whole story."""
     log.info("%s", "".join(traceback.format_exception(error)))  # into the file; warnings also go to the screen
     _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
-    if workers.world() is not None and any(
-        word in str(error).lower() for word in ("connection", "peer", "nccl", "gloo")
-    ):
-        print(f"Rank {workers.rank()} lost touch with another rank and stopped.", file=sys.stderr, flush=True)
+    if workers.lost_touch(error):
+        step = None if session is None else session.saved_step()
+        way = "" if step is None else f" The state after step {step:,} is saved. {_way(run_dir)}"
+        print(f"Rank {workers.rank()} lost touch with another rank and stopped.{way}", file=sys.stderr, flush=True)
     elif "out of memory" in str(error).lower():
         print(
             f"Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes. {error}",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tasks import checkpoint, loggers, nonfinite, summary, workers
+from tasks import checkpoint, loggers, nonfinite, pulse, summary, workers
 from tasks import trainer as trainers
 from tasks.bar import Bar
 from tasks.callbacks import (
@@ -70,6 +70,7 @@ class Session:
         self.bar: Bar | None = None
         self.log = loggers.Quietly(None)
         self.trainer: Any = None
+        self.pulse = pulse.begin(config["trainer"])
         trainers.quiet()
         if self.first:
             _log_into(run_dir / "train.log")
@@ -279,8 +280,15 @@ class Session:
             return
         self.bar.say(line) if self.bar is not None else print(printable(line), file=sys.stderr, flush=True)
 
+    def saved_step(self) -> int | None:
+        """The step whose state this process saved last, None if none was."""
+        found = getattr(self, "checkpoints", None)
+        return found.saved if self.first and found is not None and found.saved >= 0 else None
+
     def close(self, code: int) -> None:
         """Leave the screen and the loggers in order."""
+        if self.pulse is not None:
+            self.pulse.stop()
         if self.bar is not None:
             self.bar.close()
         self.log.finish(getattr(self, "facts", {}), code)

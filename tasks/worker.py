@@ -8,6 +8,7 @@ starts N ranks of itself. Every process ends when its parent dies.
 
 import argparse
 import dataclasses
+import math
 import os
 import shlex
 import signal
@@ -42,7 +43,7 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
         "signals_to_handle": signals,
-        "shutdown_timeout": 60,  # seconds for a checkpoint, before what does not end is killed
+        "shutdown_timeout": 60 + _rank_timeout(run_dir),  # seconds for a checkpoint, before what does not end is killed
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
     config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
@@ -59,6 +60,14 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _rank_timeout(run_dir: Path) -> int:
+    """Whole seconds after which a stopped rank is ended by the others, so that they can save the state; 0 for never."""
+    from xformer_kit.config import read_config
+    from xformer_kit.config.trainer_schema import OURS
+
+    return math.ceil(read_config(run_dir)["trainer"].get("rank_timeout", OURS["rank_timeout"].default) or 0)
 
 
 def main() -> int:

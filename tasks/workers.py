@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ SILENT = (
 TRIAL = "XFORMER_TRIAL"  # environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
 KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
+
+ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
 _training: list[Callable[[int], None]] = []  # how the run is told to stop that trains for this process
 
@@ -64,43 +67,50 @@ def reply(text: str) -> None:
             Path(file).write_text(json.dumps({"message": said}), encoding="utf-8")
 
 
+def hosted() -> bool:
+    """Whether the store of all ranks lives in the agent that started them, else in the first rank."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+@cache
+def store() -> Any:
+    """The store of all ranks of a run, by which they agree before they can exchange tensors."""
+    from torch.distributed import TCPStore
+
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if address is None or port is None:
+        from lightning.fabric.plugins.environments import SLURMEnvironment
+
+        address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
+    master = not hosted() and rank() == 0
+    return TCPStore(address, int(port) + (not hosted()), is_master=master, timeout=ANSWER, wait_for_workers=False)
+
+
+def lost_touch(error: BaseException) -> bool:
+    """Whether an error is that of an exchange with another rank, which has ended."""
+    text = str(error).lower()
+    return world() is not None and any(word in text for word in ("connection", "peer", "nccl", "gloo"))
+
+
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     """The first rank's directory, for all: their clocks may have named different ones. Removes this rank's if empty.
 
     The first rank begins the run before it names the directory: the others read there what they train. Where that
     fails, it raises why, and the others NoRun.
     """
-    from datetime import timedelta
-
-    from torch.distributed import TCPStore
-
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if address is None or port is None:
-        from lightning.fabric.plugins.environments import SLURMEnvironment
-
-        address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
-    patience = timedelta(seconds=300)
-    store = TCPStore(
-        address,
-        int(port) + (not hosted),
-        is_master=not hosted and rank() == 0,
-        timeout=patience,
-        wait_for_workers=False,
-    )
-    fault = None
+    shared, fault = store(), None
     if rank() == 0:
         try:
             begin()
         except Exception as error:
             fault = error
-        store.set("xformer/run_dir", "" if fault else str(run_dir.resolve()))
-    named = store.get("xformer/run_dir").decode()
+        shared.set("xformer/run_dir", "" if fault else str(run_dir.resolve()))
+    named = shared.get("xformer/run_dir").decode()
     count = math.prod(world() or (1, 1))
-    if store.add("xformer/read", 1) == count:
-        store.set("xformer/all_read", "yes")
+    if shared.add("xformer/read", 1) == count:
+        shared.set("xformer/all_read", "yes")
     if rank() == 0:  # the store may live in this process: stay until all have read
-        store.wait(["xformer/all_read"])
+        shared.wait(["xformer/all_read"])
     if not named:
         raise fault or NoRun("hydra.run.dir: the first rank could not begin the run; it says why.")
     agreed = Path(named)

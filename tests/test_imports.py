@@ -17,7 +17,8 @@ GROUND = {"registry", "tokens"}
 MAY: dict[str, set[str]] = {
     "signature": set(),
     "sentences": set(),
-    "registry": {"sentences", "signature"},
+    "foreign": set(),
+    "registry": {"foreign", "sentences", "signature"},
     "tokens": {"registry"},
     "callbacks": {"registry"},
     "init": {"registry"},
@@ -57,7 +58,7 @@ MAY: dict[str, set[str]] = {
     "checkpoint": set(),
     "making": {"checkpoint", "config", "data", "model", "objective", "registry"},
     "inspect": {*KINDS, "head", "kernel", "plan", "objective", "data", "optim", "config", "model", "tower", *GROUND},
-    "study": {"registry", "config", "inspect"},
+    "study": {"registry", "config", "foreign", "inspect"},
     "laws": {"block", "callbacks", "config", "init", "kernel", "model", "past", "plan", "tower", *KINDS, *GROUND},
     "__init__": {"registry"},
 }

@@ -15,6 +15,7 @@ from driving import (
     ROOT,
     TINY,
     environment,
+    environments,
     finish,
     last_step,
     start,
@@ -120,6 +121,31 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
     assert "was killed by SIGKILL, so the run stopped. Go on with: python train.py resume=" in err
     assert "Traceback" not in err, err
     assert not workers_of(run)
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped):  # noqa: F811
+    """The other rank saves the state if it is the one that writes it, and the run goes on from there as if never stopped."""
+    words = [*TINY, f"data.path={text}", *PLAIN, "trainer.max_steps=250", "trainer.val_every=null"]
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    ranks = start_ranks(tmp_path, [*words, f"hydra.run.dir={run}", "trainer.rank_timeout=1"])
+    wait_until(lambda: last_step(run) > 2, ranks[0])
+    ranks[stopped].send_signal(signal.SIGSTOP)
+    said = [rank.communicate(timeout=PATIENCE)[1] for rank in ranks]
+    assert f"Rank {stopped} has given no sign for 1 s (trainer.rank_timeout)" in said[1 - stopped]
+    assert ranks[stopped].returncode == -signal.SIGKILL and ranks[1 - stopped].returncode == 1
+    assert not any("Traceback" in err for err in said), said
+    if stopped == 0:
+        return
+    step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert f"The state after step {step} is saved. Go on with: python train.py resume=" in said[0]
+    assert last_step(run) <= step < 250
+    again = [Begun([f"resume={run}"], tmp_path, each) for each in environments(tmp_path)]
+    for rank in [*again, *start_ranks(tmp_path, [*words, f"hydra.run.dir={whole}"])]:
+        finish(rank)
+    assert (run / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(run)[name]), name
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])

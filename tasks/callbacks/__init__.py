@@ -41,7 +41,14 @@ class Observers(Callback):
     """All observers as one callback: Lightning's bookkeeping around a hook costs more than most of them do."""
 
     def __init__(self, observers: Sequence[Any]):
-        hooks = ("on_train_start", "on_train_batch_end", "on_validation_start", "on_validation_end", "on_train_end")
+        hooks = (
+            "on_train_start",
+            "on_train_batch_end",
+            "on_validation_start",
+            "on_validation_end",
+            "on_train_end",
+            "on_exception",
+        )
         self.called = {hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in hooks}
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
@@ -51,6 +58,7 @@ class Observers(Callback):
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         for hook in self.called["on_train_batch_end"]:
             hook(trainer, task)
+        task.now.settled = True
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
         for hook in self.called["on_validation_start"]:
@@ -64,3 +72,7 @@ class Observers(Callback):
     def on_train_end(self, trainer: Any, task: Any) -> None:
         for hook in self.called["on_train_end"]:
             hook(trainer, task)
+
+    def on_exception(self, trainer: Any, task: Any, error: BaseException) -> None:
+        for hook in self.called["on_exception"]:
+            hook(trainer, task, error)

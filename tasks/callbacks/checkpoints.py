@@ -1,9 +1,10 @@
 """When is the state saved?"""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tasks import checkpoint
+from tasks import checkpoint, workers
 from tasks.callbacks.plan import Plan
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
@@ -32,6 +33,17 @@ class Checkpoints:
         step = task.step
         if better or self.plan.checkpoints(step) or self.plan.checkpoint_every is None or self.plan.ends(step):
             self.save(trainer, task, better)
+
+    def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
+        """Save the state after the last step that was done, where another rank was lost.
+
+        Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst of an update nothing is saved.
+        """
+        if not workers.lost_touch(error) or not trainer.training or not task.now.settled:
+            return
+        if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
+            with suppress(Exception):  # the barrier, after the state is written, fails as well
+                self.keep(trainer, task)
 
     def keep(self, trainer: Any, task: Task) -> None:
         """Save unless that has just been done."""

@@ -31,6 +31,7 @@ def test_the_defaults_have_no_fault():
     ({"gradient_clip_val": float("nan")}, "trainer.gradient_clip_val: must be a number or null; got nan."),
     ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
     ({"profiler": "simple"}, "trainer.profiler: is decided by trainer.profile=10 or debug=profile here; got 'simple'."),
+    ({"rank_timeout": 0}, "trainer.rank_timeout: must be above 0; got 0. null means no limit."),
     ({"val_every": True}, "trainer.val_every: must be a whole number or null; got true."),
 ])  # fmt: skip
 def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):

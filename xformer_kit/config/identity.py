@@ -20,6 +20,7 @@ INCIDENTAL = {
     "trainer": (
         "val_every",
         "checkpoint_every",
+        "rank_timeout",
         "log_every_n_steps",
         "enable_progress_bar",
         "enable_model_summary",

@@ -22,6 +22,9 @@ OURS = {
     "on_nonfinite": Option(
         Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"
     ),
+    "rank_timeout": Option(
+        float | None, 60.0, "seconds after which a rank that gives no sign is ended, and named; null: never"
+    ),
     "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
     "profile": Option(
         int, 0, "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off"
@@ -125,11 +128,11 @@ def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
         value = node.get(key)
         if isinstance(value, int) and value < bound:
             yield f"{path}.{key}: must be at least {bound}; got {value}."
-    for key in ("limit_train_batches", "limit_val_batches", "gradient_clip_val"):
+    for key in ("limit_train_batches", "limit_val_batches", "gradient_clip_val", "rank_timeout"):
         value = node.get(key)
         if value is not None and not value > 0:
             yield f"{path}.{key}: must be above 0; got {value}. null means no limit."
-        elif isinstance(value, float) and key != "gradient_clip_val" and value > 1.0:
+        elif isinstance(value, float) and key.startswith("limit_") and value > 1.0:
             yield f"{path}.{key}: a fraction is at most 1.0; got {value}. Give a whole number to count batches."
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
         yield f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try max_steps=2000."
