@@ -97,6 +97,14 @@ def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, num
     assert finals(tmp_path) == finals(done)
 
 
+def test_a_run_that_was_killed_between_its_last_step_and_its_summary_is_finished(copy):
+    before, (killed, *_) = finals(copy), sorted(runs(copy))
+    for file in ("summary.json", "ended.json"):
+        (killed / file).unlink(missing_ok=True)
+    assert "4 runs, of which 3 are there already" in ask(copy)
+    assert finals(copy) == before and begun(copy) == {run.name: 1 + (run == killed) for run in runs(copy)}
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
