@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+FOLDER = 0x10  # of an entry's attributes
+
 
 class DamagedError(Exception):
     """A file that is not a whole checkpoint; the text is the reason."""
@@ -20,19 +22,30 @@ def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> di
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            entry = archive.testzip()
-        if entry is None:
+            fault = _fault(archive)
+        if fault is None:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # one changed bit of the archive's directory can raise any of a dozen types
         reason = next(iter(str(error).splitlines()), "").rstrip(".")
         raise DamagedError(f"{_size(path)}{type(error).__name__}: {reason}") from error
-    if entry is not None:
-        raise DamagedError(f"'{entry}' does not have its checksum")
+    if fault is not None:
+        raise DamagedError(fault)
     if not isinstance(state, dict):
         raise DamagedError(f"it holds no mapping but {type(state).__name__}")
     if missing := [key for key in needs if key not in state]:
         raise DamagedError(f"it has no {', '.join(missing)}")
     return state
+
+
+def _fault(archive: zipfile.ZipFile) -> str | None:
+    """What of an archive is not as torch.save writes it."""
+    for entry in archive.infolist():
+        if (
+            entry.external_attr & FOLDER
+        ):  # zipfile reads it all the same; torch reads nothing of it, and leaves the tensor as it is
+            return f"'{entry.filename}' is marked as a folder"
+    damaged = archive.testzip()
+    return None if damaged is None else f"'{damaged}' does not have its checksum"
 
 
 def damage(path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """What does the model write by now? A sample at every validation, in samples.csv and as a table for the logger."""
 
 import csv
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ class Samples:
         if sample is None:
             return
         rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, *sample]]
-        with open(self.path, "w", newline="", encoding="utf-8") as file:
+        beside = self.path.with_name(f".{self.path.name}.new")  # a kill loses no earlier sample
+        with open(beside, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([COLUMNS, *(map(cell, row) for row in rows)])
+        os.replace(beside, self.path)
         self.tell.table("samples", COLUMNS, rows, task.step)
 
     def _rows(self) -> list[list[Any]]:

@@ -1,4 +1,5 @@
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
     checkpoint.write(small, tmp_path)
     whole = (tmp_path / "last.ckpt").read_bytes()
     start = struct.unpack("<I", whole[-6:-2])[0]  # where the directory begins, as its end states
-    bits = random.Random(0).sample(range(8 * start, 8 * len(whole)), 400)
+    folder = [8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)]  # marks an entry as a folder
+    bits = random.Random(0).sample(range(8 * start, 8 * len(whole)), 400) + folder
     steps = set()
     for bit in bits:
         raw = bytearray(whole)

@@ -31,6 +31,8 @@ class States:
     def __init__(self, run_dir: Path, copies: Path):
         self.run_dir, self.copies, self.count = run_dir, copies, 0
         self.last: object = None
+        self.lines = dict.fromkeys(("metrics.csv", "samples.csv"), 0)
+        self.lost: list[str] = []  # tables that had fewer lines than before
         self.kept: deque[Path] = deque(maxlen=KEPT)
 
     def __call__(self, frame, event, arg):
@@ -43,6 +45,9 @@ class States:
             return
         if now != self.last:
             self.last, self.count = now, self.count + 1
+            for name, before in self.lines.items():
+                self.lines[name] = sum(p.read_bytes().count(b"\n") for p in files if p.name == name)
+                self.lost += [name] * (self.lines[name] < before)
             self.kept.append(self.copies / str(self.count))
             shutil.copytree(self.run_dir, self.kept[-1])
 
@@ -80,6 +85,7 @@ def test_a_run_killed_at_its_end_is_resumed_to_the_same_end(tmp_path, monkeypatc
     code = run.start(config, whole)
     sys.setprofile(None)
     assert code == 0
+    assert not states.lost and states.lines["samples.csv"] == 3  # a header and two validations
     wanted = outcome(whole)
     assert any(name.startswith("test/") for name in wanted["figures"])
     steps = [torch.load(c / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] for c in states.kept
