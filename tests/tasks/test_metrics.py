@@ -36,7 +36,8 @@ def texts(count):
 
 
 def test_rouge_of_english_is_that_of_rouge_score():
-    scorer = pytest.importorskip("rouge_score.rouge_scorer", reason="pip install rouge_score")
+    from rouge_score import rouge_scorer as scorer
+
     answers, right = texts(50)[:25], texts(50)[25:]
     each = [scorer.RougeScorer(KINDS).score(b, a) for a, b in zip(answers, right, strict=True)]
     expected = {kind: 100 * sum(score[kind].fmeasure for score in each) / len(each) for kind in KINDS}
@@ -53,9 +54,33 @@ def test_rouge_of_english_is_that_of_the_published_words():
     assert rouge(answers, right) == pytest.approx(expected)
 
 
+def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
+    """BLEU: words of tokenize=13a with their case (Post, 2018); chrF: F2 of up to 6 characters (Popović, 2015), recall of what is
+    right. Answers that are shorter than what is right, of other case and with punctuation tell each from its neighbours."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    answers, right = [text.replace("a", "A")[: len(text) * 3 // 4] for text in texts(25)], texts(25)
+    bleu = BLEU(lowercase=False, tokenize="13a", smooth_method="exp", max_ngram_order=4, effective_order=False)
+    chrf = CHRF(char_order=6, word_order=0, beta=2, lowercase=False, whitespace=False)
+    for found in (text_figures(answers, right), compared(answers, right)):
+        assert found["bleu"] == pytest.approx(bleu.corpus_score(answers, [right]).score)
+        assert found["chrf"] == pytest.approx(chrf.corpus_score(answers, [right]).score)
+    others = [
+        BLEU(tokenize="char").corpus_score(answers, [right]),
+        BLEU(lowercase=True).corpus_score(answers, [right]),
+        chrf.corpus_score(right, [answers]),
+    ]
+    wanted = [found["bleu"], found["bleu"], found["chrf"]]
+    assert all(abs(a - b.score) > 1 for a, b in zip(wanted, others, strict=True))
+
+
+def test_ter_is_edits_per_word_of_what_is_right():
+    assert compared(["a b c d x"], ["a b c d"])["ter"] == pytest.approx(25)  # one word to remove, of four
+    assert compared(["a b c"], ["a b c d"])["ter"] == pytest.approx(25)  # one to insert, of four
+
+
 def test_answers_of_few_words_have_an_exact_match_alone_and_longer_ones_the_rest():
     assert text_figures(["a"], ["a"]) == {"exact_match": 1}
     assert {"exact_match", "rougeL"} <= set(text_figures(["a b c d"], ["a b c d"]))
-    pytest.importorskip("sacrebleu")
     figures = {"exact_match", "bleu", "signature", "chrf", "ter", *KINDS}
     assert set(compared(["a"], ["b"])) == figures
