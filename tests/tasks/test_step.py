@@ -1,0 +1,120 @@
+"""Laws of one optimizer step, against torch's autograd and torch.nn.utils."""
+
+import copy
+import random
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from tasks import run
+from tasks.module import Task
+from xformer_kit import compose
+
+ONE = ["trainer.max_steps=1", "trainer.val_every=null", "model.dropout=0", "attn.dropout=0", "trainer.accumulate=2"]
+EXPERTS = ["ffn={name: moe, experts: 3}", "ffn.router={name: softmax, balance: 5.0}"]
+
+
+class Recorded:
+    """A step as it was taken: the model before it, its micro-batches, and the gradients that the optimizer was given."""
+
+    def __init__(self, monkeypatch):
+        self.batches = []
+        loss, update = Task._micro_batch, Task._update
+
+        def _micro_batch(task, batch, micro):
+            if not micro:
+                self.model, self.objective = copy.deepcopy(task.model), task.objective
+            self.batches.append(batch)
+            return loss(task, batch, micro)
+
+        def _update(task):
+            self.gradients = [p.grad.clone() for p in task.model.parameters()]
+            return update(task)
+
+        monkeypatch.setattr(Task, "_micro_batch", _micro_batch)
+        monkeypatch.setattr(Task, "_update", _update)
+
+    def reference(self) -> list[torch.nn.Parameter]:
+        """The parameters, with gradients of the mean over the tokens of all micro-batches, auxiliary loss and all."""
+        terms = [self.objective.loss(self.model, batch) for batch in self.batches]
+        tokens = sum(float(count) for _, count, _ in terms)
+        total = sum(nats + report.get("loss", 0.0) * float(count) for nats, count, report in terms)
+        self.model.zero_grad()
+        (total / tokens).backward()
+        return list(self.model.parameters())
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    return Recorded(monkeypatch)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """A file of pairs whose lengths differ, so that micro-batches have different numbers of tokens."""
+    draw, file = random.Random(0), tmp_path / "pairs.tsv"
+    rows = ["".join(draw.choices("abcd", k=draw.randint(1, 20))) for _ in range(40)]
+    file.write_text("".join(f"{row} {i}\t{row[::-1]}\n" for i, row in enumerate(rows)))
+    return file
+
+
+def test_a_gradient_is_of_the_mean_over_all_tokens_with_the_auxiliary_loss_weighed_by_them(
+    recorded, pairs, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = [
+        "experiment=null", "task=seq2seq", "model=encoder_decoder", "data=tsv", f"data.path={pairs}", "model.dim=16",
+        "model.layers=1", "attn.heads=2", "tokenizer=char", "data.seq_len=32", "data.batch_size=8", "logger=none",
+        "trainer.gradient_clip_val=null", "trainer.accelerator=cpu", *ONE, *EXPERTS,
+    ]  # fmt: skip
+    assert run.start(compose(words), tmp_path / "run") == 0
+    first, second = (float(recorded.objective.loss(recorded.model, batch)[1]) for batch in recorded.batches)
+    assert abs(first - second) > 5  # else any weighing would do
+    for found, wanted in zip(recorded.gradients, recorded.reference(), strict=True):
+        torch.testing.assert_close(found, wanted.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])  # of the norm that the gradient has: below it is clipped, above it stays
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_gradients_are_clipped_as_torch_clips_them(recorded, begin, algorithm, share):
+    begin("plain", *ONE, "trainer.gradient_clip_val=null")
+    size = {
+        "norm": lambda g: torch.cat([x.flatten() for x in g]).norm(),
+        "value": lambda g: max(x.abs().max() for x in g),
+    }
+    limit = share * float(size[algorithm](recorded.gradients))
+    recorded.batches.clear()
+    begin("clipped", *ONE, f"trainer.gradient_clip_val={limit}", f"trainer.gradient_clip_algorithm={algorithm}")
+    parameters = recorded.reference()
+    {"norm": clip_grad_norm_, "value": clip_grad_value_}[algorithm](parameters, limit)
+    for found, wanted in zip(recorded.gradients, parameters, strict=True):
+        torch.testing.assert_close(found, wanted.grad, rtol=1e-4, atol=1e-6)
+    if algorithm == "value" and share < 1:  # on both sides
+        assert {float(g.sign() * (g.abs() > 0.999 * limit)) for x in recorded.gradients for g in x.flatten()} == {
+            -1,
+            0,
+            1,
+        }
+
+
+def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
+    """In each micro-batch, at each step and on each rank; those of one rank, taken twice, are the same."""
+    plain, masks = functional.dropout, {}
+
+    def dropout(x, p=0.5, training=True, inplace=False):
+        out = plain(x, p, training, inplace)
+        if training and p and len(x) == 4:  # a micro-batch
+            masks[name].append((out == 0).flatten()[:512])
+        return out
+
+    monkeypatch.setattr(functional, "dropout", dropout)
+    for name, rank in (("first", 0), ("again", 0), ("second", 1)):
+        masks[name] = []
+        monkeypatch.setattr(Task, "global_rank", property(lambda task, rank=rank: rank))
+        begin(name, *ONE, "trainer.max_steps=3", "model.dropout=0.5")
+    assert len(masks["first"]) == 3 * 2 * 5  # steps, micro-batches, and the embedding and two sublayers of two layers
+    assert torch.equal(torch.stack(masks["first"]), torch.stack(masks["again"]))
+    drawn = {tuple(mask.tolist()) for mask in masks["first"] + masks["second"]}
+    assert len(drawn) == len(masks["first"]) + len(masks["second"])
