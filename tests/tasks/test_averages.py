@@ -62,3 +62,19 @@ def test_a_moving_average_goes_on_where_it_stopped(begin, monkeypatch):
     assert run.resume(folder) == 0
     _, whole = begin("whole", "ema.decay=0.9")
     assert all(torch.equal(a, b) for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True))
+
+
+def test_weights_of_steps_that_are_taken_again_are_not_in_the_mean(begin):
+    words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
+    _, whole = begin("whole", *words)
+    _, folder = begin("again", *words)
+    for name in ("summary.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):  # back to step 15
+        (folder / name).unlink()
+    kept = folder / "checkpoints"
+    for step in (18, 19):  # a run with a checkpoint at other steps was here
+        torch.save({name: w + 1 for name, w in state(whole)["state_dict"].items()}, kept / f"weights_{step}.pt")
+    assert run.resume(folder) == 0
+    assert sorted(file.name for file in kept.glob("weights_*")) == sorted(
+        file.name for file in (whole / "checkpoints").glob("weights_*")
+    )
+    assert all(torch.equal(a, b) for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True))

@@ -29,6 +29,15 @@ def test_the_last_one_and_the_one_before_it_are_kept(tmp_path):
     }
 
 
+def test_the_newer_one_wins_whatever_its_name(tmp_path):
+    save(tmp_path, 1, 2)
+    assert checkpoint.newest(tmp_path)[1]["global_step"] == 2
+    swapped = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
+    for path, raw in zip(swapped, [path.read_bytes() for path in swapped][::-1], strict=True):
+        path.write_bytes(raw)
+    assert checkpoint.newest(tmp_path)[1]["global_step"] == 2
+
+
 def test_a_checkpoint_loads_with_weights_only_as_it_was_saved(tmp_path):
     save(tmp_path, 5)
     path, found = checkpoint.newest(tmp_path)

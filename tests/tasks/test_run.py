@@ -65,6 +65,16 @@ def test_how_often_a_run_is_looked_at_does_not_change_it(begin):
     assert all(torch.equal(a, b) for a, b in zip(weights(often).values(), weights(seldom).values(), strict=True))
 
 
+def test_a_row_after_a_resume_has_the_losses_of_all_steps_since_the_row_before_it(begin):
+    words = ["trainer.log_every_n_steps=7", "trainer.max_steps=21", "trainer.val_every=null"]
+    _, whole = begin("whole", *words)
+    _, folder = begin("again", *words)
+    for name in ("summary.json", "checkpoints/last.ckpt"):  # back to step 20, six steps after the last row
+        (folder / name).unlink()
+    assert run.resume(folder) == 0
+    assert [row["step"] for row in rows(whole)] == ["7", "14", "21"] and rows(folder) == rows(whole)
+
+
 def test_epochs_count_in_optimizer_steps(begin):
     code, folder = begin("epochs", "trainer.max_steps=null", "trainer.max_epochs=2", "trainer.limit_train_batches=3")
     assert code == 0
