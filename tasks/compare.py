@@ -11,6 +11,7 @@ from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
+from xformer_kit.config.saved import saved_parts
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study.answer import Answer, Runs, answer
 from xformer_kit.study.figures import metric
@@ -169,7 +170,7 @@ def _groups(configs: Mapping[Path, dict[str, Any]], ends: Mapping[Path, state.St
     for path, config in configs.items():
         kept = dict(flat({key: value for key, value in decisive(config).items() if key != "seed"}))
         facts, seed = ends[path].facts, int(config["seed"])
-        twins = found.setdefault(json.dumps([kept, _parts(path)], sort_keys=True, default=str), [])
+        twins = found.setdefault(json.dumps([kept, saved_parts(path)], sort_keys=True, default=str), [])
         data = facts.get("data_fingerprint")  # which is not known of a run that diverged
         able = (
             group for group in twins if seed not in group.runs and (None in (data, group.data) or data == group.data)
@@ -185,12 +186,6 @@ def _groups(configs: Mapping[Path, dict[str, Any]], ends: Mapping[Path, state.St
         else:
             group.facts[seed] = facts
     return order
-
-
-def _parts(path: Path) -> str:
-    """What a run noted of its user's own parts."""
-    file = path / "parts.json"
-    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def _name(groups: list[Group], paths: list[str]) -> None:

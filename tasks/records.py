@@ -1,13 +1,18 @@
 """What does a run write down? metrics.csv, which the steps determine, and speed.csv, which the machine does."""
 
 import csv
+import hashlib
 import io
+import logging
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.saved_files import read_table, read_whole_rows
+
+log = logging.getLogger("xformer")
 Row = Mapping[str, Any]
 
 
@@ -18,15 +23,21 @@ class Records:
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
-        self.path, self.columns, self.rows = path, list(columns), 0
+        self.path = path
+        self.columns = list(columns)
+        self.count = 0  # rows
+        self._digest = hashlib.sha256()  # of the bytes that were written
 
-    def open(self, last_step: int) -> "Records":
-        """Go on after `last_step`: later rows, and one that was cut off while it was written, are dropped."""
-        kept: list[dict[str, str]] = []
-        if self.path.exists():
-            header, kept = read(self.path)
-            self.columns = header or self.columns
-            kept = [row for row in kept if int(row["step"]) <= last_step]
+    def open(self, last_step: int, mark: Mapping[str, Any] | None = None) -> "Records":
+        """Go on after `last_step`: later rows, and one that was cut off while it was written, are dropped.
+
+        mark: what `mark` returned after `last_step`. A line of warning is logged if rows up to there are missing or changed.
+        """
+        header, rows = self._whole_rows()
+        self.columns = header or self.columns
+        kept = [row for row in rows if int(row["step"]) <= last_step]
+        if mark and (lost := self._lost(mark, kept)):
+            log.warning("%s: %s", self.path, lost)
         self._write_all(kept)
         return self
 
@@ -34,9 +45,36 @@ class Records:
         new = [name for name in row if name not in self.columns]
         if new:
             self.columns += new
-            self._write_all(read(self.path)[1])
-        with open(self.path, "a", newline="") as file:
-            file.write(self._line([_text(row.get(name)) for name in self.columns]))
+            self._write_all(self._whole_rows()[1])
+        line = self._line([_text(row.get(name)) for name in self.columns])
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            file.write(line)
+        self._count(line)
+
+    def mark(self) -> dict[str, Any]:
+        """What the file holds, for `open`: rows, columns, and the sha256 of its bytes. They are on the disk when it returns."""
+        _sync(self.path)
+        return {"rows": self.count, "columns": len(self.columns), "sha256": self._digest.hexdigest()}
+
+    def _lost(self, mark: Mapping[str, Any], rows: list[dict[str, str]]) -> str | None:
+        """What is not as it was. Columns that were added since are left out of the comparison."""
+        before, then = self.columns[: mark["columns"]], mark["rows"]
+        if len(rows) < then:
+            gone = then - len(rows)
+            return f"{gone:,} of the {then:,} rows up to the checkpoint {'are' if gone > 1 else 'is'} missing."
+        digest = hashlib.sha256(self._line(before).encode())
+        for row in rows:
+            digest.update(self._line([row[name] for name in before]).encode())
+        if len(rows) > then or digest.hexdigest() != mark["sha256"]:
+            return "rows up to the checkpoint were changed since it was written."
+        return None
+
+    def _whole_rows(self) -> tuple[list[str], list[dict[str, str]]]:
+        try:
+            columns, rows = read_whole_rows(self.path)
+        except FileNotFoundError:
+            return [], []
+        return columns, _named(columns, rows)
 
     def _line(self, values: list[str]) -> str:
         line = io.StringIO()
@@ -45,27 +83,42 @@ class Records:
 
     def _write_all(self, rows: list[dict[str, str]]) -> None:
         beside = self.path.with_name(f".{self.path.name}.new")
-        with open(beside, "w", newline="") as file:
-            file.write(self._line(self.columns))
-            file.writelines(self._line([row.get(name, "") for name in self.columns]) for row in rows)
+        header = self._line(self.columns)
+        lines = [self._line([row.get(name, "") for name in self.columns]) for row in rows]
+        with open(beside, "w", newline="", encoding="utf-8") as file:
+            file.writelines([header, *lines])
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(beside, self.path)
+        _sync(self.path.parent)
+        self.count, self._digest = 0, hashlib.sha256(header.encode())
+        for line in lines:
+            self._count(line)
+
+    def _count(self, line: str) -> None:
+        self.count += 1
+        self._digest.update(line.encode())
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and the whole rows of a csv file; a row without its line end is no row."""
-    columns, rows = table(path)
-    return columns, [dict(zip(columns, row, strict=True)) for row in rows]
+    """The columns and the whole rows of a csv file; raises as `xformer_kit.saved_files.read_table` does."""
+    columns, rows = read_table(path)
+    return columns, _named(columns, rows)
 
 
-def table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """As `read`, with the rows as lists: several times as fast, for those who read thousands of files."""
-    text = path.read_text()
-    reader = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
-    columns = next(reader, [])
-    if "step" not in columns:
-        return columns, []
-    step, wide = columns.index("step"), len(columns)
-    return columns, [row for row in reader if len(row) == wide and row[step].isdigit()]
+def _named(columns: list[str], rows: list[list[str]]) -> list[dict[str, str]]:
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if not path.exists():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _text(value: Any) -> str:

@@ -181,7 +181,7 @@ class Session:
         logger, line = loggers.make(self.config, self.run_dir)
         self.log = loggers.Quietly(logger)
         return (
-            Records(self.run_dir / "metrics.csv", self._columns()).open(step),
+            Records(self.run_dir / "metrics.csv", self._columns()).open(step, self.state.get("metrics")),
             Records(self.run_dir / "speed.csv", SPEED).open(step),
             line,
         )

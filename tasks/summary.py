@@ -16,9 +16,20 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.foreign import printable
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
-from xformer_kit.registry import REQUIRED
+from xformer_kit.registry import REQUIRED, ConfigError
+from xformer_kit.saved_files import read_object
 
+SUMMARY = "summary.json"
 ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
+NUMBER, NONE = (int, float), type(None)
+SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {  # types of what is there, and what must be
+    SUMMARY: ({
+        "steps": int, "stopped": (str, NONE), "params": int, "flops_per_token": NUMBER, "tokens_per_second": (*NUMBER, NONE),
+        "peak_memory_bytes": NUMBER, "seconds": NUMBER, "config_hash": str, "data_fingerprint": str, "versions": dict,
+        "parts": dict, "code": dict, "devices": dict, "kernels": dict,
+    }, ("steps",)),
+    ENDED: ({"code": int, "text": str, "step": (int, NONE)}, ("code", "text", "step")),
+}  # fmt: skip
 
 
 def versions() -> dict[str, str]:
@@ -70,12 +81,14 @@ def write(summary: dict[str, Any], path: Path) -> None:
     os.replace(beside, path)
 
 
-def read(run_dir: Path, name: str = "summary.json") -> dict[str, Any] | None:
-    """The summary of a finished run; None where it is not finished."""
+def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
+    """The summary of a finished run; None if there is none, or it is damaged: the run goes on, and writes it anew."""
     try:
-        return json.loads((run_dir / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_object(run_dir / name, *SHAPES[name])
+    except (FileNotFoundError, ConfigError):
         return None
+    figures = (value for key, value in found.items() if key.startswith(("val/", "test/")))
+    return found if all(isinstance(figure, (int, float)) for figure in figures) else None
 
 
 def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None) -> None:

@@ -66,6 +66,7 @@ class Checkpoints:
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
+            "metrics": self.recorder.mark(),
             "world_size": trainer.world_size,
             **self.fixed,
             **self._of_users(),

@@ -74,6 +74,10 @@ class Recorder:
         self.tell({name: value for name, value in self.row.items() if name != "step"} | self.pace, step)
         self.row, self.pace = {}, {}
 
+    def mark(self) -> dict[str, Any]:
+        """What metrics.csv holds, for a checkpoint; empty on ranks that write none. It is on the disk when it returns."""
+        return {} if self.metrics is None else self.metrics.mark()
+
     def spent(self, task: Task, device: Any) -> dict[str, float]:
         """What the run has cost so far, in all processes that it took: seconds, those of steps that were measured and their
         tokens, and the most bytes that one process held."""

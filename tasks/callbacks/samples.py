@@ -7,6 +7,8 @@ from typing import Any
 
 from tasks.judged import JudgedTask as Task
 from xformer_kit.foreign import cell, text_of
+from xformer_kit.registry import ConfigError
+from xformer_kit.saved_files import read_table
 
 COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty where no text is the right one
 
@@ -30,11 +32,7 @@ class Samples:
 
     def _rows(self) -> list[list[Any]]:
         try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                return [
-                    [int(row[0]), *map(text_of, row[1:])]
-                    for row in list(csv.reader(file))[1:]
-                    if len(row) == len(COLUMNS)
-                ]
-        except OSError:
+            columns, rows = read_table(self.path)
+        except (FileNotFoundError, ConfigError):
             return []
+        return [[int(row[0]), *map(text_of, row[1:])] for row in rows] if columns == COLUMNS else []

@@ -1,6 +1,7 @@
 """Write the report of a study anew from its runs: partial, and marked so, while runs are missing. Nothing is trained."""
 
 import sys
+from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -19,26 +20,27 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from tasks.study.progress import progress
     from tasks.study.report import report
 
     folder = study_folder(args.study)
-    state = progress(folder)  # an unreadable plan is answered before anything is written
-    finished, every = state["counts"]["finished"], len(state["runs"])
     before = _files(folder)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
-        report(folder)
+        found = report(folder)
+    counts, every = Counter(one.status for one in found.outcomes), len(found.outcomes)
     if not (written := sorted(path for path, when in _files(folder).items() if before.get(path) != when)):
         return 1  # and it has said why
     if args.json:
-        print_json({"folder": str(folder), "files": list(map(str, written)), "finished": finished, "runs": every})
+        print_json(
+            {"folder": str(folder), "files": list(map(str, written)), "finished": counts["finished"], "runs": every}
+        )
         return 0
     screen = console()
     for path in written[1:]:  # it has named the first itself
         screen.print(f"        {path}", soft_wrap=True)
-    if finished + state["counts"]["pruned"] < every:
+    if counts["finished"] + counts["pruned"] < every:
         screen.print(
-            f"{finished} of {every} runs finished; what is missing: xformer status {args.study}", soft_wrap=True
+            f"{counts['finished']} of {every} runs finished; what is missing: xformer status {args.study}",
+            soft_wrap=True,
         )
     return 0
 

@@ -7,6 +7,7 @@ from typing import Any
 from tasks.cli.command import console, open_run, print_json
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
+NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
 EXAMPLES = """examples:
   xformer reproduce outputs/decoder/2026-11-20_12-00-00
   xformer reproduce outputs/runs/2f84664c4dc75a26 --run
@@ -33,6 +34,8 @@ def run(args: Any) -> int:
             f"{args.run}: is not finished; it has no summary.json to compare with. Go on with it: python train.py "
             f"resume={shlex.quote(args.run)}."
         )
+    if missing := [name for name in NEEDED if name not in facts]:
+        raise ConfigError(f"{path / 'summary.json'}: has no {', '.join(missing)}. Bring a copy of it back.")
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.parts, again)

@@ -1,16 +1,19 @@
 """A study's directory and the pool, read into results."""
 
-import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks import records
 from tasks.study import state
 from tasks.study.settle import PLAN
 from xformer_kit.registry import ConfigError
+from xformer_kit.saved_files import read_columns, read_object
 from xformer_kit.study.results import Outcome, Results
+
+OF_PLAN: dict[str, Any] = {
+    "study": dict, "pool": str, "command": list, "parts": list, "variants": list, "runs": list, "search": (dict, type(None)),
+}  # fmt: skip
+OF_RUN, OF_VARIANT = {"variant", "seed", "key"}, {"label", "name", "levels", "cost"}
 
 
 def results(folder: Path) -> Results:
@@ -23,22 +26,28 @@ def results(folder: Path) -> Results:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """plan.json of a study's directory. Raises ConfigError where there is none."""
+    """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
+    path, way = folder / PLAN, "Start the study again; its runs are kept."
     try:
-        return json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    except OSError:
+        plan = read_object(path, OF_PLAN, OF_PLAN.keys() - {"search"}, way)
+    except FileNotFoundError:
         raise ConfigError(
             f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as outputs/studies/norm_placement."
         ) from None
-    except ValueError:
-        raise ConfigError(
-            f"{folder / PLAN}: cannot be read as JSON. Start the study again; its runs are kept."
-        ) from None
+    if not all(isinstance(one, dict) and one.keys() >= OF_RUN for one in plan["runs"]):
+        raise ConfigError(f"{path}: each of its runs must have {', '.join(sorted(OF_RUN))}. {way}")
+    if not all(isinstance(one, dict) and one.keys() >= OF_VARIANT for one in plan["variants"]):
+        raise ConfigError(f"{path}: each of its variants must have {', '.join(sorted(OF_VARIANT))}. {way}")
+    return plan
 
 
 def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
+    """What came of a run. One with a damaged metrics.csv counts as failed, and its figures for nothing."""
     now = state.of(directory, pruned)
-    curves = read_curves(directory / "metrics.csv")
+    try:
+        curves = read_curves(directory / "metrics.csv")
+    except ConfigError as error:
+        now, curves = state.State("failed", why=str(error)), {}
     step = now.step if now.status != "finished" else now.facts["steps"]
     return Outcome(
         run["variant"], run["seed"], run["key"], now.status, str(directory), step, now.why, now.facts, curves
@@ -46,19 +55,14 @@ def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outco
 
 
 def read_curves(path: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """Metric -> (steps, values) of a run's metrics.csv, without what is not finite."""
+    """Metric -> (steps, values) of a run's metrics.csv, without what is not finite. Raises ConfigError for a damaged file."""
     try:
-        columns, rows = records.table(path)
-    except OSError:
+        found = read_columns(path)
+    except FileNotFoundError:
         return {}
-    if not rows:
-        return {name: ([], []) for name in columns if name != "step"}
-    each = dict(zip(columns, zip(*rows, strict=True), strict=True))
-    steps = list(map(int, each.pop("step")))
-    return {name: _finite(steps, column) for name, column in each.items()}
+    return {name: _finite(*columns) for name, columns in found.items()}
 
 
-def _finite(steps: list[int], column: Sequence[str]) -> tuple[list[int], list[float]]:
-    known = [(step, float(text)) for step, text in zip(steps, column, strict=True) if text]
-    kept = [pair for pair in known if math.isfinite(pair[1])]
+def _finite(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+    kept = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
     return [step for step, _ in kept], [value for _, value in kept]

@@ -115,7 +115,10 @@ class Search:
         if now.status == "finished" and not isinstance(value, (int, float)):
             return  # the metric does not exist: whoever launches says so
         storage, number = self.study._storage, trial._trial_id
-        steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(name, ([], []))
+        try:
+            steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(name, ([], []))
+        except ConfigError:  # the study's report names it
+            steps, figures = [], []
         with suppress(RuntimeError):  # another process has told it in between
             for step, figure in zip(steps, figures, strict=True):  # of a run of another study, nothing was reported
                 if step not in trial.intermediate_values:

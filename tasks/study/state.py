@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tasks import records, summary
+from tasks import summary
 from tasks.endings import FAILED, NONFINITE, PRUNED, SIGNALS
+from xformer_kit.saved_files import read_whole_rows
 
 Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
@@ -62,10 +63,10 @@ def left(run_dir: Path, code: int) -> None:
 def progress(run_dir: Path) -> tuple[int | None, int | None]:
     """(last step that the records show, None where they show none; steps of the run, where the config says)."""
     try:
-        _, rows = records.read(run_dir / "metrics.csv")
+        columns, rows = read_whole_rows(run_dir / "metrics.csv")
     except OSError:
         return None, None
-    return (int(rows[-1]["step"]) if rows else None), None
+    return (int(rows[-1][columns.index("step")]) if rows else None), None
 
 
 @contextmanager

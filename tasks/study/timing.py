@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xformer_kit.config import config_hash
+from xformer_kit.registry import ConfigError
+from xformer_kit.saved_files import read_object
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
 ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another; seconds, where a budget rests on them
@@ -34,7 +36,7 @@ class Clock:
 
     def __init__(self, folder: Path, long: float = 0.0):
         self.path, self.long = folder / FILE, long  # at least so many seconds of each
-        self.known: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.known = _read(self.path)
         self.paces: dict[str, Pace] = {}
 
     def __call__(self, config: dict[str, Any], prepared: Any) -> float:
@@ -80,6 +82,15 @@ class Clock:
             beside = self.path.with_name(f".{FILE}.new")
             beside.write_text(json.dumps(self.known, indent=1) + "\n")
             beside.replace(self.path)
+
+
+def _read(path: Path) -> dict[str, float]:
+    """Config -> seconds; without those of a damaged file, which are measured again."""
+    try:
+        found = read_object(path, {})
+    except (FileNotFoundError, ConfigError):
+        return {}
+    return {key: taken for key, taken in found.items() if isinstance(taken, float) and 0 < taken < math.inf}
 
 
 def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:

@@ -1,3 +1,5 @@
+import logging
+
 from tasks.records import Records, read
 
 
@@ -37,3 +39,41 @@ def test_numbers_come_back_as_the_fp32_values_that_they_were(tmp_path):
     for step, value in enumerate(values):
         records.add({"step": step, "x": float(value)})
     assert [np.float32(row["x"]) for row in read(records.path)[1]] == list(values)
+
+
+def test_lost_or_changed_rows_are_named_when_the_run_goes_on(tmp_path, caplog):
+    path = tmp_path / "metrics.csv"
+
+    def again(change) -> str:
+        records = Records(path, ("step", "loss")).open(0)
+        for step in range(1, 6):
+            records.add({"step": step, "loss": step / 4})
+        mark = records.mark()
+        records.add({"step": 6, "loss": 0.0, "late": 1.0})  # a later column is no change
+        change()
+        caplog.clear()
+        logging.getLogger("xformer").propagate = True
+        Records(path, ("step", "loss")).open(5, mark)
+        path.unlink()
+        return caplog.text
+
+    def keep(count: int) -> None:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:count]))
+
+    assert again(lambda: None) == ""
+    assert "3 of the 5 rows up to the checkpoint are missing" in again(lambda: keep(3))
+    assert "1 of the 5 rows up to the checkpoint is missing" in again(lambda: keep(5))
+    for gone in (path.unlink, lambda: path.write_text(""), lambda: path.write_bytes(bytes(range(256)) * 9)):
+        assert "5 of the 5 rows" in again(gone)
+    for old, new in (("0.75", "0.5"), ("\n4,", "\n3,"), ("\n4,", "\n4,1.0,\n4,")):
+        assert "rows up to the checkpoint were changed" in again(
+            lambda o=old, n=new: path.write_text(path.read_text().replace(o, n))
+        )
+
+
+def test_a_step_is_digits_of_ascii(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n²,0.5\n" + "9" * 5000 + ",0.5\n", encoding="utf-8")
+    assert [row["step"] for row in read(path)[1]] == ["1"]
+    Records(path, ("step", "loss")).open(9)
+    assert lines(path) == ["step,loss", "1,0.5"]

@@ -94,3 +94,21 @@ def test_weights_beyond_the_memory_are_not_built(begin, monkeypatch):
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**12, "this machine"))
     with pytest.raises(ConfigError, match=r"model: its weights need about 0 GiB, and this machine has 0 GiB"):
         load(folder)
+
+
+def test_rows_that_were_lost_before_a_resume_are_named_once(unfinished, capsys):
+    (unfinished / "checkpoints" / "last.ckpt").unlink()  # from step 15 of 20 on
+    file = unfinished / "metrics.csv"
+    kept = file.read_text().splitlines(keepends=True)[:-8]
+    file.write_text("".join(kept))
+    capsys.readouterr()
+    assert run.resume(unfinished) == 0
+    said = f"{file}: 3 of the 15 rows up to the checkpoint are missing.\n"
+    assert capsys.readouterr().err.count(said) == 1
+    assert [row.split(",")[0] for row in file.read_text().splitlines()[1:]] == [
+        *map(str, range(1, 13)),
+        *map(str, range(16, 21)),
+    ]
+    (unfinished / "summary.json").unlink()
+    assert run.resume(unfinished) == 0
+    assert "rows up to" not in capsys.readouterr().err

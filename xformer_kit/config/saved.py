@@ -2,7 +2,6 @@
 within limits, and no code runs."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from xformer_kit.config.identity import decisive
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.plan import KINDS, TOWERS
 from xformer_kit.registry import REQUIRED, ConfigError, plain, shown
+from xformer_kit.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
 MOST_VALUES = 100_000  # of a config once its aliases are written out
@@ -127,17 +127,13 @@ def _shown(value: Any) -> str:
 
 def saved_parts(run: str | Path) -> dict[str, str]:
     """File name -> sha256 of the components of its own that a run was begun with. Raises ConfigError for a damaged file."""
-    path = Path(run) / PARTS
-    if not path.is_file():
-        return {}
+    path, way = Path(run) / PARTS, f"Bring the run's own {PARTS} back."
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(_is_file_name(name) and _is_digest(v) for name, v in found.items()):
-        raise ConfigError(
-            f"{path}: must map the names of files to their sha256; got something else. Bring the run's own {PARTS} back."
-        )
+        found = read_object(path, {}, way)
+    except FileNotFoundError:
+        return {}
+    if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
+        raise ConfigError(f"{path}: must map the names of files to their sha256; got something else. {way}")
     return found
 
 

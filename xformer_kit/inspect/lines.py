@@ -1,7 +1,5 @@
 """How do runs learn, and how large are activations and gradients? Lines over the steps that a run wrote down."""
 
-import csv
-import io
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -14,6 +12,7 @@ from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, bounds, whole
 from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.saved_files import read_columns
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
 NAMED = 12  # runs in a note
@@ -87,17 +86,12 @@ def plot_norms(run: str | Path) -> Picture:
 
 
 def _columns(path: Path) -> Columns:
-    """Every column of numbers over the steps of a run; a row that is being written is no row."""
-    text = path.read_text() if path.is_file() else ""
-    rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
-    found: Columns = {}
-    for row in rows:
-        for name, value in row.items():
-            if name != "step" and value:
-                steps, values = found.setdefault(name, ([], []))
-                steps.append(int(row["step"]))
-                values.append(float(value))
-    return found
+    """Every column that has values, over the steps of a run. Raises ConfigError for a damaged file."""
+    try:
+        found = read_columns(path)
+    except FileNotFoundError:
+        return {}
+    return {name: column for name, column in found.items() if column[0]}
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -1,0 +1,92 @@
+"""Files of a run or a study that are damaged or are something else: one sentence, and a study does without that run."""
+
+import json
+import shutil
+
+import pytest
+
+from tasks import summary
+from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
+from xformer_kit.registry import ConfigError
+from xformer_kit.saved_files import read_object
+
+NO_OBJECT = {
+    "cut": b'{"steps": 5',
+    "other bytes": b"\xff\xfe\x00",
+    "a list": b"[1, 2]",
+    "nested": b"[" * 100_000,
+    "a long number": b'{"steps": ' + b"9" * 5000 + b"}",
+    "half a pair": b'{"steps": 5, "run": "\\ud800"}',
+}
+PLAN = "outputs/studies/norm_placement/plan.json"
+
+
+@pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
+def test_what_is_no_object_of_json_is_one_sentence(tmp_path, content):
+    path = tmp_path / "summary.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_object(path, {})
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    assert summary.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "fact", [{"steps": "5"}, {"val/loss": "low"}, {"versions": []}, {"params": None}, {"stopped": 3}]
+)
+def test_a_summary_of_other_types_is_none(tmp_path, fact):
+    facts = {"steps": 5, "val/loss": 2.5, "versions": {}, "params": 3, "stopped": None}
+    for found, wanted in ((facts, facts), (facts | fact, None)):
+        (tmp_path / "summary.json").write_text(json.dumps(found))
+        assert summary.read(tmp_path) == wanted
+
+
+@pytest.mark.parametrize("file", ["summary.json", "ended.json", "metrics.csv"])
+@pytest.mark.parametrize("content", [*NO_OBJECT.values(), b"step,val/loss\n1,low\n"], ids=[*NO_OBJECT, "no number"])
+def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, content):  # noqa: F811
+    """One that can be finished again counts as stopped, one whose records cannot be read as failed, for that reason."""
+    run = pool["placement=post", 1]
+    (run / file).write_bytes(content)
+    found = data(capsys, "report", "norm_placement")
+    page = (home / "outputs/studies/norm_placement/report.md").read_text()
+    unread = file == "metrics.csv" and content in (NO_OBJECT["other bytes"], b"step,val/loss\n1,low\n")
+    whole = file != "summary.json" and not unread
+    assert (found["finished"], found["runs"]) == (4 if whole else 3, 4)
+    assert (f"{run.name}/metrics.csv" in page) == unread
+    assert said(capsys, "status", "norm_placement")[0] == 0
+
+
+@pytest.mark.parametrize("change", [
+    {"runs": [3]}, {"runs": None}, {"variants": {}}, {"variants": [{}]}, {"pool": 3}, {"study": []}, {"search": "x"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("word", ["report", "status"])
+def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  # noqa: F811
+    plan = json.loads((home / PLAN).read_text())
+    (home / PLAN).write_text(json.dumps(plan | change))
+    assert sentence(capsys, word, "norm_placement").endswith("Start the study again; its runs are kept.")
+
+
+@pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
+def test_damaged_parts_are_one_sentence(capsys, pool, content):  # noqa: F811
+    run, other = pool["baseline", 0], pool["placement=post", 0]
+    (run / "parts.json").write_bytes(content)
+    for words in (["compare", run, other], ["describe", run], ["generate", run, "--prompt", "x"]):
+        assert "parts.json: " in sentence(capsys, *words)
+
+
+def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
+    from tasks.study.timing import FILE, Clock
+
+    (home / FILE).write_text('{"a": 0.5, "b": -1.0, "c": "x"}')
+    assert Clock(home).known == {"a": 0.5}
+    (home / FILE).write_bytes(b"[" * 100_000)
+    assert Clock(home).known == {}
+
+
+def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811
+    run = pool["baseline", 0]
+    (run / "summary.json").write_text('{"steps": 5}')
+    assert "summary.json: has no config_hash, data_fingerprint, versions, parts, devices." in sentence(
+        capsys, "reproduce", run
+    )
+    shutil.rmtree(run)

@@ -1,0 +1,111 @@
+"""Files of a run's directory, read as plain data: tables with one row per step, and JSON objects.
+
+A file may be damaged or come from elsewhere. Each function raises ConfigError with one sentence that names the file.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+
+WAY = "Bring a copy of it back, or remove it."
+DIGITS = 18  # of a step; more do not fit into 64 bits
+Table = tuple[list[str], list[list[str]]]  # columns, rows
+
+
+def read_object(
+    path: Path, types: Mapping[str, type | tuple[type, ...]], needs: Iterable[str] = (), way: str = WAY
+) -> dict[str, Any]:
+    """The object of a JSON file. `types`: of the values of some keys; `needs`: keys that it must have.
+
+    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read or is something else.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(found, ensure_ascii=False).encode("utf-8")  # half a surrogate pair can be read but never written
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as JSON: {_reason(error)}. {way}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: must be a JSON object; got {type(found).__name__}. {way}")
+    if missing := [key for key in needs if key not in found]:
+        raise ConfigError(f"{path}: must have {', '.join(missing)}; got {', '.join(found) or 'nothing'}. {way}")
+    for key, wanted in types.items():
+        if key in found and not isinstance(found[key], wanted):
+            raise ConfigError(
+                f"{path}: has a {key} of the type {type(found[key]).__name__}, which no run writes. {way}"
+            )
+    return found
+
+
+def read_table(path: Path) -> Table:
+    """The columns and the whole rows of a csv file; a row without its line end, or without a step, is no row.
+
+    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read as csv in utf-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        reader = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
+        columns = next(reader, [])
+        rows = list(reader)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError(f"{path}: cannot be read: {_reason(error)}. {WAY}") from None
+    return columns, _with_step(columns, rows)
+
+
+def read_whole_rows(path: Path) -> Table:
+    """As `read_table` of a file that may be damaged: lines that are not csv in utf-8 are left out."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    rows = [row for row in map(_row, lines) if row is not None]
+    columns = rows[0] if rows and lines and _row(lines[0]) is not None else []
+    return columns, _with_step(columns, rows[1:])
+
+
+def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
+    """Column -> (steps, values) of a csv file of numbers; an empty cell is no value. Raises as `read_table` does, and
+    ConfigError for a cell that is no number."""
+    columns, rows = read_table(path)
+    if not rows:
+        return {name: ([], []) for name in columns if name != "step"}
+    each = dict(zip(columns, zip(*rows, strict=True), strict=True))
+    steps = list(map(int, each.pop("step")))
+    found = {}
+    for name, cells in each.items():
+        known = [(step, text) for step, text in zip(steps, cells, strict=True) if text]
+        try:
+            found[name] = [step for step, _ in known], [float(text) for _, text in known]
+        except ValueError as error:
+            raise ConfigError(f"{path}: {name} must be numbers: {_reason(error)}. {WAY}") from None
+    return found
+
+
+def _with_step(columns: list[str], rows: list[list[str]]) -> list[list[str]]:
+    if "step" not in columns:
+        return []
+    step, wide = columns.index("step"), len(columns)
+    return [row for row in rows if len(row) == wide and _is_step(row[step])]
+
+
+def _is_step(text: str) -> bool:
+    """`str.isdigit` is also true for '²', which is no number."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS
+
+
+def _row(line: bytes) -> list[str] | None:
+    try:
+        return next(csv.reader([line.decode("utf-8")]), [])
+    except (ValueError, csv.Error):
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error; of a system's error its text."""
+    said = getattr(error, "strerror", None) or str(error)
+    return said.splitlines()[0].rstrip(".") if said else type(error).__name__
