@@ -10,6 +10,7 @@ from tasks.endings import NonFinite
 from tasks.module import Task
 from xformer_kit.data.batch import Batch, mapped
 
+WAY = "start a new one with a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
 NOTHING = "nothing on this rank"
 
 
@@ -44,10 +45,16 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
 def ending(what: str, kept: str, step: int) -> NonFinite:
     """The exception: what went wrong, what is kept, and what can be done. A step is a function of the config and its
     number alone: whoever goes on comes to the same end."""
+    return NonFinite(f"{what} {kept} Going on with this run would end at the same step: {WAY}", step)
+
+
+def nothing_learned(steps: int) -> NonFinite:
+    """The exception at the end of a run of which trainer.on_nonfinite=skip left out every step."""
+    which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
-        f"{what} {kept} Going on with this run would end at the same step: start a new one with a lower optim.lr, "
-        "a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true.",
-        step,
+        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which} had a loss or a gradient "
+        f"that is not finite: {WAY}",
+        1,
     )
 
 

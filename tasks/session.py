@@ -62,7 +62,7 @@ class Session:
     """Everything that lives while a run trains in this process. `run` returns the exit code or raises an ending."""
 
     def __init__(self, config: dict[str, Any], run_dir: Path, parts: dict[str, str], quiet: bool = False):
-        self.began = time.time()
+        self.began = time.perf_counter()
         self.config, self.run_dir, self.parts, self.quiet = config, run_dir, parts, quiet
         self.first = workers.rank() == 0
         self.box = SignalBox()
@@ -108,6 +108,8 @@ class Session:
         if self.task.step < self.total:
             (self.run_dir / "summary.json").unlink(missing_ok=True) if self.first else None  # of a part of the run
         self._fit()
+        if (left := int(self.task.left_out)) and left == self.task.step:
+            raise nonfinite.nothing_learned(left)
         if self.first:
             self._sum_up()
         self.close(0)

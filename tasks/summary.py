@@ -185,6 +185,8 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "not measured"),
         ("Run", str(_short(Path(summary["run"])))),
     ]
+    if left := summary.get("steps_left_out"):
+        found.append(("Left out", f"{left:,} of {summary['steps']:,} steps: their loss or gradient was not finite"))
     if summary.get("stopped"):
         found.insert(0, ("Ended", summary["stopped"]))
     if (Path(summary["run"]) / "profile.txt").exists():

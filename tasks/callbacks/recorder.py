@@ -15,7 +15,8 @@ WARM = 5  # steps that are not measured where there are more
 class Recorder:
     """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated.
 
-    began: when this process did, seconds since the epoch. before: what those before it had spent, as their `spent` said.
+    began: when this process did, as time.perf_counter has it: the wall clock may be set back. before: what those before it
+    had spent, as their `spent` said.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Recorder:
         """What the run has cost so far, in all processes that it took: seconds, those of steps that were measured and their
         tokens, and the most bytes that one process held."""
         mine = {
-            "seconds": time.time() - self.began,
+            "seconds": time.perf_counter() - self.began,
             "measured_seconds": self.seconds,
             "tokens": task.tokens_per_step() * self.steps,
         }

@@ -1,10 +1,12 @@
 """Laws of a step and of a run, on a tiny model in this process."""
 
 import csv
+import itertools
 import json
 import math
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -129,7 +131,25 @@ def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(begin, 
         assert "of step 4 is not finite" in capsys.readouterr().err
 
 
-def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch):
+def test_a_clock_that_is_set_back_changes_no_duration(begin, monkeypatch):
+    hours = itertools.count(time.time(), -3600)
+    monkeypatch.setattr(time, "time", lambda: next(hours))
+    _, folder = begin("run")
+    assert 0 < json.loads((folder / "summary.json").read_text())["seconds"] < 600
+    with open(folder / "speed.csv", newline="") as file:
+        assert all(float(row["seconds_per_step"]) > 0 for row in csv.DictReader(file))
+
+
+def test_a_run_that_left_out_every_step_ends_as_one_that_diverged(begin, capsys):
+    code, folder = begin("lost", "trainer.on_nonfinite=skip", "init.std=1e30", "trainer.max_steps=3")
+    assert code == 3 and not (folder / "summary.json").exists()
+    said = capsys.readouterr().err
+    assert "skip left out every step, so the model has learned nothing. All 3 steps had a loss" in said
+    assert "resume=" not in said and "Traceback" not in said
+    assert run.resume(folder) == 3
+
+
+def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch, capsys):
     objective = OBJECTIVES["language_modeling"]
     loss, calls = objective.loss, []
 
@@ -142,6 +162,7 @@ def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch):
     code, folder = begin("skip", "trainer.on_nonfinite=skip")
     assert code == 0
     assert json.loads((folder / "summary.json").read_text())["steps_left_out"] == 1
+    assert "1 of 20 steps: their loss or gradient was not finite" in capsys.readouterr().out
     assert [row["step"] for row in rows(folder) if row["train/loss"] == "nan"] == ["4"]
 
 

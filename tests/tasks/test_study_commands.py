@@ -167,9 +167,7 @@ def test_studies_that_are_none(capsys, home, word):
     assert answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known: norm_placement."
     assert sentence(capsys, word, "outputs").startswith("outputs: is no study; it has no plan.json. Name a study's dir")
     (home / "outputs/studies/norm_placement/plan.json").write_text("{")
-    assert "plan.json: cannot be read as JSON: " in sentence(
-        capsys, word, "norm_placement"
-    )
+    assert "plan.json: cannot be read as JSON: " in sentence(capsys, word, "norm_placement")
     shutil.rmtree("outputs/studies")
     assert sentence(capsys, word, "x").endswith(
         "There is none in outputs/studies; begin one: python train.py study=NAME."
