@@ -64,6 +64,9 @@ class JudgedTask(Task):
         self.validation = self.likelihood.compute() | self._of_parts() | self.measure()
         for likelihood in (self.likelihood, *self.by_part.values()):
             likelihood.reset()
+        # For a user's callbacks, in trainer.callback_metrics; loggers have them from us.
+        figures = {f"val/{name}": float(value) for name, value in self.validation.items()}
+        self.log_dict(figures, logger=False, sync_dist=self.trainer.world_size > 1)
 
     def _of_parts(self) -> dict[str, float]:
         """Figures of each part of a mixture; none of a part that no batch was of."""

@@ -27,6 +27,7 @@ from tasks.callbacks import (
     ProgressBar,
     Pruning,
     Recorder,
+    Requested,
     Samples,
     Stopper,
     users,
@@ -148,7 +149,9 @@ class Session:
         guard = Guard(plan, self._explain)
         stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
         limit = seconds(node.get("max_time"))
-        observers: list[Any] = [guard, *([Deadline(plan, limit)] if limit is not None else []), self.recorder]
+        decay, count = self.config["ema"]["decay"], self.config["checkpoints"]["average"]
+        observers: list[Any] = [guard, *([Requested(plan, count > 1)] if own else [])]
+        observers += [*([Deadline(plan, limit)] if limit is not None else []), self.recorder]
         observers += watching.watchers(self.config, plan, self.run_dir, self.log, self.first)
         if self.first:
             live = None if node.get("enable_progress_bar", True) and not self.quiet else False
@@ -159,7 +162,6 @@ class Session:
             ]
             if line:
                 self._say(line)
-        decay, count = self.config["ema"]["decay"], self.config["checkpoints"]["average"]
         if decay is not None or count > 1:
             saved = self.state.get("average")
             observers.append(Averages(plan, self.run_dir / "checkpoints", decay, count, saved))

@@ -18,7 +18,7 @@ Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
 def read_object(
-    path: Path, types: Mapping[str, type | tuple[type, ...]], needs: Iterable[str] = (), way: str = WAY
+    path: Path, types: Mapping[str, type | tuple[type, ...]], needs: Iterable[str] = (), *, way: str = WAY
 ) -> dict[str, Any]:
     """The object of a JSON file. `types`: of the values of some keys; `needs`: keys that it must have.
 

@@ -1,8 +1,8 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile, Pruning, Stopper.
-All count optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task). A user's own
-callbacks (users.py) are Lightning's, and run before them.
+In the order in which they run: Guard, Requested, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile,
+Pruning, Stopper. All count optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task). A
+user's own callbacks (users.py) are Lightning's, and run before them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from lightning.pytorch import Callback
 
 from tasks.callbacks.averages import Averages
 from tasks.callbacks.checkpoints import Checkpoints
-from tasks.callbacks.guard import Deadline, Guard, Stopper
+from tasks.callbacks.guard import Deadline, Guard, Requested, Stopper
 from tasks.callbacks.plan import Clock, Plan
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressBar
@@ -32,6 +32,7 @@ __all__ = [
     "ProgressBar",
     "Pruning",
     "Recorder",
+    "Requested",
     "Samples",
     "Stopper",
 ]

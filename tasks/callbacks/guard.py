@@ -40,7 +40,7 @@ class Deadline:
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if task.step < self.plan.total and self._over(trainer, task):
-            self.plan.ended = task.step
+            self.plan.end(task.step, "trainer.max_time")
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
@@ -49,6 +49,30 @@ class Deadline:
             return task.late
         # As with signals: ranks vote with the step's sums, so that all stop at the same one.
         return overtime(int(task.now.sums[3])) if task.device.type == "cpu" or self.plan.due(task.step) else False
+
+
+class Requested:
+    """Ends training, as if its last step had come, where a user's callback has set trainer.should_stop.
+
+    late: at a validation, end with the step after it, since what is judged at the end is known only before a validation.
+    """
+
+    def __init__(self, plan: Plan, late: bool):
+        self.plan, self.late = plan, late
+        self.next = False
+
+    def on_train_batch_end(self, trainer: Any, task: Task) -> None:
+        trainer.should_stop |= self.next
+        if trainer.should_stop and not self.plan.ends(task.step):
+            self.plan.end(task.step, "a callback")
+
+    def on_validation_end(self, trainer: Any, task: Task) -> None:
+        if not trainer.should_stop or self.plan.ends(task.step):
+            return
+        if self.late:
+            trainer.should_stop, self.next = False, True
+        else:
+            self.plan.end(task.step, "a callback")
 
 
 class Stopper:

@@ -12,7 +12,12 @@ class Plan:
         self.log_every = trainer.get("log_every_n_steps", 10)
         self.val_every, self.checkpoint_every = trainer.get("val_every"), trainer.get("checkpoint_every")
         self.saves = trainer.get("enable_checkpointing", True)
-        self.ended: int | None = None  # the step at which trainer.max_time ended the run
+        self.ended: int | None = None  # the step at which something ended the run before its last one
+        self.by = ""  # what that was
+
+    def end(self, step: int, by: str) -> None:
+        """Let this step be the last one."""
+        self.ended, self.by = step, by
 
     def ends(self, step: int) -> bool:
         return step in (self.total, self.ended)
@@ -21,7 +26,7 @@ class Plan:
         """What ended the run before its last step; None where nothing did."""
         if self.ended is None:
             return None
-        return f"stopped by trainer.max_time at step {self.ended:,} of {self.total:,}"
+        return f"stopped by {self.by} at step {self.ended:,} of {self.total:,}"
 
     def logs(self, step: int) -> bool:
         return step % self.log_every == 0 or self.ends(step)

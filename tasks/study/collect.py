@@ -29,7 +29,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
     """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
     path, way = folder / PLAN, "Start the study again; its runs are kept."
     try:
-        plan = read_object(path, OF_PLAN, OF_PLAN.keys() - {"search"}, way)
+        plan = read_object(path, OF_PLAN, OF_PLAN.keys() - {"search"}, way=way)
     except FileNotFoundError:
         raise ConfigError(
             f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as outputs/studies/norm_placement."

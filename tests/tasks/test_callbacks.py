@@ -1,5 +1,6 @@
 """A user's own callbacks: registered by a file, named in the config, checked as parts are, kept in checkpoints."""
 
+import csv
 import json
 
 import pytest
@@ -15,6 +16,7 @@ import json
 from pathlib import Path
 
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping
 from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.registry import at_least
 
@@ -48,6 +50,23 @@ class Mine(Callback):
 class Odd(Callback):
     def state_dict(self):
         return {"kept": [object()]}
+
+
+@CALLBACKS.register("early")
+class Early(EarlyStopping):
+    def __init__(self, *, monitor: str = "val/loss", patience: int = 2):
+        super().__init__(monitor, patience=patience)
+
+
+@CALLBACKS.register("at")
+class At(Callback):
+    """Stops after a step that no validation follows."""
+
+    def __init__(self, *, step: int):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        trainer.should_stop = task.step == self.step
 
 
 @CALLBACKS.register("plain")
@@ -91,6 +110,37 @@ def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
     assert json.loads((folder / "mine.json").read_text()) == whole
 
 
+RISING = ["optim.lr=3", "schedule.warmup=20", "trainer.val_every=1"]  # the loss is lowest at step 2
+
+
+@pytest.mark.parametrize("more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"])
+def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_path, more, capsys):
+    """As trainer.max_time does: the last step is validated, written down and saved."""
+    made, folder = config(f"parts=[{mine}]", "callbacks.early.patience=2", *RISING, *more), tmp_path / "run"
+    assert run.start(made, folder, (mine,)) == 0
+    facts, last = (
+        json.loads((folder / "summary.json").read_text()),
+        checkpoint.read(folder / "checkpoints" / "last.ckpt"),
+    )
+    rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
+    assert facts["steps"] == last["global_step"] == int(rows[-1]["step"]) < 20
+    assert facts["stopped"] == f"stopped by a callback at step {facts['steps']} of 20"
+    assert facts["stopped"] in capsys.readouterr().out
+    assert float(rows[-1]["val/loss"]) == pytest.approx(facts["val/loss"], rel=1e-8)
+    assert ("average" in last) == bool(more)
+    if not more:
+        losses = [float(row["val/loss"]) for row in rows]
+        assert losses.index(min(losses)) == len(losses) - 3  # two validations without a lower one
+
+
+def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_validated(config, mine, tmp_path):
+    made, folder = config(f"parts=[{mine}]", "callbacks.at.step=7"), tmp_path / "run"
+    assert run.start(made, folder, (mine,)) == 0
+    rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
+    assert [row["step"] for row in rows if row["val/loss"]] == ["7"]
+    assert checkpoint.read(folder / "checkpoints" / "last.ckpt")["global_step"] == 7
+
+
 @pytest.mark.parametrize(
     ("word", "fault"),
     [
@@ -102,8 +152,8 @@ def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
         ),
         (
             "callbacks.mien.every=3",
-            "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: mine, norms, odd, pictures, plain. "
-            "One of your own needs its file: parts=[my_callbacks.py].",
+            "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at, early, mine, norms, odd, pictures, "
+            "plain. One of your own needs its file: parts=[my_callbacks.py].",
         ),
         ("callbacks.mine=3", "callbacks.mine: must be a mapping of options, {} where there are none; got 3."),
         (

@@ -129,7 +129,7 @@ def saved_parts(run: str | Path) -> dict[str, str]:
     """File name -> sha256 of the components of its own that a run was begun with. Raises ConfigError for a damaged file."""
     path, way = Path(run) / PARTS, f"Bring the run's own {PARTS} back."
     try:
-        found = read_object(path, {}, way)
+        found = read_object(path, {}, way=way)
     except FileNotFoundError:
         return {}
     if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
