@@ -7,6 +7,14 @@ import signal
 CONFIG, FAILED, NONFINITE, PRUNED = 2, 1, 3, 4  # exit codes; a signal gives 128 + its number: 130, 138, 143
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK = {
+    errno.EROFS,
+    errno.EIO,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ESTALE,
+    errno.ENXIO,
+}  # of a disk too, not of the program
 
 
 class Ended(Exception):  # noqa: N818

@@ -15,7 +15,7 @@ from typing import Any
 
 from tasks import forge, summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
-from tasks.endings import CONFIG, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
+from tasks.endings import CONFIG, DISK, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
 from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_parts
@@ -181,9 +181,9 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
     except (Ended, ConfigError, KeyboardInterrupt) as error:
         code = tell(error, run_dir)
     except OSError as error:
-        if error.errno not in FULL:
-            raise
-        code = tell(Ended(f"The disk is full ({error.strerror}: {error.filename or run_dir}). Make room."), run_dir)
+        code = (
+            tell(_of_disk(error, run_dir), run_dir) if error.errno in FULL | DISK else _crashed(error, run_dir, session)
+        )
     except CacheRemovedError:
         code = tell(Ended("data.cache: the prepared tokens were removed during the run. They are made again."), run_dir)
     except Exception as error:
@@ -192,6 +192,13 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
     if session is not None:
         session.close(code)
     return code
+
+
+def _of_disk(error: OSError, run_dir: Path) -> Ended:
+    place = error.filename or run_dir
+    if error.errno in FULL:
+        return Ended(f"The disk is full ({error.strerror}: {place}). Make room.")
+    return Ended(f"{place}: cannot be read or written ({error.strerror}). Put that right.")
 
 
 def _stopped(error: BaseException, session: Any) -> Ended | None:

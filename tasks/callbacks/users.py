@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from xformer_kit.callbacks import CALLBACKS, watches
@@ -14,7 +15,8 @@ from xformer_kit.registry import ConfigError
 def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
     """Name -> callback, in the order of the config, with its state where a checkpoint has one.
 
-    Raises ConfigError for one that is no `lightning.pytorch.Callback`, or whose state a checkpoint cannot hold.
+    Raises ConfigError for one that is no `lightning.pytorch.Callback`, that saves checkpoints of its own, or whose state a
+    checkpoint cannot hold.
     """
     found: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
@@ -24,6 +26,11 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
         if not isinstance(one, Callback):
             raise ConfigError(
                 f"callbacks.{name}: must be a lightning.pytorch.Callback; got {type(one).__name__}. Derive it from that."
+            )
+        if isinstance(one, Checkpoint):
+            raise ConfigError(
+                f"callbacks.{name}: must not save checkpoints; got {type(one).__name__}. A run saves them by itself, every "
+                "trainer.checkpoint_every steps and at the lowest val/loss."
             )
         if state := saved.get(name):
             one.load_state_dict(state)

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import pickle
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -194,6 +196,33 @@ def test_a_cache_that_cannot_be_written(tmp_path, config):
         f"data.cache: must be a directory with room for the prepared tokens; got '{tmp_path}/file/below' "
         "(not a directory). Set data.cache to another directory."
     )
+
+
+LIMITED = """
+import json, resource, sys
+from xformer_kit.data import prepare
+from xformer_kit.registry import ConfigError
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+try:
+    prepare(json.loads(sys.argv[1]))
+except ConfigError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_disk_that_becomes_full_is_named(tmp_path, config, pairs):
+    if pairs:
+        (tmp_path / "text.tsv").write_text(
+            "".join(f"{line}\t{line}\n" for line in PROSE.splitlines()), encoding="utf-8"
+        )
+        config = a_config(tmp_path, name="tsv", path=str(tmp_path / "text.tsv")) | {"task": {"name": "seq2seq"}}
+    done = subprocess.run([sys.executable, "-c", LIMITED, json.dumps(config)], capture_output=True, text=True)
+    assert done.stdout == (
+        f"data.cache: must be a directory with room for the prepared tokens; got '{tmp_path}/cache' (file too large). "
+        "Set data.cache to another directory.\n"
+    ), done.stderr
 
 
 def test_text_that_changes_while_it_is_read_is_refused(tmp_path, config, monkeypatch):

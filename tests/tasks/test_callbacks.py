@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.registry import at_least
 
@@ -67,6 +67,12 @@ class At(Callback):
 
     def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
         trainer.should_stop = task.step == self.step
+
+
+@CALLBACKS.register("keep")
+class Keep(ModelCheckpoint):
+    def __init__(self, *, monitor: str = "val/loss"):
+        super().__init__(monitor=monitor)
 
 
 @CALLBACKS.register("plain")
@@ -152,8 +158,8 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
         ),
         (
             "callbacks.mien.every=3",
-            "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at, early, mine, norms, odd, pictures, "
-            "plain. One of your own needs its file: parts=[my_callbacks.py].",
+            "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at, early, keep, mine, norms, odd, "
+            "pictures, plain. One of your own needs its file: parts=[my_callbacks.py].",
         ),
         ("callbacks.mine=3", "callbacks.mine: must be a mapping of options, {} where there are none; got 3."),
         (
@@ -181,6 +187,11 @@ def test_null_leaves_a_callback_out(mine):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
+        (
+            "keep",
+            "callbacks.keep: must not save checkpoints; got Keep. A run saves them by itself, every trainer.checkpoint_every "
+            "steps and at the lowest val/loss.\n",
+        ),
         ("plain", "callbacks.plain: must be a lightning.pytorch.Callback; got Plain. Derive it from that.\n"),
         (
             "odd",

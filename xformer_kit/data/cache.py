@@ -15,7 +15,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from xformer_kit.registry import ConfigError
 
@@ -146,6 +148,14 @@ def writing(base: Path) -> Iterator[None]:
             f"data.cache: must be a directory with room for the prepared tokens; got '{base}' ({reason}). "
             "Set data.cache to another directory."
         ) from error
+
+
+def append(array: np.ndarray, file: BinaryIO, base: Path) -> None:
+    """Write the bytes of an array to a file that is not buffered. `ndarray.tofile` does not name the cause of a failure."""
+    left = memoryview(array.tobytes())
+    with writing(base):
+        while left:
+            left = left[file.write(left) :]
 
 
 class _Alone:

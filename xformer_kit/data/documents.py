@@ -17,15 +17,18 @@ def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> d
     """
     tokens = size = 0
     starts: list[int] = []
-    with cache.writing(path.parent.parent), open(path, "wb", buffering=0) as file:
+    base = path.parent.parent
+    with cache.writing(base):
+        file, other = (open(each, "wb", buffering=0) for each in (path, starts_of(path)))  # noqa: SIM115, closed below
+    with file, other:
         for text in texts:
             ids = tokenizer.encode(text)
             if len(ids):
                 starts.append(tokens)
                 size += tokenizer.count_bytes(ids) - tokenizer.count_bytes(ids[:1])
                 tokens += len(ids)
-                ids.astype(tokenizer.dtype, copy=False).tofile(file)
-        np.array(starts, dtype=np.int64).tofile(starts_of(path))
+                cache.append(ids.astype(tokenizer.dtype, copy=False), file, base)
+        cache.append(np.array(starts, dtype=np.int64), other, base)
     return {"tokens": tokens, "bytes": size, "documents": len(starts)}
 
 

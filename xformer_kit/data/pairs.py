@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import reading, writing
+from xformer_kit.data.cache import append, reading, writing
 from xformer_kit.data.tokenizer import Tokenizer
 from xformer_kit.registry import ConfigError
 
@@ -85,7 +85,7 @@ class _Writer:
     def __enter__(self) -> None:
         with writing(self.folder.parent):
             self.files = [open(f"{self.path}{end}", "wb", buffering=0) for end in (".bin", ".offsets")]  # noqa: SIM115
-            np.zeros(1, dtype="<i8").tofile(self.files[1])
+        append(np.zeros(1, dtype="<i8"), self.files[1], self.folder.parent)
 
     def __exit__(self, *error: object) -> None:
         for file in self.files:
@@ -95,9 +95,8 @@ class _Writer:
         if not ids:
             return
         ends = self.said["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
-        with writing(self.folder.parent):
-            np.concatenate(ids).astype(self.said["dtype"], copy=False).tofile(self.files[0])
-            ends.tofile(self.files[1])
+        append(np.concatenate(ids).astype(self.said["dtype"], copy=False), self.files[0], self.folder.parent)
+        append(ends, self.files[1], self.folder.parent)
         self.said |= {"count": self.said["count"] + len(ids), "tokens": int(ends[-1])}
 
 

@@ -225,8 +225,7 @@ def _encode(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str,
         for ids in tokenizer.encode_all(texts):
             size += tokenizer.count_bytes(ids if tokens else ids[1:], goes_on=True)
             tokens += len(ids)
-            with cache.writing(path.parent.parent):
-                ids.astype(tokenizer.dtype, copy=False).tofile(file)
+            cache.append(ids.astype(tokenizer.dtype, copy=False), file, path.parent.parent)
     return {"tokens": tokens, "bytes": size}
 
 
