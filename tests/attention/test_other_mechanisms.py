@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from xformer_kit import compose
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
 from xformer_kit.model import Model
@@ -241,3 +242,11 @@ def test_what_is_refused(words):
 
 def test_the_case_is_what_is_tried():
     assert Case(tiny(attn="dot"), "").looks[0].facts["attn"]["head_dim"] == 36
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if "bias" in ATTENTIONS.options(name)])
+def test_projections_have_biases_only_where_they_are_asked_for(name):
+    for bias in (False, True):
+        attn = Model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB).tower.blocks[0].attn
+        having = {where for where, part in attn.named_modules() if getattr(part, "bias", None) is not None}
+        assert having.isdisjoint("qkvo") if not bias else {"o"} <= having

@@ -145,6 +145,14 @@ def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
     assert off[2] < 1e-6
 
 
+def test_a_filter_of_nystrom_starts_as_torch_draws_convolutions():
+    """Uniform in +- 1 / sqrt(tokens), with values of either sign."""
+    built = Model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
+    values = torch.cat([block.attn.filter.flatten() for block in built.tower.blocks])
+    assert -1 / 3 < values.min() < -0.2
+    assert 0.2 < values.max() < 1 / 3
+
+
 def test_the_pseudo_inverse_of_matrices_with_empty_rows():
     a = torch.rand(2, 3, 5, 5, dtype=torch.float64).add(3 * torch.eye(5)).softmax(-1)
     a[0, :, 3:], a[0, :, :, 3:] = 0, 0
@@ -276,6 +284,7 @@ REFUSED = {
         "attn.landmarks: must be at least 1; got 0.\n"
         "attn.conv: must be odd, as many tokens before as behind; got 2. Try 3."
     ),
+    ENCODER + "attn=nystrom attn.conv=0": "attn.conv: must be at least 1 token; got 0.",
     ENCODER + "attn=linformer attn.rank=0": "attn.rank: must be at least 1 key; got 0.",
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=nystrom": (
         "model.decoder.cross: nystrom takes means over all tokens that ask, later ones too, which a decoder cannot. Choose "

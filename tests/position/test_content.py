@@ -185,6 +185,7 @@ def test_log_buckets_are_those_of_deberta():
     [
         ({"name": "shaw", "span": 0}, "position.span: must be at least 1 token; got 0."),
         ({"name": "cope", "longest": 1}, "position.longest: must be at least 2 counts; got 1."),
+        ({"name": "disentangled", "buckets": 1, "longest": None}, "position.buckets: must be at least 2 rows; got 1."),
         (
             {"name": "disentangled", "longest": 129},
             "position.longest: must be above buckets / 2 + 1; got 129 and 256. Try 130.",
@@ -197,6 +198,11 @@ def test_log_buckets_are_those_of_deberta():
 )
 def test_a_score_that_cannot_be_is_refused(node, sentence):
     assert faults(tiny(position=node)) == [sentence]
+
+
+def test_the_fewest_buckets_and_a_row_for_each_distance_are_allowed():
+    assert faults(tiny(position={"name": "disentangled", "buckets": 2, "longest": None})) == []
+    assert faults(tiny(position={"name": "disentangled", "longest": 130})) == []
 
 
 def test_a_fused_kernel_cannot_compute_scores_by_content():

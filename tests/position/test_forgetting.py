@@ -81,6 +81,10 @@ def test_what_cannot_forget_is_refused():
     assert faults(tiny(position={"name": "forgetting", "gates": "pair", "gate_dim": 0})) == [
         "position.gate_dim: must be at least 1 channel; got 0."
     ]
+    assert faults(tiny(position={"name": "forgetting", "start": 3.0})) == []
+    assert faults(tiny(position={"name": "forgetting", "gates": "pair", "start": 3.0})) == [
+        "position.start: belongs to gates=token; got 3.0. Leave it out, or try position.gates=token."
+    ]
     (sentence,) = faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
     assert "tokens of two texts have none between them" in sentence
     (sentence,) = faults(tiny(position="forgetting", kernel="sdpa"))

@@ -10,6 +10,7 @@ from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case
 from xformer_kit.position import POSITIONS
+from xformer_kit.position.scaling import LongRope
 from xformer_kit.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -182,6 +183,21 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
 )
 def test_a_rotation_that_cannot_be_is_refused(node, sentence):
     assert faults(tiny(position={"name": "rotary", **node})) == [f"position{sentence}"]
+
+
+def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
+    """97 of 200 channels make no pairs; 98 do, and no fraction of tenths is 98 of 200."""
+    wide = {"attn": {"name": "multi_head", "head_dim": 200}}
+    (sentence,) = faults(tiny(position={"name": "rotary", "fraction": 0.485}, **wide))
+    assert sentence.endswith("got 0.485 * 200, which is 97. Try position.fraction=0.49.")
+    assert faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide)) == []
+
+
+def test_the_gain_of_longrope_by_eye():
+    """sqrt(1 + ln(factor) / ln(original)): sqrt(2) where both are 2, and 1 where ln(original) is 0."""
+    gains = {of: LongRope((1.0,), (1.0,), factor=2.0, original=of).gain(64) for of in (1, 2, 16)}
+    assert gains == pytest.approx({1: 1.0, 2: 2**0.5, 16: 1.25**0.5})
+    assert LongRope((1.0,), (1.0,), original=2).gain(64) == 1
 
 
 def test_a_scaling_by_length_has_no_place_between_two_texts():
