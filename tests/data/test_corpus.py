@@ -89,10 +89,12 @@ def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypat
     (tmp_path / "copied.py").write_text("number = 7\n")
     (tmp_path / "latin.py").write_bytes("# coding: latin-1\nname = 'naïve'\n".encode("latin-1"))
     (tmp_path / "no_text.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty.py").touch()
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "t.py").write_text("a_test = 1\n")
     text = whole(StdlibCode(), "train") + whole(StdlibCode(), "valid")
     assert "name = 'naïve'" in text and text.count("number = 7\n") == 1 and "a_test" not in text
+    assert all(document.strip() for split in ("train", "valid") for document in StdlibCode().texts(split))
 
 
 def test_stdlib_code_without_a_library(monkeypatch, tmp_path):

@@ -61,6 +61,15 @@ def test_an_epoch_holds_exactly_the_shares(sizes, data):
         assert found.sum() == n and all(abs(f - q) < 1 for f, q in zip(found, quotas, strict=True))
 
 
+def test_a_weight_that_gives_no_example_is_refused():
+    with pytest.raises(ConfigError) as error:
+        mixed(4, 4, weights=(1e6, 1))
+    assert str(error.value) == (
+        "data.weights: must give each corpus an example in the 8 of an epoch; b gets none. Give it a larger weight, or leave "
+        "it out."
+    )
+
+
 def test_without_weights_an_epoch_is_every_example_once():
     mixture = mixed(30, 7, 3)
     whole = [*range(30), *range(1000, 1007), *range(2000, 2003)]

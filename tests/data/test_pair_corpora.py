@@ -262,6 +262,16 @@ def test_faults_of_files_by_eye(tmp_path):
     )
 
 
+def test_a_directory_of_parquet_files_has_no_fault(tmp_path):
+    node = write(tmp_path, "parquet")
+    assert faults(node | {"path": str(tmp_path)}) == []
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.txt").write_text("a")
+    assert sentence(node | {"path": str(tmp_path / "empty")}, tmp_path).startswith(
+        "data.path: must lead to text; got 'DIR/empty', but the directory holds no .parquet file. "
+    )
+
+
 def test_faults_of_parquet_by_eye(tmp_path):
     node = write(tmp_path, "parquet")
     whole = Path(node["path"]).read_bytes()

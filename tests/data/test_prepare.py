@@ -169,6 +169,19 @@ def _prepare_at_once(config, start, results):
     results.put((data.fingerprint, int(data.train.ids.sum()), str(data.folder)))
 
 
+def test_a_digest_does_not_depend_on_the_order_of_options():
+    assert cache.digest({"a": 1, "b": {"c": 2, "d": 3}}) == cache.digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert cache.digest([1, 2]) != cache.digest([2, 1])
+
+
+def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with open(tmp_path / "lock", "a") as other:
+        with cache._Alone(tmp_path / "lock"), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @pytest.mark.parametrize("locks", [True, False])
 def test_processes_that_prepare_at_once_agree(config, monkeypatch, locks):
     if not locks:

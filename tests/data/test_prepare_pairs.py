@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xformer_kit.data import prepare
-from xformer_kit.data.pairs import Pairs, Ragged, write_pairs
+from xformer_kit.data.pairs import Pairs, Ragged, _fitted, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.registry import ConfigError
 
@@ -112,6 +112,13 @@ def test_a_decoder_alone_reads_both_sides_in_one_stream(tmp_path):
     cut = prepare(a_config(tmp_path, seq_len=40, too_long="truncate", model={"decoder": {}}))
     assert (cut.train.lengths.sum(1) <= 40).all() and (cut.train.lengths > 1).all()
     assert len(cut.train) == len(prepare(a_config(tmp_path)).train)
+
+
+def test_the_shorter_side_keeps_up_to_half_of_the_room():
+    """Room for 10 tokens: of two long sides each has half, and what a short one leaves goes to the other."""
+    lengths = np.array([[20, 20], [20, 3], [3, 20], [6, 5], [4, 5]])
+    assert _fitted(lengths, 10, together=True).tolist() == [[5, 5], [7, 3], [3, 7], [5, 5], [4, 5]]
+    assert _fitted(lengths, 10, together=False).tolist() == [[10, 10], [10, 3], [3, 10], [6, 5], [4, 5]]
 
 
 def test_a_split_without_pairs(tmp_path):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -236,6 +237,11 @@ def test_text_without_spaces_is_cut_all_the_same():
     assert len(pieces) == 2 and sum(map(len, pieces)) == 9 << 20
 
 
+def test_other_places_to_cut_at_are_kept_to():
+    pieces = list(whole_words(["a b,c d,e f"], size=1, end=re.compile(",")))
+    assert pieces == ["a b", ",c d", ",e f"]
+
+
 def test_an_unknown_character_is_named():
     tokenizer = Char()
     tokenizer.fit(["hello"])
@@ -245,6 +251,8 @@ def test_an_unknown_character_is_named():
         "tokenizer: the alphabet of 'char' is the 4 characters of its corpus; got 'é' (U+00E9), '🙂' (U+1F642). "
         "Leave them out of the text, or train with tokenizer=byte."
     )
+    with pytest.raises(ConfigError, match=r"U\+D800"):  # half a surrogate pair has no utf-8
+        tokenizer.encode("he\ud800llo")
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_position():

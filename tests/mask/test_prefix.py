@@ -49,6 +49,7 @@ def test_a_window_over_the_text_and_a_whole_prefix():
         (Prefix(), True, False),
         (Prefix() & Causal(), False, False),  # the other hides all that is later
         (Prefix() & Full(), True, False),
+        (Full() & Full(), False, True),
         (Prefix() | Causal(), True, False),
         (Prefix() | Full(), True, True),
         (~Prefix(), True, True),

@@ -39,7 +39,7 @@ def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) 
         hint = _neighbour(where)
         raise ConfigError(f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text file.")
     if os.path.isdir(where):
-        names = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        names = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
         return _not_empty(path, _inside(where, option, suffixes), f"the directory holds no {names} file", option)
     if not os.path.isfile(where):
         raise ConfigError(f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file.")
