@@ -202,7 +202,8 @@ def test_overfitting_a_few_batches_brings_the_loss_down(begin):
 def test_profile_writes_a_trace_and_a_table(begin):
     code, folder = begin("profile", "debug=profile", "trainer.max_steps=12", "trainer.profile=3")
     assert code == 0
-    assert (folder / "trace.json").exists()
+    names = {event["name"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]}
+    assert sum(name.startswith("ProfilerStep#") for name in names) == 3
     assert "aten::" in (folder / "profile.txt").read_text()
 
 

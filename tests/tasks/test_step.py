@@ -1,6 +1,7 @@
 """Laws of one optimizer step, against torch's autograd and torch.nn.utils."""
 
 import copy
+import math
 import random
 
 import pytest
@@ -9,8 +10,10 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from tasks import run
+from tasks.callbacks import Guard
 from tasks.module import Task
 from xformer_kit import compose
+from xformer_kit.objective import OBJECTIVES
 
 ONE = ["trainer.max_steps=1", "trainer.val_every=null", "model.dropout=0", "attn.dropout=0", "trainer.accumulate=2"]
 EXPERTS = ["ffn={name: moe, experts: 3}", "ffn.router={name: softmax, balance: 5.0}"]
@@ -118,3 +121,48 @@ def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
     assert torch.equal(torch.stack(masks["first"]), torch.stack(masks["again"]))
     drawn = {tuple(mask.tolist()) for mask in masks["first"] + masks["second"]}
     assert len(drawn) == len(masks["first"]) + len(masks["second"])
+
+
+def test_what_outlives_a_step_holds_no_graph(begin, monkeypatch):
+    """Else every step keeps the activations of all before it."""
+    after, kept = Task._after, []
+
+    def _after(task):
+        after(task)
+        kept.extend([task.window, task.now.sums, task.now.norm, *task.now.report.values()])
+
+    monkeypatch.setattr(Task, "_after", _after)
+    begin("run", *ONE, *EXPERTS)
+    assert len(kept) > 3
+    assert not any(tensor.requires_grad for tensor in kept)
+
+
+def test_a_run_on_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is_not_finite(
+    begin, monkeypatch
+):
+    """The flag is read only now and then: until it is, no later step may move the weights."""
+    loss, update, seen = OBJECTIVES["language_modeling"].loss, Task._update, []
+
+    def broken(self, model, batch):
+        nats, count, report = loss(self, model, batch)
+        return (nats * math.nan if len(seen) == 2 else nats), count, report  # in the third step only
+
+    def _update(task):
+        task._gates = True  # as on a GPU; torch's fused step on the CPU reads found_inf too
+        update(task)
+        seen.append([w.detach().clone() for w in task.model.parameters()])
+
+    monkeypatch.setattr(OBJECTIVES["language_modeling"], "loss", broken)
+    monkeypatch.setattr(Task, "_update", _update)
+    monkeypatch.setattr(Guard, "on_train_batch_end", lambda *given: None)  # the flag is not read yet
+    begin("run", *ONE, "trainer.max_steps=5")
+    same = [all(map(torch.equal, seen[step], seen[step + 1])) for step in range(4)]
+    assert same == [False, True, True, True]
+
+
+def test_micro_batches_that_were_found_are_kept_when_a_run_goes_on(config):
+    """A search for the fewest that fit would change the random numbers of the steps to come."""
+    made = config("trainer.accumulate=auto")
+    task = Task(made, torch.nn.Linear(1, 1), None, total_steps=10)
+    task._device, task.step, task.accumulate = torch.device("cuda"), 3, 4
+    assert task._micro_batches() == 4

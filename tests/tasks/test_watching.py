@@ -15,8 +15,10 @@ from tasks.loggers import Quietly
 from xformer_kit import compose
 from xformer_kit.callbacks import Norms as Options
 from xformer_kit.config import config_hash
+from xformer_kit.inspect.pictures import plot_bias, plot_mask
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import made, plain
+from xformer_kit.making import load
 
 WATCHED = (
     "callbacks.norms.every=5",
@@ -106,6 +108,9 @@ def test_pictures_lie_in_the_run(runs):
     names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + ["mask_000000.png"]
     assert sorted(path.name for path in (runs[0] / "pictures").glob("*_*.png")) == names
     assert all((runs[0] / "pictures" / name).read_bytes().startswith(PNG) for name in names)
+    model = load(runs[0], checkpoint="last")
+    for name, drawn in (("bias_000010.png", plot_bias(model, 5)), ("mask_000000.png", plot_mask(model, 5))):
+        assert (runs[0] / "pictures" / name).read_bytes() == drawn.encoded("png")
 
 
 def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
