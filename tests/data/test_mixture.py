@@ -181,6 +181,20 @@ def test_parts_are_prepared_once_and_shared_with_runs_of_them_alone(files):
     assert len({prepared.fingerprint, alone.fingerprint, prepare(made(files, *swapped)).fingerprint}) == 3
 
 
+def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
+    """COGS has a split of its own, gen, of which the mixture has all pairs."""
+    line = "A cat {}.\tcat ( x _ 1 )\t{}\n"
+    (files / "cogs").mkdir()
+    for name, count in (("train", 40), ("dev", 5), ("test", 5), ("gen", 7)):
+        (files / "cogs" / f"{name}.tsv").write_text("".join(line.format("ran " * i, name) for i in range(1, count + 1)))
+    of = f"data.of={{made: {{name: cogs, path: {files}/cogs}}, code: {{name: tsv, path: {files}/code.tsv}}}}"
+    words = ["data=mixture", of, "data.seq_len=128", "data.too_long=drop", "tokenizer=byte"]
+    prepared = prepare(read(files, [*words, "task=seq2seq", "model=encoder_decoder"]))
+    assert {name: len(split) for name, split in prepared.others.items()} == {"gen": 7}
+    assert list(prepared.others["gen"].parts) == ["made"]
+    assert list(prepared.valid.parts) == ["made", "code"]
+
+
 def test_one_tokenizer_is_learned_from_all_parts(files):
     prepared = prepare(made(files, *text_words(files), "tokenizer=char"))
     assert {prepared.tokenizer.decode([i]) for i in range(prepared.tokenizer.vocab_size)} == set("abcxyz ")

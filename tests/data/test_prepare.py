@@ -2,10 +2,12 @@
 
 import json
 import multiprocessing
+import os
 import pickle
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -167,6 +169,16 @@ def _prepare_at_once(config, start, results):
     start.wait()
     data = prepare(config)
     results.put((data.fingerprint, int(data.train.ids.sum()), str(data.folder)))
+
+
+def test_what_a_killed_preparation_left_is_removed_after_a_day(config):
+    base = prepare(config).folder.parent
+    for name, hours in ((".young.tmp", 23.9), (".old.tmp", 24.1)):
+        (base / name).mkdir()
+        os.utime(base / name, (time.time() - 3600 * hours,) * 2)
+    shutil.rmtree(prepare(config).folder)
+    prepare(config)
+    assert [path.name for path in base.glob(".*.tmp")] == [".young.tmp"]
 
 
 def test_a_digest_does_not_depend_on_the_order_of_options():

@@ -100,6 +100,14 @@ def test_a_vocabulary_smaller_than_the_alphabet():
         learned(WordPiece, "".join(map(chr, range(0x430, 0x44A))), vocab_size=40)
 
 
+def test_wordpiece_has_a_token_for_every_letter_of_a_large_alphabet():
+    letters = [chr(0xAC00 + i) for i in range(300)]  # of Hangul, which BERT does not split into words
+    text = " ".join("".join(letters[i : i + 10]) for i in range(0, 300, 10))
+    tokenizer = learned(WordPiece, text, vocab_size=1000)
+    assert tokenizer.count_unknown(tokenizer.encode(text)) == 0
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])
 def test_an_empty_text_teaches_nothing_and_breaks_nothing(kind):
     assert learned(kind, "").encode("").tolist() == []

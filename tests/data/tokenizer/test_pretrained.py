@@ -93,7 +93,7 @@ def _suffix():
     end = {"end_of_word_suffix": "</w>"}
     made = Tokenizer(models.BPE(unk_token="<unk>", **end))
     made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder()
-    return made, trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>"], show_progress=False, **end)
+    return made, trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>", "</s>"], show_progress=False, **end)
 
 
 def _words():
@@ -186,6 +186,16 @@ def test_no_text_is_a_special_token_of_theirs(made, form, special):
     assert made[form].decode([one, *made[form].encode("stop").tolist(), one]) == "stop"
     if form != "bert":
         assert made[form].decode(ids) == f"it {special} stop"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_special_tokens_of_theirs_spell_nothing(made, form):
+    """All but the one that unknown text becomes, which is shown."""
+    one = made[form]
+    special = [i for i, token in one.added.items() if token["special"] and i != one.unknown_id]
+    ids = one.encode("it doesn't stop").tolist()
+    assert one.to_bytes([*special, *ids, *special]) == one.to_bytes(ids)
+    assert one.count_bytes(special) == 0
 
 
 @pytest.mark.parametrize(
