@@ -44,6 +44,7 @@ from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged
 from xformer_kit.config.trainer_schema import seconds
+from xformer_kit.config.untaken import never_peaks
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.foreign import printable
@@ -96,6 +97,8 @@ class Session:
             self._say(line)
         self.data = Data(config, self.prepared, self.objective)
         self.total = self.data.total_steps
+        if self.first and (line := never_peaks(config, self.total)):
+            self._say(line)
         if self.first:
             self.prepared.tokenizer.save(self.run_dir / "tokenizer.json")
             if self.objective.source_tokenizer is not self.prepared.tokenizer:

@@ -278,7 +278,10 @@ def test_a_sublayer_may_have_a_norm_of_its_own():
     [
         ("[{attn:{norm:laye}},ffn]", "layout.attn.norm: no norm is called 'laye'. Did you mean 'layer'?"),
         ("[attn,{ffn:{norm:{eps:-1}}}]", "layout.ffn.norm.eps: must be at least 0; got -1."),
-        ("[[{attn:{norm:layer}},ffn]]", "layout: attn, ffn run in parallel and share a norm; give it to all of them"),
+        (
+            "[[{attn:{norm:layer}},ffn]]",
+            "layout: attn, ffn run in parallel, and the norms of a parallel group are of one kind; give",
+        ),
     ],
 )
 def test_a_norm_of_a_sublayer_is_checked(layout, sentence):

@@ -75,9 +75,29 @@ def within(options: Options, **bounds: tuple[float, float]) -> Iterator[str]:
             yield f"{name}: must be at least {low} and below {high}; got {value}."
 
 
+# Names of other libraries for choices, which are not spelt alike.
+SYNONYMS = {
+    "swish": "silu",
+    "quick_gelu": "gelu_quick",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "approximate_gelu": "gelu_tanh",
+    "relu_squared": "relu2",
+    "squared_relu": "relu2",
+    "relu_2": "relu2",
+    "linear": "identity",
+    "none": "identity",
+}
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """' Did you mean ...?', or nothing where no known word is near."""
-    close = get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    """' Did you mean ...?', or nothing if no known word is near. A synonym is nearer than any spelling."""
+    known = list(known)
+    synonym = SYNONYMS.get(word.lower())
+    spellings = (word, word.lower())  # SiLU
+    matches = (get_close_matches(spelling, known, n=1, cutoff=cutoff) for spelling in spellings)
+    close = [synonym] if synonym in known else next(filter(None, matches), [])
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

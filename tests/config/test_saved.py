@@ -148,11 +148,18 @@ def test_components_of_its_own_must_be_given_as_they_were(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["{", "[]", '{"../x.py": "%s"}' % ("0" * 64), '{"x.py": 1}', '{"\\u001b[2J.py": "%s"}' % ("0" * 64), "[" * 9999],
+    ("text", "rule"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "must be a JSON object; got list"),
+        ('{"../x.py": "%s"}' % ("0" * 64), "must map the names of files to their sha256"),
+        ('{"x.py": 1}', "must map the names of files to their sha256"),
+        ('{"\\u001b[2J.py": "%s"}' % ("0" * 64), "must map the names of files to their sha256"),
+        ("[" * 9999, "cannot be read as JSON"),
+    ],
     ids=["cut", "list", "a path", "no digest", "an escape code", "deep"],
 )
-def test_a_list_of_components_that_no_run_saved(tmp_path, text):
+def test_a_list_of_components_that_no_run_saved(tmp_path, text, rule):
     (tmp_path / "parts.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"parts.json: must map the names of files to their sha256"):
+    with pytest.raises(ConfigError, match=f"parts.json: {rule}"):
         check_parts(tmp_path, [])

@@ -30,7 +30,9 @@ REFUSED = {
     f"model.decoder.pattern=[a] {A}{{position:none}} position.theta=5": (
         f"position.theta: {OTHERS}; got 5. Leave it 10000.0."
     ),
-    f"model.decoder.pattern=[a] {A}{{attn:{{heads:2}}}} attn.heads=4": f"attn.heads: {OTHERS}; got 4. Leave it 8.",
+    f"model.decoder.pattern=[a] {A}{{attn:{{heads:2}}}} attn.heads=4": (
+        f"attn.heads: {OTHERS}; got 4. Set model.decoder.variants.a.attn.heads, or leave it 8."
+    ),
     "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": f"attn.kv_rank: {OTHERS}; got 8. Leave it null.",
     "placement=sandwich model.decoder.placement=post": f"placement: {OTHERS}. Leave it out.",
     "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",
@@ -51,11 +53,12 @@ REFUSED = {
         "Leave it out."
     ),
     f"{SEQ2SEQ} model.decoder.attn.heads=2 model.encoder.attn.heads=2 attn.heads=4": (
-        f"attn.heads: {OTHERS}; got 4. Leave it 8."
+        f"attn.heads: {OTHERS}; got 4. Set model.encoder.attn.heads or model.decoder.attn.heads, or leave it 8."
     ),
     f"model.decoder.pattern=[a] attn.heads=4 model.decoder.attn.heads=8 {A}{{attn:{{heads:2}}}}": (
-        f"attn.heads: {OTHERS}; got 4. Leave it 8.",
-        "model.decoder.attn.heads: no layer of the decoder takes it, for each has another of its own; got 8. Leave it out.",
+        f"attn.heads: {OTHERS}; got 4. Set model.decoder.variants.a.attn.heads, or leave it 8.",
+        "model.decoder.attn.heads: no layer of the decoder takes it, for each has another of its own; got 8. Set "
+        "model.decoder.variants.a.attn.heads, or leave it out.",
     ),
     "placement=none model.decoder.layout=[{attn:{norm:layer}},ffn]": (
         "model.decoder.layout.attn.norm: no such sublayer has a norm; got 'layer'. Leave it out."

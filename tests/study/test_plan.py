@@ -22,8 +22,9 @@ SMALL = [
 
 
 def asked(*words: str, **node):
-    """A study's line with another node laid over."""
-    line = preflight(["study=norm_placement", *SMALL, *words])
+    """A study's line with another node laid over; words take the place of those of SMALL that have their key."""
+    keys = {word.partition("=")[0] for word in words}
+    line = preflight(["study=norm_placement", *(w for w in SMALL if w.partition("=")[0] not in keys), *words])
     other = {"claim": None} if "factors" in node else {}  # which is about other variants
     line.study = complete(line.study | other | node, "here")
     return line

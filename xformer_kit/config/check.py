@@ -210,7 +210,10 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
     for group in block.groups:
         if len({str(sub.norm) for sub in group}) > 1:
             names = ", ".join(sub.name for sub in group)
-            yield f"{block.path}.layout: {names} run in parallel and share a norm; give it to all of them, or to none."
+            yield (
+                f"{block.path}.layout: {names} run in parallel, and the norms of a parallel group are of one kind; give the "
+                "norm to all of them, or to none."
+            )
     for sub, context in met:
         yield from _of_layout(block, sub, context)
         embeds = "embed" in context.facts["position"]["hooks"]

@@ -23,9 +23,10 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, KeyValidationError, OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
+from xformer_kit.registry import shown
 
 KEPT = 64  # compositions
 MOST = 2000  # entries of the directories with configs; in larger ones changes are not looked for, and nothing is kept
@@ -120,12 +121,24 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
         faults.append(next(filter(None, told), f"config: must be utf-8 text: {error}.") + " Save it as utf-8.")
         return None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
+        if (bad := _bad_key(error)) is not None:
+            override = re.match(r"Error merging override \+*([\w.]+)=", str(error))
+            place = f"{override[1]}.{bad.full_key}" if override else bad.full_key
+            faults.append(f"{place}: must have texts as keys; got {shown(bad.key)}. Put it in quotes.")
+            return None
         what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
         place, got = str(getattr(error, "full_key", None) or "config"), ""
         if isinstance(error, InterpolationResolutionError) and (found := _unresolved(config, "")):
             place, got = found[0], "; got " + found[1] + r". Say another key, or write \${ for a ${ that stays"
         faults.append(f"{place}: cannot be composed: {what}{got}.")
         return None
+
+
+def _bad_key(error: BaseException | None) -> KeyValidationError | None:
+    """The cause of an error of Hydra's, if that is a key such as null."""
+    while error is not None and not (isinstance(error, KeyValidationError) and error.full_key):
+        error = error.__cause__
+    return error
 
 
 def _no_text(path: str) -> str | None:

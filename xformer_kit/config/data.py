@@ -53,16 +53,26 @@ def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterat
     form, name = form_of(data), data["name"]
     if form in reads:
         return
-    ways = [
-        f"data={other}{corpus.forms()[read]}"
-        for other, corpus in sorted(CORPORA.items())
-        for read in reads
-        if read in corpus.forms()
-    ]
     yield (
         f"task: '{task}' learns from {' or '.join(reads)}, and data={name} gives {form}. "
-        f"Known for it: {', '.join(ways) or 'none'}."
+        f"Known for it: {', '.join(read_by(reads)) or 'none'}."
     )
+
+
+def read_by(forms: tuple[str, ...]) -> list[str]:
+    """Choices of corpora that give one of some forms."""
+    return [
+        f"data={name}{corpus.forms()[form]}"
+        for name, corpus in sorted(CORPORA.items())
+        for form in forms
+        if form in corpus.forms()
+    ]
+
+
+def at_hand(forms: tuple[str, ...]) -> str:
+    """The first corpus that gives one of some forms and needs no file, package or option."""
+    choices = (choice.removeprefix("data=") for choice in read_by(forms))
+    return next(name for name in choices if name in CORPORA and not any(CORPORA.faults(name, "data", Context())))
 
 
 def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, TOWERS
-from xformer_kit.registry import ConfigError, Registry, nearest
+from xformer_kit.registry import ConfigError, Registry, nearest, shown
 
 INSTRUCTIONS = ("parts", "resume", "study")  # of the command line; a saved config holds none of them
 SWEEPS = "sweep"  # folder of conf/ with files for W&B
@@ -168,9 +168,7 @@ def read(words: list[str], config_dir: str | None) -> tuple[Loader, list[Overrid
         try:
             parsed += parser.parse_overrides([word])
         except (OverrideParseException, HydraException) as error:
-            what = " ".join(str(error).split("\n")[0].split())
-            way = f"{what}. Quote what the shell or Hydra treats specially."
-            faults.append(f"{word}: cannot be read as key=value: {_escaped(parser, word) or way}")
+            faults.append(f"{word}: cannot be read as key=value{_way_out(parser, word, str(error))}")
     try:
         import_parts(files(instructions(parsed).get("parts")), GROUPS.values())
     except ConfigError as error:
@@ -184,14 +182,22 @@ def read(words: list[str], config_dir: str | None) -> tuple[Loader, list[Overrid
     return loader, kept, faults
 
 
-def _escaped(parser: OverridesParser, word: str) -> str | None:
-    """The way out where the value has a bare =, which Hydra's grammar wants escaped, as in a study's labels and claims."""
-    key, sign, value = word.partition("=")
-    escaped = f"{key}{sign}" + re.sub(r"(?<!\\)=", r"\\=", value)
-    with suppress(OverrideParseException, HydraException):
-        parser.parse_overrides([escaped])
-        return f"Hydra reads an = within a value as \\=: {shlex.quote(escaped)}." if escaped != word else None
-    return None
+def _way_out(parser: OverridesParser, word: str, error: str) -> str:
+    """What to write in place of a word that Hydra's grammar does not have: without spaces around its first =, with any other
+    escaped, as in a study's labels and claims, or else the error and a hint."""
+    key, sign, value = word.strip("\"'").partition("=")
+    tight = f"{key.strip()}{sign}{value.strip()}"
+    escaped = f"{key}{sign}" + re.sub(r"(?<!\\)=", r"\=", value)
+    ways = {tight: ": leave out the spaces around its =", escaped: ": Hydra reads an = within a value as \\="}
+    for text, rule in ways.items():
+        with suppress(OverrideParseException, HydraException):
+            parser.parse_overrides([text])
+            return f"{rule}: {shlex.quote(text)}."
+    if not sign:
+        return f". Give it a value: {key}=VALUE."
+    what = " ".join(error.split("\n")[0].split())
+    told = "" if word in what else f": {what}"  # else it has no more than the word
+    return f"{told}. Quote what the shell or Hydra treats specially."
 
 
 def _suitable(loader: ConfigLoaderImpl, parsed: list[Override]) -> list[str]:
@@ -228,6 +234,9 @@ def no_choice(loader: ConfigLoaderImpl, override: Override) -> str | None:
     values = list(_sweep(override)) if override.is_sweep_override() else [override.value()]
     if values == [None] and needed:
         return f"{group}: must name one of {', '.join(sorted(GROUPS.get(group, names)))}; got null."
+    if needed and (several := next((value for value in values if isinstance(value, list)), None)) is not None:
+        sweep = ",".join(map(str, several)) or "NAME"
+        return f"{group}: takes one name; got {shown(several)}. Choose one, or run each of them: -m {group}={sweep}."
     for value in values:
         for name in value if isinstance(value, list) else [value]:
             if name is None or str(name) in names:

@@ -17,13 +17,13 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
     if not isinstance(tower, Mapping):
         return
     variants = tower.get("variants") or {}
-    known = ["base", *variants] if isinstance(variants, Mapping) else ["base"]
+    known = ["base", *filter(is_name, variants)] if isinstance(variants, Mapping) else ["base"]
     layers = tower.get("layers") or config["model"].get("layers")
     for key in ("pattern", "first", "last"):
         words = tower.get(key)
         words = words if isinstance(words, list) else []
         for word in dict.fromkeys(words):
-            if word not in known:
+            if isinstance(word, str) and word not in known:
                 yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
             yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
@@ -31,7 +31,9 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
     if isinstance(variants, Mapping):
         for name, variant in variants.items():
             where = f"{path}.variants.{name}"
-            if name == "base":
+            if not is_name(name):
+                yield f"{path}.variants: a variant's name must be a text of printable characters; got {shown(name)}. Try local."
+            elif name == "base":
                 yield f"{where}: 'base' is the tower itself; give the variant another name."
             elif not isinstance(variant or {}, Mapping):
                 yield f"{where}: must be a mapping of differences; got {shown(variant)}."
@@ -41,6 +43,11 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
                     if key not in allowed:
                         yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
                 yield from _differences(config, (tower, variant or {}), where, context)
+
+
+def is_name(name: Any) -> bool:
+    """Whether it can name a variant in a file and on a screen: half a surrogate pair can be saved in neither."""
+    return isinstance(name, str) and bool(name) and name.isprintable()
 
 
 def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:

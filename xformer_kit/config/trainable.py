@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.config.data import labelling, unread
+from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS, named
@@ -26,13 +26,15 @@ def suits(config: Mapping[str, Any]) -> Iterator[str]:
     objective, there = OBJECTIVES[task], tuple(tower for tower in TOWERS if tower in config["model"])
     if there not in objective.needs:
         ways = [f"model={'_'.join(towers)}" for towers in objective.needs]
-        ways += [f"task={name}" for name, other in OBJECTIVES.items() if there in other.needs and _reads(other, config)]
+        ways += [_with_data(name, config) for name, other in OBJECTIVES.items() if there in other.needs]
         yield f"task: '{task}' cannot train a model of {' and '.join(there)}. Choose {listed(ways)}."
     yield from unread(task, objective.reads, config["data"])
 
 
-def _reads(objective: Any, config: Mapping[str, Any]) -> bool:
-    return not any(unread("", objective.reads, config["data"]))
+def _with_data(task: str, config: Mapping[str, Any]) -> str:
+    """The choice of a task, with a corpus that it can learn from if the config's gives something else."""
+    reads = OBJECTIVES[task].reads
+    return f"task={task}" if form_of(config["data"]) in reads else f"task={task} data={at_hand(reads)}"
 
 
 def future(config: Mapping[str, Any]) -> Iterator[str]:

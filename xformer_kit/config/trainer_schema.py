@@ -83,6 +83,8 @@ REPLACED = {
     "model_registry": "logger=...; checkpoints stay in the run's directory",
 }
 
+RECOMPUTED = ("gradient_checkpointing", "activation_checkpointing", "activation_checkpoint", "checkpoint_activations")
+
 _AT_LEAST = {
     "max_steps": 1, "max_epochs": 1, "num_nodes": 1, "accumulate": 1, "val_every": 1,
     "checkpoint_every": 1, "log_every_n_steps": 1, "overfit_batches": 0, "num_sanity_val_steps": -1, "profile": 0,
@@ -112,6 +114,11 @@ def faults(node: Any, path: str = "trainer") -> Iterator[str]:
     for key, value in node.items():
         if key in REPLACED:
             yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {shown(value)}. Set that instead."
+        elif key in RECOMPUTED:
+            yield (
+                f"{path}.{key}: activations are kept, not computed again; got {shown(value)}. For less memory leave it out and "
+                f"set {path}.accumulate=4, or lower data.batch_size."
+            )
         elif key not in OPTIONS:
             known = ", ".join(sorted(OPTIONS))
             yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {known}."

@@ -24,7 +24,7 @@ from xformer_kit.plan import (
     named,
     towers,
 )
-from xformer_kit.registry import Context, Registry, shown
+from xformer_kit.registry import Context, Registry, listed, shown
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
@@ -55,7 +55,16 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
     for place, key, leaf in found(config, plans):
         where = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
         way = f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"  # a difference is there, or is not
-        yield f"{where}: {_why(place, place.takers)}; got {shown(leaf.value)}. Leave {way}."
+        others = _set_by(place, key, plans)
+        way = f"Set {listed(others)}, or leave {way}" if others else f"Leave {way}"
+        yield f"{where}: {_why(place, place.takers)}; got {shown(leaf.value)}. {way}."
+
+
+def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
+    """The paths, a tower's or variants', where the layers have this option from."""
+    option = f"{place.kind}.{key}"
+    paths = (block.origins.get(option) for plan in plans for block in plan.blocks)
+    return [f"{path}.{key}" for path in dict.fromkeys(paths) if path is not None and path != place.path]
 
 
 def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
@@ -101,6 +110,19 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
             yield f"{key}: {rules[rule]}"
         if (kind := key.removesuffix(".name")) in left:
             yield f"{key}: {left[kind]}"
+        if key == "schedule.warmup" and (sentence := never_peaks(config, config["trainer"].get("max_steps"))):
+            yield sentence
+
+
+def never_peaks(config: Mapping[str, Any], steps: int | None) -> str | None:
+    """The sentence for a warm-up that ends after the last step of a run; `steps`: of the run, if they are known."""
+    warmup = named(config["schedule"]).get("warmup", 0)
+    if steps is None or warmup < steps:
+        return None
+    return (
+        f"schedule.warmup: must be below the steps of the run, or the learning rate never reaches optim.lr; got {warmup:,} and "
+        f"{steps:,}. Try schedule.warmup={steps // 10}."
+    )
 
 
 def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[str, str]]:

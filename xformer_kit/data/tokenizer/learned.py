@@ -15,7 +15,7 @@ from xformer_kit.registry import ConfigError, at_least
 SPACE = "\u2581"  # what SentencePiece writes for a space
 
 
-@TOKENIZERS.register("bpe", also_called=("byte_bpe", "gpt2", "byte_pair"))
+@TOKENIZERS.register("bpe", also_called=("byte_bpe", "byte_pair"))
 class BPE(Library):
     """Byte pairs merged by frequency, within words, over all 256 bytes (Sennrich et al., 2016, arXiv:1508.07909;
     over bytes: Radford et al., 2019, section 2.2). Any bytes can be encoded and come back unchanged.
@@ -61,7 +61,7 @@ class BPE(Library):
         )
 
 
-@TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm", "t5"))
+@TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
 class Unigram(Library):
     """The likeliest pieces of a text, each with a probability of its own (Kudo, 2018, arXiv:1804.10959, section 3.2).
 
@@ -132,7 +132,7 @@ class Unigram(Library):
         )
 
 
-@TOKENIZERS.register("wordpiece", also_called=("word_piece", "bert"))
+@TOKENIZERS.register("wordpiece", also_called=("word_piece",))
 class WordPiece(Library):
     """The longest known pieces of each word, `##` before those inside it, as in BERT (Wu et al., 2016,
     arXiv:1609.08144, section 4.1; Devlin et al., 2019, arXiv:1810.04805).

@@ -11,6 +11,13 @@ from xformer_kit.data.tokenizer.library import Library, parsed
 from xformer_kit.registry import ConfigError
 
 FILE = "tokenizer.json"
+# Models whose tokenizers are trained already -> their name on the hub, and the tokenizer here that learns one of that kind.
+MODELS = {
+    "gpt2": ("openai-community/gpt2", "bpe"),
+    "roberta": ("FacebookAI/roberta-base", "bpe"),
+    "t5": ("google-t5/t5-small", "unigram"),
+    "bert": ("google-bert/bert-base-uncased", "wordpiece"),
+}
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -46,6 +53,13 @@ class Pretrained(Library):
 
     def content(self) -> str | None:
         return self.sha256
+
+
+TOKENIZERS.mistaken |= {
+    model: f"'{model}' is a tokenizer that is trained already: tokenizer=pretrained tokenizer.path={path}. tokenizer={kind} "
+    "learns one of that kind from your text."
+    for model, (path, kind) in MODELS.items()
+}
 
 
 def _fault(path: str) -> str | None:

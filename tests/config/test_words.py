@@ -1,0 +1,160 @@
+"""Words of a command line that Hydra cannot read, that contradict each other, or that are another library's names."""
+
+import shlex
+
+import pytest
+
+from xformer_kit import ConfigError, build, compose
+from xformer_kit.config import preflight
+from xformer_kit.ffn.dense import ACTIVATIONS
+
+
+def faults_of(*words):
+    with pytest.raises(ConfigError) as error:
+        preflight(list(words))
+    return error.value.faults
+
+
+@pytest.mark.parametrize("word", ["attn.heads = 8", "attn.heads =8", '"attn.heads = 8"'])
+def test_spaces_around_the_equals_sign(word):
+    assert faults_of(word) == (
+        f"{word}: cannot be read as key=value: leave out the spaces around its =: attn.heads=8.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("attn heads=8", ". Quote what the shell or Hydra treats specially."),
+        ("attn.heads", ". Give it a value: attn.heads=VALUE."),
+        (
+            "attn.heads=[2",
+            ": no viable alternative at input '[2'. Quote what the shell or Hydra treats specially.",
+        ),
+        ("name=a = b", r": Hydra reads an = within a value as \=: 'name=a \= b'."),
+    ],
+)
+def test_other_words_that_cannot_be_read_name_no_class_of_the_parser(word, reason):
+    assert faults_of(word) == (f"{word}: cannot be read as key=value{reason}",)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("trainer.max_steps=100 trainer.max_steps=200", "trainer.max_steps"),
+        ("trainer.max_steps=100 +trainer.max_steps=200", "trainer.max_steps"),
+        ("-m attn.heads=2,4 attn.heads=8", "attn.heads"),
+        ("-m attn.heads=8 attn.heads=2,4", "attn.heads"),
+        ("position=alibi position=t5", "position"),
+        ("study=norm_placement study.seeds=2 study.seeds=3", "study.seeds"),
+        ("'attn={name: latent, heads: 2}' attn.heads=4", "attn.heads"),
+    ],
+)
+def test_a_key_that_is_given_twice(line, key):
+    assert [fault.partition(";")[0] for fault in faults_of(*shlex.split(line))] == [f"{key}: is given more than once"]
+
+
+def test_a_choice_and_its_options_are_not_given_twice():
+    assert preflight(["position=rotary", "position.theta=5"]).jobs == 1
+    assert compose(["attn.heads=2", "attn.heads=4"])["attn"]["heads"] == 4  # in Python the last one counts
+
+
+def test_a_group_takes_one_name():
+    assert faults_of("logger=[csv,tensorboard]") == (
+        "logger: takes one name; got ['csv', 'tensorboard']. Choose one, or run each of them: -m logger=csv,tensorboard.",
+    )
+    assert faults_of("model=[decoder,encoder]")[0].startswith("model: takes one name; got ['decoder', 'encoder'].")
+
+
+def test_a_warm_up_that_is_as_long_as_the_run():
+    sentence = (
+        "schedule.warmup: must be below the steps of the run, or the learning rate never reaches optim.lr; "
+        "got 100 and 100. Try schedule.warmup=10."
+    )
+    assert faults_of("schedule.warmup=100", "trainer.max_steps=100") == (sentence,)
+    assert preflight(["schedule.warmup=99", "trainer.max_steps=100"]).jobs == 1
+    assert (
+        preflight(["trainer.max_steps=10"]).jobs == 1
+    )  # nobody gave a warm-up: the run prints the sentence and trains
+    (fault,) = faults_of("-m", "schedule.warmup=5,500", "trainer.max_steps=100")
+    assert fault.endswith("got 500 and 100. Try schedule.warmup=10. [job schedule.warmup=500]")
+    with pytest.raises(ConfigError, match=r"schedule\.warmup: must be below"):
+        compose(["schedule.warmup=100", "trainer.max_steps=100"])
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("swish", "silu"),
+        ("SiLU", "silu"),
+        ("gelu_new", "gelu_tanh"),
+        ("gelu_pytorch_tanh", "gelu_tanh"),
+        ("quick_gelu", "gelu_quick"),
+        ("linear", "identity"),
+    ],
+)
+def test_activations_that_transformers_calls_otherwise(name, here):
+    """The proposed one computes the same as that of transformers.activations."""
+    assert faults_of(f"ffn.activation={name}")[0].startswith(
+        f"ffn.activation: no choice is called '{name}'. Did you mean '{here}'? Known: "
+    )
+    theirs = pytest.importorskip("transformers.activations").ACT2FN
+    torch = pytest.importorskip("torch")
+    x = torch.linspace(-4, 4, 101, dtype=torch.float64)
+    torch.testing.assert_close(ACTIVATIONS[here](x), theirs[name.lower()](x))
+
+
+@pytest.mark.parametrize("key", ["gradient_checkpointing", "activation_checkpointing"])
+def test_activations_are_not_recomputed(key):
+    assert faults_of(f"trainer.{key}=true") == (
+        f"trainer.{key}: activations are kept, not computed again; got true. For less memory leave it out and set "
+        "trainer.accumulate=4, or lower data.batch_size.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "kind"),
+    [
+        ("gpt2", "openai-community/gpt2", "bpe"),
+        ("t5", "google-t5/t5-small", "unigram"),
+        ("bert", "google-bert/bert-base-uncased", "wordpiece"),
+    ],
+)
+def test_a_models_name_is_no_tokenizer_that_is_learned(name, path, kind):
+    assert faults_of(f"tokenizer={name}") == (
+        f"tokenizer: '{name}' is a tokenizer that is trained already: tokenizer=pretrained tokenizer.path={path}. "
+        f"tokenizer={kind} learns one of that kind from your text.",
+    )
+
+
+def test_all_tasks_that_train_a_model_are_proposed_with_data_that_they_read():
+    (fault,) = faults_of("model=encoder_decoder")
+    ways = fault.partition("Choose ")[2].rstrip(".").replace(" or ", ", ").split(", ")
+    tasks = [way.split()[0] for way in ways]
+    assert tasks == [
+        "model=decoder",
+        "task=seq2seq",
+        "task=denoising",
+        "task=text_infilling",
+        "task=mixture_of_denoisers",
+    ]
+    for way in ways[1:]:
+        assert preflight(["model=encoder_decoder", *way.split()]).jobs == 1
+
+
+@pytest.mark.parametrize("name", [None, "\ud800", "", 3, True, "a\x1bb"])
+def test_a_variant_has_a_name_that_can_be_saved_and_shown(name):
+    config = compose([])
+    config["model"]["decoder"] = {"pattern": [name, "base"], "variants": {name: {"position": "alibi"}}}
+    with pytest.raises(ConfigError) as error:
+        build(config, 65)
+    assert any("a variant's name must be a text of printable characters; got " in fault for fault in error.value.faults)
+
+
+def test_a_key_of_a_file_that_is_null(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nmodel:\n  decoder:\n    variants: {null: {}}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    sentence = "model.decoder.variants: must have texts as keys; got null. Put it in quotes."
+    assert faults_of("--config-dir", str(tmp_path), "experiment=mine") == (sentence,)
+    assert faults_of("model.decoder={variants: {null: {}}}") == (sentence,)
