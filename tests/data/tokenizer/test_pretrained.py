@@ -1,6 +1,10 @@
 """A tokenizer.json that others made: the library's ids, any bytes where its tokens are bytes, sentences where it is missing."""
 
+import errno
 import itertools
+import os
+import socket
+import time
 
 import numpy as np
 import pytest
@@ -278,7 +282,7 @@ class Hub:
     """In place of the network."""
 
     def __init__(self):
-        self.asked, self.answer, self.cached = [], "", False
+        self.asked, self.answer, self.cached, self.reached = [], "", False, None
 
     def __call__(self, name, file, local_files_only=False):
         self.asked.append((name, file, local_files_only))
@@ -291,11 +295,16 @@ class Hub:
             raise self.answer
         return self.answer
 
+    def metadata(self, url, timeout):
+        if self.reached is not None:
+            raise self.reached
+
 
 @pytest.fixture
 def hub(monkeypatch):
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", made := Hub())
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", made.metadata)
     return made
 
 
@@ -314,7 +323,10 @@ def test_a_name_that_was_fetched_before_needs_no_network(hub, files):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("LocalEntryNotFoundError", "the hub cannot be reached, and its cache here has no tokenizer.json of it."),
+        (
+            "LocalEntryNotFoundError",
+            "it is no file here, the hub's cache on this machine has no tokenizer.json of it, and the hub cannot be reached",
+        ),
         ("EntryNotFoundError", "the hub has this model, but no tokenizer.json in it."),
         ("RepositoryNotFoundError", "the hub has no such model, or it asks you to log in."),
         (None, "the hub did not give it (the line is cut)."),
@@ -329,4 +341,45 @@ def test_a_hub_that_does_not_give_it(hub, error, said):
         Pretrained(path="some/model")
     assert str(raised.value).startswith(
         f"tokenizer.path: must be a tokenizer.json or a name on the hub; got 'some/model': {said}"
+    )
+
+
+@pytest.mark.parametrize("error", ["RepositoryNotFoundError", "EntryNotFoundError"])
+def test_a_refusal_in_the_first_answer(hub, error):
+    kind = getattr(pytest.importorskip("huggingface_hub.errors"), error)
+    hub.reached = kind.__new__(kind)
+    with pytest.raises(ConfigError, match="the hub has"):
+        Pretrained(path="some/model")
+    assert len(hub.asked) == 1
+
+
+@pytest.fixture
+def away(monkeypatch, tmp_path):
+    """The library itself, with an empty cache; the hub is a port of this machine."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        at = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", at)
+        form = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", at + form[1] + form[2])
+        yield server
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_without_a_network_one_sentence_comes_at_once(away, monkeypatch, capfd, how):
+    monkeypatch.setattr("xformer_kit.data.tokenizer.pretrained.WAIT", 0.5)
+    if how == "refused":
+        away.close()
+    began = time.perf_counter()
+    with pytest.raises(ConfigError) as raised:
+        Pretrained(path="gpt2")
+    assert time.perf_counter() - began < 5 and capfd.readouterr() == ("", "")
+    (said,) = raised.value.faults
+    refused = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
+    reason = refused if how == "refused" else "no answer in 0.5 seconds"
+    assert said == (
+        "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': it is no file here, the hub's cache on "
+        f"this machine has no tokenizer.json of it, and the hub cannot be reached ({reason}). Start once with a network, or "
+        "copy the model's tokenizer.json here and set tokenizer.path to it."
     )

@@ -1,9 +1,12 @@
 """A tokenizer that others have learned: a tokenizer.json, from a file or from the Hugging Face hub."""
 
 import hashlib
+import logging
 import os
 import re
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS
@@ -18,6 +21,7 @@ MODELS = {
     "t5": ("google-t5/t5-small", "unigram"),
     "bert": ("google-bert/bert-base-uncased", "wordpiece"),
 }
+WAIT = 5.0  # seconds that the hub has for its first answer
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -92,22 +96,78 @@ def _read(path: str) -> str:
 
 
 def _download(name: str) -> str:
-    """The place of a model's tokenizer.json in the hub's cache; the network is asked only where it is not there yet."""
+    """The place of a model's tokenizer.json in the hub's cache; the network is used only where it is not there yet."""
     import huggingface_hub
     from huggingface_hub import errors
 
     try:
         with suppress(errors.LocalEntryNotFoundError):
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
-        return huggingface_hub.hf_hub_download(name, FILE)
+        with _quiet():
+            if reason := _unreachable(name):
+                raise ConfigError(_no_network(name, reason))
+            return huggingface_hub.hf_hub_download(name, FILE)
+    except ConfigError:
+        raise
     except errors.RepositoryNotFoundError:
         said = "the hub has no such model, or it asks you to log in. It is no file here either"
-    except errors.LocalEntryNotFoundError:
-        said = (
-            f"the hub cannot be reached, and its cache here has no {FILE} of it. Download the file, and give its path"
-        )
+    except errors.LocalEntryNotFoundError as error:
+        raise ConfigError(_no_network(name, _reason(error))) from None
     except errors.EntryNotFoundError:
         said = f"the hub has this model, but no {FILE} in it. Convert it with transformers' AutoTokenizer, and give the path"
     except Exception as error:  # of the network, of the name: many libraries' own
-        said = f"the hub did not give it ({' '.join(str(error).split())[:200]}). Download {FILE}, and give its path"
+        said = f"the hub did not give it ({_reason(error)}). Download {FILE}, and give its path"
     raise ConfigError(f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {said}.")
+
+
+def _no_network(name: str, reason: str) -> str:
+    return (
+        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': it is no file here, the hub's cache on this "
+        f"machine has no {FILE} of it, and the hub cannot be reached ({reason}). Start once with a network, or copy the "
+        f"model's {FILE} here and set tokenizer.path to it."
+    )
+
+
+def _unreachable(name: str) -> str | None:
+    """Why no answer of the hub came in WAIT seconds; None after any answer. Raises what the library raises for a refusal.
+
+    hf_hub_download tries again for half a minute. The request runs in a thread, since resolving a name and trying each of
+    its addresses have time limits of their own, which add up.
+    """
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    raised: list[Exception] = []
+
+    def request() -> None:
+        try:
+            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=WAIT)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=request, daemon=True)
+    thread.start()
+    thread.join(WAIT)
+    if thread.is_alive():
+        return f"no answer in {WAIT:g} seconds"
+    if not raised:
+        return None
+    if isinstance(raised[0], (errors.HfHubHTTPError, errors.EntryNotFoundError, errors.HFValidationError)):
+        raise raised[0]
+    return _reason(raised[0])
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's lines on each attempt: what matters of them is in the sentence."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
