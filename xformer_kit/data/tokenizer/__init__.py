@@ -1,8 +1,9 @@
 """How does text become numbers? Tokenizers, each with its file."""
 
-from xformer_kit.data.tokenizer.base import TOKENIZERS, Stream, Tokenizer, load_tokenizer
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Stream, Tokenizer
 from xformer_kit.data.tokenizer.learned import BPE, Unigram, WordPiece
 from xformer_kit.data.tokenizer.pretrained import Pretrained
+from xformer_kit.data.tokenizer.saved import load_tokenizer
 from xformer_kit.data.tokenizer.simple import Byte, Char, Word
 from xformer_kit.data.tokenizer.texts import whole_words
 

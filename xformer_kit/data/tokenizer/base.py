@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.registry import ConfigError, Registry, nearest
+from xformer_kit.registry import Registry
 
 TOKENIZERS = Registry("tokenizer")
 
@@ -171,33 +171,6 @@ class Stream:
     def end(self) -> str:
         """What is left: U+FFFD where a character was never finished."""
         return self.decoder.decode(b"", final=True)
-
-
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that `save` wrote; `path` is the file, or the directory that holds `tokenizer.json`.
-
-    Raises ConfigError where it is missing or cannot be read, and where a user's own tokenizer was not imported first.
-    """
-    file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            raise ValueError("no JSON object")
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"tokenizer: must be a file that a run saved; got '{file}' ({error}). Name a run's directory."
-        ) from None
-    if "model" in data:
-        part = next((p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"])
-        return part.read(text)
-    name = str(data.get("tokenizer"))
-    if name not in TOKENIZERS:
-        raise ConfigError(
-            f"tokenizer: no tokenizer is called '{name}' here, but '{file}' needs it.{nearest(name, TOKENIZERS)} "
-            "If it is your own, name its file in parts=[...]."
-        )
-    return TOKENIZERS[name].restore(data["state"])
 
 
 def _flat(ids: Any) -> np.ndarray:

@@ -1,0 +1,91 @@
+"""A tokenizer.json that is no run's, or was edited, is refused in one sentence with the file, the key and the way out."""
+
+import json
+
+import pytest
+
+from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
+from xformer_kit.registry import ConfigError
+
+SAVED = "tokenizer: must be a file that a run saved; got '{file}'"
+REMOVE = " Remove the key, or bring a copy of the file back."
+BACK = " Bring a copy of the file back."
+CHAR = {"tokenizer": "char", "state": {"alphabet": "ab"}}
+WORD = {"words": ["a"], "unknown": "token"}
+FOREIGN = [
+    (CHAR | {"foo": 1}, " with the unknown key 'foo'. A run writes: tokenizer, state." + REMOVE),
+    (
+        CHAR | {"state": {"alphabet": "ab", "x": 1}},
+        " with the unknown key 'state.x'. A run writes: state.alphabet." + REMOVE,
+    ),
+    (
+        {"tokenizer": "word", "state": WORD | {"a.b": 2, "c": 3}},
+        " with the unknown key 'state.a.b', 'state.c'. A run writes: state.words, state.unknown." + REMOVE,
+    ),
+    ({"tokenizer": "byte", "state": {"foo": 1}}, " with the unknown key 'state.foo'." + REMOVE),
+    ({}, " without the key 'tokenizer'." + BACK),
+    ({"tokenizer": "char"}, " without the key 'state'." + BACK),
+    (CHAR | {"state": {"letters": "ab"}}, " without the key 'state.alphabet'. It has: state.letters." + BACK),
+    (CHAR | {"state": ["ab"]}, ", which is none of tokenizer 'char'." + BACK),
+    ({"tokenizer": "bpe", "state": {"vocab_size": 300}}, ", which is none of tokenizer 'bpe'." + BACK),
+    (
+        CHAR | {"state": {"alphabet": 3}},
+        " of tokenizer 'char' with other values (object of type 'int' has no len())." + BACK,
+    ),
+    (
+        {"tokenizer": "word", "state": WORD | {"words": [1]}},
+        " of tokenizer 'word' with other values ('int' object has no attribute 'encode')." + BACK,
+    ),
+    ({"model": 3}, " with other values ('int' object has no attribute 'get')." + BACK),
+]
+
+
+def refused(file):
+    with pytest.raises(ConfigError) as error:
+        load_tokenizer(file)
+    (said,) = error.value.faults
+    return said
+
+
+@pytest.mark.parametrize(("data", "said"), FOREIGN)
+def test_a_foreign_or_edited_file(tmp_path, data, said):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(data))
+    assert refused(file) == SAVED.format(file=file) + said
+
+
+def test_an_edited_file_of_the_library(tmp_path):
+    made = TOKENIZERS.create({"name": "bpe", "vocab_size": 260})
+    made.fit(["a text of some words, a text"])
+    made.save(file := tmp_path / "tokenizer.json")
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps(data | {"foo": 1}))
+    assert refused(file).startswith(SAVED.format(file=file) + " with the unknown key 'foo'. A run writes: version, ")
+    file.write_text(json.dumps(data | {"decoder": {"type": "none"}}))
+    assert refused(file).startswith(
+        f"tokenizer: must be a tokenizer.json of the library tokenizers; got '{file}' (data did not match"
+    )
+    file.write_text(json.dumps(data))
+    assert load_tokenizer(file).encode("a text").tolist() == made.encode("a text").tolist()
+
+
+def test_a_part_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monkeypatch):
+    class Own(Tokenizer):
+        vocab_size = 256
+
+        def __init__(self, *, lower=False, old=None):
+            self.lower = lower
+
+        def pieces(self):
+            return [bytes([i]) for i in range(256)]
+
+        def state(self):
+            return {"lower": self.lower}
+
+    Own.__module__ = "mine"
+    monkeypatch.setitem(TOKENIZERS, "own", Own)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps({"tokenizer": "own", "state": {"lower": True, "old": 1}}))
+    assert load_tokenizer(file).lower is True
+    file.write_text(json.dumps({"tokenizer": "own", "state": {"upper": True}}))
+    assert refused(file) == SAVED.format(file=file) + " with the unknown key 'state.upper'." + REMOVE

@@ -1,0 +1,111 @@
+"""Read a tokenizer that a run saved. A file that is damaged, edited or of another program is refused in one sentence."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
+from xformer_kit.registry import ConfigError, nearest
+
+KEYS = ("tokenizer", "state")
+LIBRARY_KEYS = (
+    *("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"),
+    "model",
+)  # of a tokenizer.json of the library `tokenizers`
+WRONG = (TypeError, KeyError, ValueError, AttributeError, IndexError)  # what other values than a run's lead to
+WAY = "Bring a copy of the file back"
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer that `save` wrote; `path` is the file, or the directory that holds `tokenizer.json`.
+
+    Raises ConfigError where it is missing or cannot be read, has keys that no run writes, or lacks one, and where a user's
+    own tokenizer was not imported first.
+    """
+    file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"tokenizer: must be a file that a run saved; got '{file}' ({error}). Name a run's directory."
+        ) from None
+    return _library(file, text, data) if "model" in data else _own(file, data)
+
+
+def _library(file: Path, text: str, data: Mapping[str, Any]) -> Tokenizer:
+    """From a file of the library `tokenizers`."""
+    try:
+        part = next((p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"])
+        return part.read(text)
+    except (ConfigError, *WRONG) as error:
+        if unknown := [key for key in data if key not in LIBRARY_KEYS]:
+            raise _unknown(file, unknown, LIBRARY_KEYS) from None
+        if not isinstance(error, ConfigError):
+            raise _other(file, error) from None
+        raise ConfigError(fault.replace("got another file", f"got '{file}'", 1) for fault in error.faults) from None
+
+
+def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
+    """From a file with the name of a part and its state."""
+    if unknown := [key for key in data if key not in KEYS]:
+        raise _unknown(file, unknown, KEYS)
+    if missing := [key for key in KEYS if key not in data]:
+        raise _missing(file, missing[0])
+    name, state = str(data["tokenizer"]), data["state"]
+    if name not in TOKENIZERS:
+        raise ConfigError(
+            f"tokenizer: no tokenizer is called '{name}' here, but '{file}' needs it.{nearest(name, TOKENIZERS)} "
+            "If it is your own, name its file in parts=[...]."
+        )
+    part = TOKENIZERS[name]
+    if not isinstance(state, dict) or part.save is not Tokenizer.save:
+        raise ConfigError(
+            f"tokenizer: must be a file that a run saved; got '{file}', which is none of tokenizer '{name}'. {WAY}."
+        )
+    try:
+        made = part.restore(state)
+        _ = made._pieces  # the bytes of all tokens: they can be made from what a run saved
+        known = made.state() if part.__module__.startswith("xformer_kit.") else state
+    except WRONG as error:
+        raise _not_restored(file, name, state, error) from None
+    if unknown := [key for key in state if key not in known]:
+        raise _unknown(file, [f"state.{key}" for key in unknown], [f"state.{key}" for key in known])
+    return made
+
+
+def _not_restored(file: Path, name: str, state: Mapping[str, Any], error: Exception) -> ConfigError:
+    """What is wrong with a state that a part could not be restored from."""
+    said = str(error)
+    if isinstance(error, TypeError) and (
+        unknown := [key for key in state if f"unexpected keyword argument '{key}'" in said]
+    ):
+        return _unknown(file, [f"state.{key}" for key in unknown])
+    if isinstance(error, KeyError) and error.args and error.args[0] not in state:
+        other = [f"state.{key}" for key in state]
+        return _missing(file, f"state.{error.args[0]}", f" It has: {', '.join(other) or 'nothing'}.")
+    return _other(file, error, f" of tokenizer '{name}'")
+
+
+def _unknown(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> ConfigError:
+    has = f" A run writes: {', '.join(known)}." if known else ""
+    keys = ", ".join(f"'{key}'" for key in unknown)
+    return ConfigError(
+        f"tokenizer: must be a file that a run saved; got '{file}' with the unknown key {keys}.{has} "
+        "Remove the key, or bring a copy of the file back."
+    )
+
+
+def _missing(file: Path, key: str, has: str = "") -> ConfigError:
+    return ConfigError(f"tokenizer: must be a file that a run saved; got '{file}' without the key '{key}'.{has} {WAY}.")
+
+
+def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
+    reason = " ".join(str(error).split())[:200].rstrip(".")
+    return ConfigError(
+        f"tokenizer: must be a file that a run saved; got '{file}'{what} with other values ({reason}). {WAY}."
+    )
