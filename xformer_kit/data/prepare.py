@@ -13,6 +13,7 @@ import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.corpus.divided import Divided
 from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.documents import write_documents
 from xformer_kit.data.labelled import labelled
@@ -77,6 +78,7 @@ def _one(config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned 
 
     folder = base / fingerprint[:32]
     meta = cache.obtain(folder, make)
+    _not_empty(corpus, meta["splits"])
     target, source = kept(folder, one)
     splits = _pairs(config, folder, meta, target) if corpus.form == "pairs" else _windows(config, folder, meta)
     dropped = {
@@ -89,6 +91,14 @@ def _one(config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned 
     said: dict[str, Any] = {"source_tokenizer": source, "dropped": dropped, "others": others}
     said["unknown"] = meta.get("unknown", {})
     return Prepared(target, fingerprint, folder=folder, **said, **splits)
+
+
+def _not_empty(corpus: Corpus, splits: Mapping[str, Any]) -> None:
+    """Raises ConfigError where a split is empty for a cause that only the corpus knows."""
+    for split, said in splits.items():
+        empty = not (said["source"]["count"] if "source" in said else said["tokens"])
+        if empty and isinstance(corpus, Divided) and (fault := corpus.why_empty(split)):
+            raise ConfigError(fault)
 
 
 def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:

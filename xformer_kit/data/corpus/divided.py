@@ -8,6 +8,7 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, share
 from xformer_kit.registry import Options
 
+FEW = 1000  # different sources at most, where an empty split is put down to them
 VALID = 0.05  # share of the sources for validation, where nothing else is said
 
 
@@ -17,6 +18,7 @@ class Divided(PairCorpus):
 
     files: dict[Any, list[Path]]  # what is given for a split -> its files
     chosen: Any = None  # plain values: what is read of the files
+    own = "data.{split}_path"  # what gives a split of its own
 
     def find(
         self, suffixes: tuple[str, ...], valid: float | None, test: float, path: str, **others: str | None
@@ -59,6 +61,31 @@ class Divided(PairCorpus):
                 return split
             at -= size
         return "train"
+
+    def why_empty(self, split: str) -> str | None:
+        """The sentence for a split that is empty since the training data repeat a few sources; None for other causes."""
+        if split != "train" and split in self.given:
+            return None
+        found: set[int] = set()
+        count = 0
+        for row in self.rows(self.given["train"]):
+            if all(text.strip() for text in row):
+                count += 1
+                found.add(hash(row[0]))
+                if len(found) > FEW:
+                    return None
+        if 2 * len(found) > count:
+            return None
+        what = "sources" if self.form == "pairs" else "documents"
+        few = (
+            f"all {count:,} {what} are equal" if len(found) == 1 else f"of {count:,} {what} only {len(found):,} differ"
+        )
+        other = "test" if split == "test" else "valid"
+        own = f"a {'test' if split == 'test' else 'validation'} set in {self.own.format(split=other)}"
+        return (
+            f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to the same split, by a hash. "
+            f"Give {what} that differ, or {own}."
+        )
 
 
 def share_faults(options: Options, valid: str, test: str) -> Iterator[str]:

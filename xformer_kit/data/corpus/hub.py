@@ -18,6 +18,8 @@ class Hub(Records):
     whole; no code of a data set is run. The splits are the data set's own, or shares of its training split.
     """
 
+    own = "data.{split}_split"
+
     def __init__(
         self,
         *,

@@ -20,6 +20,8 @@ class Parallel(Divided):
     are left out and counted.
     """
 
+    own = "data.{split}_source and data.{split}_target"
+
     def __init__(
         self,
         *,
