@@ -93,7 +93,7 @@ class Session:
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
         as_planned(config, self.prepared.fingerprint, os.environ.get(workers.KEY))
-        for line in _fewer_tokens(config, self.prepared) if self.first else ():
+        for line in (*_fewer_tokens(config, self.prepared), *_overlaps(self.prepared)) if self.first else ():
             self._say(line)
         self.data = Data(config, self.prepared, self.objective)
         self.total = self.data.total_steps
@@ -270,6 +270,7 @@ class Session:
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.counts(task.step),  # of each part of a mixture
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},
+            "examples_in_training": {split: found[0] for split, found in _overlap(self.prepared).items()},
             "tokens_unknown": dict(getattr(self.prepared, "unknown", None) or {}),  # file of ids -> count
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
@@ -317,6 +318,19 @@ def _fewer_tokens(config: dict[str, Any], prepared: Any) -> Iterator[str]:
         asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)
         if isinstance(asked, int) and has < asked and isinstance(tokenizer, TOKENIZERS[node["name"]]):
             yield f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
+
+
+def _overlap(prepared: Any) -> dict[str, Any]:
+    return dict(getattr(prepared, "overlap", None) or {})
+
+
+def _overlaps(prepared: Any) -> Iterator[str]:
+    """What to say where examples of validation or test occur in training too."""
+    for split, (count, total, what) in _overlap(prepared).items():
+        yield (
+            f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures are better than on new data. "
+            "Leave them out of one of the two."
+        )
 
 
 def as_planned(config: dict[str, Any], fingerprint: str, key: str | None) -> None:

@@ -260,7 +260,7 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
         f"data.of.a.path: no file or directory has this name; got '{files}/pose.txt'. Did you mean 'prose.txt'? Give a text file."
     ]
     assert said(
-        f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/code.tsv, valid: 0.1}}}}",
+        f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/prose.tsv, valid: 0.1}}}}",
     ) == [
         "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split; leave one of them out."
     ]

@@ -237,7 +237,7 @@ def test_faults_of_files_by_eye(tmp_path):
     assert sentence(tsv | {"valid": 0.6, "test": 0.5}, tmp_path) == (
         "data.valid: must leave something for training, with data.test; got 0.6 and 0.5."
     )
-    assert sentence(tsv | {"valid": 0.1, "valid_path": tsv["path"]}, tmp_path) == (
+    assert sentence(tsv | {"valid": 0.1, "valid_path": bad("other.tsv", "a\tb\n")}, tmp_path) == (
         "data.valid: is a share of the training data, and data.valid_path gives a split; leave one of them out."
     )
     assert sentence(tsv | {"valid": 0.0}, tmp_path) == "data.valid: must be above 0 and below 1; got 0.0. Try 0.05."

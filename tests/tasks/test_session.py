@@ -1,7 +1,10 @@
 """What a run says before it trains, and the commands behind it."""
 
+import json
 import re
 import sys
+
+import pytest
 
 from tasks import run, summary, workers
 from tasks.bar import compact
@@ -22,6 +25,24 @@ def test_nothing_is_said_where_all_are_learned(begin):
     code, folder = begin("all", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=260")
     assert code == 0
     assert "asked for" not in (folder / "train.log").read_text()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_examples_of_validation_that_are_in_training_are_said_and_counted(config, tmp_path, capsys, quiet):
+    for name, numbers in (("train", range(40)), ("valid", range(37, 60))):
+        lines = (json.dumps({"text": f"document {i}"}) + "\n" for i in numbers)
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    words = [f"data.{o}={tmp_path}/{name}.jsonl" for o, name in (("path", "train"), ("valid_path", "valid"))]
+    for name in ("new", "cached"):
+        wanted = config("trainer.max_steps=1", "data=jsonl", "data.text=text", *words)
+        assert run.start(wanted, tmp_path / name, quiet=quiet) == 0
+        sentence = (
+            "data: 3 of the 23 documents of valid are in training too: its figures are better than on new data. "
+            "Leave them out of one of the two."
+        )
+        assert sentence in (tmp_path / name / "train.log").read_text()
+        assert capsys.readouterr().err.splitlines().count(sentence) == (not quiet)
+        assert summary.read(tmp_path / name)["examples_in_training"] == {"valid": 3}
 
 
 def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):

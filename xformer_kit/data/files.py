@@ -8,9 +8,10 @@ corpus that holds the path: sentences begin with "data.<option>".
 import codecs
 import glob
 import gzip
+import hashlib
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,6 +104,36 @@ def stamp(files: Iterable[Path]) -> list[Any]:
     """Plain values that differ whenever the content of files may differ: names, sizes, times."""
     stats = [(file, file.stat()) for file in files]
     return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
+
+
+def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
+    """File -> others with the same bytes: links, and copies. Only files of the same size are read."""
+    sizes: dict[int, list[Path]] = {}
+    for file in files:
+        sizes.setdefault(file.stat().st_size, []).append(file)
+    found: dict[str, list[Path]] = {}
+    for some in sizes.values():
+        for file in some if len(some) > 1 else ():
+            with open(file, "rb") as source:
+                found.setdefault(hashlib.file_digest(source, "sha256").hexdigest(), []).append(file)
+    return {
+        file: [other for other in some if other != file] for some in found.values() if len(some) > 1 for file in some
+    }
+
+
+def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
+    """Sentences on files that several options name, one of each split, also under two names. None: not given."""
+    there = [(option, path, os.path.expanduser(path)) for option, path in named.items() if path is not None]
+    there = [(option, path, where) for option, path, where in there if os.path.isfile(where)]
+    for i, (option, path, where) in enumerate(there):
+        for first, other, at in there[:i]:
+            if os.path.samefile(where, at):
+                link = "" if path == other else f", another name of '{other}'"
+                yield (
+                    f"{option}: must be another file than data.{first}, so that each split has other examples; got "
+                    f"'{path}'{link}. Name another, or take shares of the training data: data.valid=0.05."
+                )
+                break
 
 
 def size(files: Iterable[Path]) -> int:

@@ -3,6 +3,7 @@ result is kept under the fingerprint of what went into it."""
 
 import hashlib
 import inspect
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from xformer_kit.data import cache
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
 from xformer_kit.data.corpus.divided import Divided
 from xformer_kit.data.corpus.mixture import located
+from xformer_kit.data.corpus.text import Text
 from xformer_kit.data.documents import write_documents
 from xformer_kit.data.labelled import labelled
 from xformer_kit.data.learning import Learned, fitted, kept
 from xformer_kit.data.meter import Meter
 from xformer_kit.data.mixing import Mixed, joined
+from xformer_kit.data.overlap import Overlap, counted, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
@@ -42,6 +45,9 @@ class Prepared:
     source_tokenizer: Tokenizer | None = None  # of the sources of pairs: the same object where it is shared
     dropped: Mapping[str, int] = field(default_factory=dict)  # "train/too_long", "valid/empty", ... -> pairs
     unknown: Mapping[str, int] = field(default_factory=dict)  # "valid", "train/source", ... -> tokens that stand for it
+    overlap: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # "valid", ... -> [those in training too, all, "pairs" or ...]
 
 
 def prepare(config: Mapping[str, Any]) -> Prepared:
@@ -65,7 +71,7 @@ def _one(config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned 
     node, one = _tokenizer_node(config, corpus)
     base, stamp, content = _content(config, name, corpus)
     apart = bool(config["data"].get("documents"))
-    content = cache.digest([content, "documents"]) if apart else content
+    text, content = content, cache.digest([content, "documents"]) if apart else content
     known = [FORMAT, content, *_tokenizer_known(node, one), *([] if learned is None else [learned.fingerprint])]
     fingerprint = cache.digest(known)
 
@@ -90,6 +96,7 @@ def _one(config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned 
     others = {split: splits.pop(split) for split in set(splits) - {"train", "valid", "test"}}
     said: dict[str, Any] = {"source_tokenizer": source, "dropped": dropped, "others": others}
     said["unknown"] = meta.get("unknown", {})
+    said["overlap"] = _overlap(base, stamp, text, corpus, meta)
     return Prepared(target, fingerprint, folder=folder, **said, **splits)
 
 
@@ -99,6 +106,16 @@ def _not_empty(corpus: Corpus, splits: Mapping[str, Any]) -> None:
         empty = not (said["source"]["count"] if "source" in said else said["tokens"])
         if empty and isinstance(corpus, Divided) and (fault := corpus.why_empty(split)):
             raise ConfigError(fault)
+
+
+def _overlap(base: Path, stamp: list[Any], text: str, corpus: Corpus, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Examples of each split that occur in training too: the same from the cache, also from one of before they were counted."""
+    if isinstance(corpus, Text):
+        found = cache.remembered(base, ["copies", stamp], lambda: json.dumps(corpus.copies()))
+        return dict(json.loads(found))
+    if "overlap" in meta:
+        return dict(meta["overlap"])
+    return dict(json.loads(cache.remembered(base, ["overlap", text], lambda: json.dumps(counted(corpus)))))
 
 
 def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
@@ -123,6 +140,7 @@ def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
         others={split: joined({name: p.others.get(split) for name, p in parts.items()}) for split in others},
         dropped={f"{name}/{what}": count for name, part in parts.items() for what, count in part.dropped.items()},
         unknown={f"{name}/{what}": count for name, part in parts.items() for what, count in part.unknown.items()},
+        overlap={f"{name}/{split}": found for name, part in parts.items() for split, found in part.overlap.items()},
         **splits,
     )
 
@@ -195,21 +213,23 @@ def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool
 
     `tokenizers` is one, or one for the targets and one for the sources; with `apart`, documents of a text are kept apart.
     """
+    overlap, order = Overlap(corpus), training_last(corpus.splits)
     with Meter("Tokenizing", corpus.size()) as meter:
         if isinstance(corpus, PairCorpus) and corpus.form == "pairs":
             source, target = tokenizers[-1], tokenizers[0]
-            splits = {s: write_pairs(folder, s, source, target, meter(corpus.pairs(s))) for s in corpus.splits}
+            splits = {s: write_pairs(folder, s, source, target, meter(overlap.of(s, corpus.pairs(s)))) for s in order}
         else:
             encode = write_documents if apart else _encode
             splits = {
-                split: encode(folder / f"{split}.bin", tokenizers[0], meter(corpus.texts(split)))
-                for split in corpus.splits
+                split: encode(folder / f"{split}.bin", tokenizers[0], meter(overlap.of(split, corpus.texts(split))))
+                for split in order
             }
     tokenizer = tokenizers[0]
     return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
-        "splits": splits,
+        "splits": {split: splits[split] for split in corpus.splits},
+        "overlap": overlap.counts(),
         "unknown": _unknown(folder, tokenizers),
     }
 

@@ -47,6 +47,7 @@ class Parallel(Divided):
 
     @classmethod
     def check(cls, options, context):
+        whole = []
         for split in ("", "valid_", "test_"):
             given = [
                 f"{split}{side}" for side in ("source", "target") if getattr(options, f"{split}{side}") is not None
@@ -54,8 +55,11 @@ class Parallel(Divided):
             if len(given) == 1:
                 other = "target" if given[0].endswith("source") else "source"
                 yield f"{given[0]}: needs data.{split}{other} beside it, line by line; give both or none."
+            whole += [split] if len(given) == 2 else []
             for name in given:
                 yield from files.faults(getattr(options, name), name)
+        for side in ("source", "target"):
+            yield from files.named_twice({f"{split}{side}": getattr(options, f"{split}{side}") for split in whole})
         yield from share_faults(options, "valid_source", "test_source")
 
     def rows(self, what: str) -> Iterator[tuple[str, str]]:
@@ -104,6 +108,7 @@ class Tabs(Divided):
         elif options.columns[0] == options.columns[1]:
             yield f"columns: must be two; got {options.columns[0]} twice. Try [1,2]."
         yield from share_faults(options, "valid_path", "test_path")
+        yield from files.named_twice({name: getattr(options, name) for name in ("path", "valid_path", "test_path")})
         for name in ("path", "valid_path", "test_path"):
             if getattr(options, name) is not None:
                 yield from files.faults(getattr(options, name), name, TSV)

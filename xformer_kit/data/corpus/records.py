@@ -124,6 +124,7 @@ class RecordFiles(Records):
     def check(cls, options, context):
         yield from field_faults(options)
         yield from share_faults(options, "valid_path", "test_path")
+        yield from files.named_twice({name: getattr(options, name) for name in ("path", "valid_path", "test_path")})
         for name in ("path", "valid_path", "test_path"):
             if getattr(options, name) is not None:
                 yield from cls.opened(getattr(options, name), name)

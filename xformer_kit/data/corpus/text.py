@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from xformer_kit.data import files
@@ -55,6 +56,21 @@ class Text(Corpus):
             part = text[: max(0, cut - start)] if split == "train" else text[max(0, cut - start) :]
             if part:
                 yield part
+
+    def copies(self) -> dict[str, list[Any]]:
+        """{"valid": [its files that are copies of files of training, all its files, "files"]}; {} where there are none.
+
+        A file that is split is in both, and no copy of itself.
+        """
+        same = files.equal(self.files)
+        if not same:
+            return {}
+        ends = list(accumulate(sum(map(len, files.read(file))) for file in self.files))
+        cut = int(ends[-1] * (1 - self.valid))
+        starts = dict(zip(self.files, [0, *ends], strict=False))
+        valid = [file for file, end in zip(self.files, ends, strict=True) if end > cut]
+        copied = [file for file in valid if any(starts[other] < cut for other in same.get(file, ()))]
+        return {"valid": [len(copied), len(valid), "files"]} if copied else {}
 
     def _whole(self) -> Iterator[str]:
         """All files as one text; counts its characters on the way."""
