@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.unrecognized(rest)
     if rest:  # argparse takes a list of words in one piece only: overrides may stand behind --parts too
         args.what += rest
     return _run(args)

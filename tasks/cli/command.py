@@ -32,25 +32,43 @@ class Parser(argparse.ArgumentParser):
         elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
             kind = "a whole number" if found[2] == "int" else "a number"
             message = f"{found[1]}: must be {kind}; got {found[3]}"
-        elif found := re.match(r"unrecognized arguments: (.*)", message):
-            known = [word for action in self._every() for word in action.option_strings]
-            close = get_close_matches(found[1].split()[0].split("=")[0], known, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            message = f"no option is called {found[1]}.{hint} See {self.prog} --help"
+        elif "required" in message and (unknown := self._unknown()):
+            message = self._no_option(unknown)
         sys.stderr.write(f"{self.prog}: {message.rstrip('.')}.\n")
         raise SystemExit(2)
 
-    def _every(self) -> list[argparse.Action]:
-        """Options of this parser and of the command on the line; an unknown option is reported by the outer parser."""
-        actions = list(self._actions)
-        commands: dict[str, Any] = {}
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def unrecognized(self, words: list[str]) -> Any:
+        """End with one sentence on words that neither this parser nor its command takes."""
+        parser = self._command()
+        unknown = next((word for word in words if word.startswith("-")), None)
+        if unknown:
+            parser.error(parser._no_option(unknown))
+        parser.error(f"got words that it does not take: {' '.join(words)}. Leave them out")
+
+    def _command(self) -> "Parser":
+        """The parser of the command on the line; this one if there is none."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                commands = dict(action.choices)
-        for word in sys.argv[1:]:
-            if word in commands:
-                return actions + commands[word]._actions
-        return actions
+                return next((action.choices[word] for word in self.words if word in action.choices), self)
+        return self
+
+    def _unknown(self) -> str | None:
+        """The first option on the line that this parser does not have: more to the point than a required one that is missing."""
+        words = self.words[: self.words.index("--")] if "--" in self.words else self.words
+        given = (word for word in words if re.match(r"--?[a-zA-Z]", word))
+        return next((word for word in given if word.partition("=")[0] not in self._option_string_actions), None)
+
+    def _no_option(self, word: str) -> str:
+        """What to say of an unknown option, with those that it is the beginning of, or else the most similar one."""
+        name, known = word.partition("=")[0], list(self._option_string_actions)
+        begun = [option for option in known if name.strip("-") and option.startswith(f"--{name.strip('-')}")]
+        *more, last = begun or get_close_matches(name, known, n=1) or [""]
+        hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
+        return f"no option is called {name}.{hint} See {self.prog} --help"
 
 
 def console(stderr: bool = False) -> Any:

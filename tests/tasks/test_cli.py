@@ -151,6 +151,27 @@ def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
     assert sentence(capsys, *words).startswith(answer)
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["generate", "x", "--prompt", "a", "--temp", "0.5"], "--temp. Did you mean --temperature? See xformer generate"),
+        (["generate", "x", "--temp=0.5"], "--temp. Did you mean --temperature? See xformer generate"),
+        (["generate", "x", "--prompt", "a", "--top", "5"], "--top. Did you mean --top-k or --top-p? See"),
+        (["generate", "x", "--t", "5"], "--t. Did you mean --temperature, --top-k, --top-p or --typical-p? See"),
+        (["generate", "x", "-temp", "5"], "-temp. Did you mean --temperature? See"),
+        (["generate", "x", "--promt", "a"], "--promt. Did you mean --prompt? See"),
+        (["generate", "x", "--prompt", "a", "--sede", "5"], "--sede. Did you mean --seed? See"),
+        (["score", "x", "--ref", "y"], "--ref. Did you mean --reference? See xformer score"),
+        (["describe", "--js"], "--js. Did you mean --json? See xformer describe"),
+        (["describe", "--part", "x.py", "attn.heads=2"], "--part. Did you mean --parts? See xformer describe"),
+        (["plot", "mask", "--zzzz"], "--zzzz. See xformer plot"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)  # fmt: skip
+def test_an_unknown_option_proposes_those_that_it_begins_and_else_the_likest(capsys, words, answer):
+    assert sentence(capsys, *words).startswith(f"xformer {words[0]}: no option is called {answer}")
+
+
 def test_describe_counts_what_a_model_has(capsys):
     code, out, _ = said(capsys, "describe", *TINY, "attn.kv_heads=2", "--json")
     found = json.loads(out)
