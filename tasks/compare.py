@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tasks.proposed import resume
 from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
@@ -115,7 +116,7 @@ def _ended(path: Path) -> state.State:
         return end
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
     raise ConfigError(
-        f"{path}: is not finished{why}; it has no summary.json. Go on with it: python train.py resume={path}, or leave it out."
+        f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it: {resume(path)}"
     )
 
 

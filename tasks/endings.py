@@ -5,6 +5,8 @@ import os
 import signal
 
 CONFIG, FAILED, NONFINITE, PRUNED = 2, 1, 3, 4  # exit codes; a signal gives 128 + its number: 130, 138, 143
+DIVERGED = "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
+START_ANEW = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 DISK = {

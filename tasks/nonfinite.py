@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.endings import NonFinite
+from tasks.endings import DIVERGED, START_ANEW, NonFinite
 from tasks.module import Task
 from xformer_kit.data.batch import Batch, mapped
 
-WAY = "start a new one with a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
 NOTHING = "nothing on this rank"
 
 
@@ -45,7 +44,7 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
 def ending(what: str, kept: str, step: int) -> NonFinite:
     """The exception: what went wrong, what is kept, and what can be done. A step is a function of the config and its
     number alone: whoever goes on comes to the same end."""
-    return NonFinite(f"{what} {kept} Going on with this run would end at the same step: {WAY}", step)
+    return NonFinite(f"{what} {kept} {START_ANEW}", step)
 
 
 def nothing_learned(steps: int) -> NonFinite:
@@ -53,7 +52,7 @@ def nothing_learned(steps: int) -> NonFinite:
     which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
         f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which} had a loss or a gradient "
-        f"that is not finite: {WAY}",
+        f"that is not finite: start a new one with {DIVERGED}",
         1,
     )
 

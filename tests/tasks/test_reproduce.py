@@ -149,4 +149,22 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
     (run / "summary.json").unlink()
     code, out, err = said(capfd, run)
     assert (code, out) == (2, "")
-    assert err.endswith(f"has no summary.json to compare with. Go on with it: python train.py resume={run}.\n")
+    assert err.endswith(f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n")
+
+
+@pytest.mark.parametrize("command", ["reproduce", "generate"])
+def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monkeypatch, command):
+    """As train.py does: a step is a function of the config and its number, so that going on ends there again."""
+    monkeypatch.chdir(run.parent)
+    config = compose([*TINY, f"data.path={text}", "trainer.max_steps=3", "optim.lr=1e38", "schedule=constant",
+                      "trainer.gradient_clip_val=null"])  # fmt: skip
+    capfd.readouterr()
+    assert start(config, Path("burst")) == 3
+    train = capfd.readouterr().err
+    if command == "generate":
+        shutil.rmtree("burst/checkpoints")
+    assert main([command, "burst", *["--prompt", "a"] * (command == "generate")]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("burst: ") and "resume=" not in said
+    assert "would end at the same step: start a new one with a lower optim.lr" in said
+    assert train.rpartition("same step: ")[2] == said.rpartition("same step: ")[2]

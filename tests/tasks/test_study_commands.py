@@ -259,7 +259,7 @@ def test_comparisons_that_cannot_be_made(capsys, pool):
     (other / "config.yaml").write_text(config_yaml(config))
     (other / "summary.json").unlink()
     assert (
-        f"{other}: is not finished; it has no summary.json. Go on with it: python train.py resume={other}"
+        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: python train.py resume={other}"
         in sentence(capsys, "compare", one, other)
     )
 
