@@ -132,4 +132,4 @@ def _why_not(error: BaseException, folder: Path) -> str:
     why = os.strerror(number) if number else str(error).splitlines()[0]
     way = "Make room" if number in FULL else "Put that right"
     kept = "The last good checkpoint is untouched. " if (folder / LAST).exists() or (folder / PREVIOUS).exists() else ""
-    return f"A checkpoint could not be written into {folder}: {why}. {kept}{way} and go on with resume={folder.parent}"
+    return f"A checkpoint could not be written into {folder}: {why}. {kept}{way}."

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.proposed import resume
 from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
+from xformer_kit.proposed import resume
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study.answer import Answer, Runs, answer
 from xformer_kit.study.figures import metric
@@ -72,7 +72,7 @@ class Comparison:
         return found | {"notes": self.notes}
 
 
-def compared(names: Sequence[str], wanted: str | None = None) -> Comparison:
+def compared(names: Sequence[str], wanted: str | None = None, parts: Sequence[str] = ()) -> Comparison:
     """The runs of these directories. Raises ConfigError for one that is no run or is not over, for runs of several tasks,
     and for a metric that not all of them have."""
     paths = list(dict.fromkeys(Path(name).expanduser() for name in names))
@@ -86,7 +86,7 @@ def compared(names: Sequence[str], wanted: str | None = None) -> Comparison:
         raise ConfigError(f"compare: takes two runs or more; got {', '.join(names)}. Name another run's directory.")
     configs = {path: read_config(path) for path in paths}
     _one_task(configs)
-    ends = {path: _ended(path) for path in paths}
+    ends = {path: _ended(path, parts) for path in paths}
     finished = {path: end.facts for path, end in ends.items() if end.status == "finished"}
     metrics, chosen = _metrics(finished, wanted)
     groups = _groups(configs, ends)
@@ -109,14 +109,14 @@ def _one_task(configs: Mapping[Path, Mapping[str, Any]]) -> None:
         raise ConfigError(f"compare: runs must be of one task; got {which}. Compare those of each task by themselves.")
 
 
-def _ended(path: Path) -> state.State:
+def _ended(path: Path, parts: Sequence[str]) -> state.State:
     """How a run ended: with figures, or diverged."""
     end = state.of(path)
     if end.status in ("finished", "diverged"):
         return end
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
     raise ConfigError(
-        f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it: {resume(path)}"
+        f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it: {resume(path, parts)}"
     )
 
 

@@ -45,7 +45,7 @@ def compose_and_run(line: Any) -> int:
     if _sweeps:
         from tasks.sweep import finish
 
-        return finish(_sweeps[-1])
+        return finish(_sweeps[-1], line.parts)
     return max(_codes, default=0)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks import summary
-from tasks.run import part_hashes
 from tasks.typed import typed, value
 from tasks.workers import import_environment
 from xformer_kit.config import config_hash
 from xformer_kit.config.hydra import compose
+from xformer_kit.config.saved import part_hashes
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import codes
 
@@ -68,7 +68,7 @@ def _data(config: dict[str, Any], then: str) -> Iterator[str]:
 
 
 def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
-    mine = part_hashes(tuple(parts))
+    mine = part_hashes(parts)
     for name, digest in facts["parts"].items():
         if mine.get(name) != digest:
             yield f"parts: {name} was changed since the run."

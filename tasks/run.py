@@ -5,7 +5,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 import shutil
 import sys
 import traceback
@@ -16,9 +15,10 @@ from typing import Any
 from tasks import forge, summary, workers
 from tasks.checkpoint import LAST, PREVIOUS
 from tasks.endings import CONFIG, DISK, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
+from xformer_kit import proposed
 from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
 from xformer_kit.config.machine import run_faults
-from xformer_kit.config.saved import check_parts
+from xformer_kit.config.saved import check_parts, part_hashes
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.foreign import printable
 from xformer_kit.registry import ConfigError
@@ -147,7 +147,7 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
         if any((run_dir / name).exists() for name in PROGRESS):
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "
-                f"Go on with resume={run_dir}, or name another directory."
+                f"Name another directory, or go on with it: {proposed.resume(run_dir, parts)}"
             )
         for name in LEFTOVERS:
             (run_dir / name).unlink(missing_ok=True)
@@ -156,11 +156,6 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
         os.replace(beside, run_dir / "config.yaml")
         if parts:
             (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")
-
-
-def part_hashes(parts: tuple[str, ...]) -> dict[str, str]:
-    """File name -> sha256 of the user's own parts."""
-    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in parts}
 
 
 def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
@@ -176,19 +171,19 @@ def train(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> in
                 raise NoRun(
                     f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name another directory."
                 )
-            session = Session(config, run_dir, part_hashes(parts), quiet)
+            session = Session(config, run_dir, parts, quiet)
             return session.run()
     except (Ended, ConfigError, KeyboardInterrupt) as error:
-        code = tell(error, run_dir)
+        code = tell(error, run_dir, parts)
     except OSError as error:
-        code = (
-            tell(_of_disk(error, run_dir), run_dir) if error.errno in FULL | DISK else _crashed(error, run_dir, session)
-        )
+        of_disk = error.errno in FULL | DISK
+        code = tell(_of_disk(error, run_dir), run_dir, parts) if of_disk else _crashed(error, run_dir, session, parts)
     except CacheRemovedError:
-        code = tell(Ended("data.cache: the prepared tokens were removed during the run. They are made again."), run_dir)
+        removed = Ended("data.cache: the prepared tokens were removed during the run. They are made again.")
+        code = tell(removed, run_dir, parts)
     except Exception as error:
         stop = _stopped(error, session)
-        code = tell(stop, run_dir) if stop else _crashed(error, run_dir, session)
+        code = tell(stop, run_dir, parts) if stop else _crashed(error, run_dir, session, parts)
     if session is not None:
         session.close(code)
     return code
@@ -212,26 +207,27 @@ def _stopped(error: BaseException, session: Any) -> Ended | None:
     return cause
 
 
-def tell(error: BaseException, run_dir: Path | None = None) -> int:
-    """One message on the first rank's screen, the rest into the log; returns the exit code."""
+def tell(error: BaseException, run_dir: Path | None = None, parts: tuple[str, ...] = ()) -> int:
+    """One message on the first rank's screen, the rest into the log; returns the exit code. `parts`: the files that were
+    typed, for the command that goes on; ended.json has none of them."""
     if isinstance(error, ConfigError):
         text, code = "\n".join(error.faults), CONFIG
     elif isinstance(error, KeyboardInterrupt):
         text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
     else:
         text, code = str(error), getattr(error, "code", FAILED)
+    _note(run_dir, code, text, getattr(error, "step", None))
     if run_dir is not None and code not in (CONFIG, NONFINITE) and "resume=" not in text and _keeps(run_dir):
-        text += f" {_way(run_dir)}"
+        text += f" {_way(run_dir, parts)}"
     if workers.rank() == 0:
         print(printable(text), file=sys.stderr, flush=True)
     workers.reply(text)
     log.info("%s", text)
-    _note(run_dir, code, text, getattr(error, "step", None))
     return code
 
 
-def _way(run_dir: Path) -> str:
-    return f"Go on with: python train.py resume={shlex.quote(str(run_dir))}"
+def _way(run_dir: Path, parts: tuple[str, ...]) -> str:
+    return f"Go on with: {proposed.resume(run_dir, parts)}"
 
 
 def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:
@@ -249,13 +245,13 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def _crashed(error: Exception, run_dir: Path, session: Any) -> int:
+def _crashed(error: Exception, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
     """An error that no rule foresaw: the log has the whole story."""
     log.info("%s", "".join(traceback.format_exception(error)))  # into the file; warnings also go to the screen
     _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
     if workers.lost_touch(error):
         step = None if session is None else session.saved_step()
-        way = "" if step is None else f" The state after step {step:,} is saved. {_way(run_dir)}"
+        way = "" if step is None else f" The state after step {step:,} is saved. {_way(run_dir, parts)}"
         print(f"Rank {workers.rank()} lost touch with another rank and stopped.{way}", file=sys.stderr, flush=True)
     elif "out of memory" in str(error).lower():
         print(

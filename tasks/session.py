@@ -42,7 +42,7 @@ from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
-from xformer_kit.config.saved import check_unchanged
+from xformer_kit.config.saved import check_unchanged, part_hashes
 from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.config.untaken import never_peaks
 from xformer_kit.data import collate, prepare
@@ -63,7 +63,7 @@ SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
 class Session:
     """Everything that lives while a run trains in this process. `run` returns the exit code or raises an ending."""
 
-    def __init__(self, config: dict[str, Any], run_dir: Path, parts: dict[str, str], quiet: bool = False):
+    def __init__(self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False):
         self.began = time.perf_counter()
         self.config, self.run_dir, self.parts, self.quiet = config, run_dir, parts, quiet
         self.first = workers.rank() == 0
@@ -247,7 +247,7 @@ class Session:
             loss, end = facts.get("val/loss", math.nan), f", {facts['stopped']}" if facts["stopped"] else ""
             print(printable(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"), flush=True)
         else:
-            summary.show(facts, self.run_dir, sample)
+            summary.show(facts, self.run_dir, sample, parts=self.parts)
 
     def _facts(self) -> dict[str, Any]:
         task, model = self.task, self.task.model
@@ -276,7 +276,7 @@ class Session:
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),
             "devices": {"kind": str(device), "processes": self.trainer.world_size, "accumulate": task.accumulate},
-            "parts": self.parts,
+            "parts": part_hashes(self.parts),
             "code": codes(self.config),
             "versions": summary.versions(),
             "run": str(self.run_dir),

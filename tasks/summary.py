@@ -6,12 +6,15 @@ import platform
 import resource
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasks.bar import compact
+from tasks.endings import NONFINITE, START_ANEW
+from xformer_kit import proposed
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.foreign import printable
 from xformer_kit.objective import OBJECTIVES
@@ -91,8 +94,8 @@ def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
     return found if all(isinstance(figure, (int, float)) for figure in figures) else None
 
 
-def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None) -> None:
-    """The end of a run on a terminal."""
+def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None, parts: tuple[str, ...] = ()) -> None:
+    """The end of a run on a terminal. `parts`: the files of own components that were typed."""
     from rich.table import Table
     from rich.text import Text
 
@@ -110,7 +113,7 @@ def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = Non
         console.print()
         _show_sample(console, sample)
     console.print()
-    for command in (*activation(), *commands(summary, run_dir, sample)):
+    for command in (*activation(), *commands(summary, run_dir, sample, parts)):
         console.print(Text.assemble(("  $ ", "dim"), (command, "bold")), soft_wrap=True)
     console.print()
 
@@ -139,7 +142,16 @@ def activation() -> list[str]:
     return [f"source {shlex.quote(str(_short(script)))}"]
 
 
-def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list[str]:
+def go_on(run: str, parts: Iterable[str] = ()) -> str:
+    """The sentence on a run that is not finished: how to go on with it, or, if a step that was not finite ended it, what to
+    do instead, as train.py said at its end."""
+    ended = read(Path(run).expanduser(), ENDED)
+    if ended is not None and ended["code"] == NONFINITE:
+        return f"A step that is not finite ended it. {START_ANEW}"
+    return f"Go on with it: {proposed.resume(run, parts)}"
+
+
+def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None, parts: tuple[str, ...] = ()) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
     prompt = {
@@ -149,13 +161,16 @@ def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None) -> list
     }.get(task)
     if task in OBJECTIVES and OBJECTIVES[task].speaks in ("fills", "restores"):
         prompt = "The <mask> of"
-    run, found = shlex.quote(str(_short(run_dir))), []
+    run, found = _short(run_dir), []
     if (run_dir / "checkpoints" / "last.ckpt").exists():
-        found = [f"python train.py resume={run}"] if summary.get("stopped") else []
-        found += [f"xformer generate {run} --prompt {_quoted(prompt)}"] if prompt and len(prompt) <= TYPED else []
-        found += [f"xformer evaluate {run}"]
+        found = [proposed.resume(run, parts)] if summary.get("stopped") else []
+        if prompt and len(prompt) <= TYPED:
+            found += [proposed.xformer("generate", run, "--prompt", _quoted(prompt), parts=parts)]
+        found += [proposed.xformer("evaluate", run, parts=parts)]
     other = summary.get("again")
-    return found if other is None else [*found, " ".join(["python train.py", *other, "position=alibi ffn=mlp"])]
+    if other is None:
+        return found
+    return [*found, proposed.train(*other, "position=alibi", "ffn=mlp", parts=parts)]
 
 
 def again(config: dict[str, Any]) -> list[str] | None:

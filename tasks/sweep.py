@@ -2,8 +2,7 @@
 
 import csv
 import math
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tasks.screen import screen
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.foreign import cell
+from xformer_kit.proposed import resume
 from xformer_kit.registry import ConfigError
 
 RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
@@ -20,8 +20,8 @@ BEGUN = " INFO process "  # what a process writes into train.log when it begins
 SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
-def finish(sweep_dir: Path) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish."""
+def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
+    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish. `parts`: files that were typed."""
     rows, paths = table(sweep_dir)
     if not rows:
         print(f"No job ran in {sweep_dir}.")
@@ -30,7 +30,7 @@ def finish(sweep_dir: Path) -> int:
         writer = csv.DictWriter(file, ["job", *paths, "status", *RESULTS])
         writer.writerow({key: cell(key) for key in writer.fieldnames})
         writer.writerows({key: cell(row.get(key, "")) for key in writer.fieldnames} for row in rows)
-    _show(rows, paths, sweep_dir)
+    _show(rows, paths, sweep_dir, parts)
     return 0 if all(row["status"] == "finished" for row in rows) else 1
 
 
@@ -61,7 +61,7 @@ def _was_stopped(folder: Path) -> bool:
     return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
 
 
-def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path) -> None:
+def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]) -> None:
     from rich.measure import Measurement
     from rich.table import Table
 
@@ -86,12 +86,12 @@ def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path) -> None
         console = screen(width=max(console.width, Measurement.get(console, wide, shown).maximum))
     console.print()
     console.print(shown)
-    for line in endings(rows, sweep_dir):
+    for line in endings(rows, sweep_dir, parts):
         console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(rows: list[dict[str, Any]], sweep_dir: Path) -> Iterable[str]:
+def endings(rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()) -> Iterable[str]:
     """A sentence on the jobs that failed, and one on each that was stopped."""
     failed = [row["job"] for row in rows if row["status"] == "failed"]
     if failed:
@@ -99,5 +99,5 @@ def endings(rows: list[dict[str, Any]], sweep_dir: Path) -> Iterable[str]:
         yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
     for row in rows:
         if row["status"] == "stopped":
-            way = f"python train.py resume={shlex.quote(str(sweep_dir / row['job']))}"
+            way = resume(sweep_dir / row["job"], parts)
             yield f"Job {row['job']} was stopped. Go on with: {way}"

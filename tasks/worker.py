@@ -10,13 +10,13 @@ import argparse
 import dataclasses
 import math
 import os
-import shlex
 import signal
 import sys
 from pathlib import Path
 
 from tasks.endings import end_at_signals
 from tasks.workers import PARENT, QUIET, end_with_parent, silence
+from xformer_kit.proposed import resume
 
 
 def agent(run_dir: Path, count: int, parts: list[str]) -> int:
@@ -53,8 +53,8 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
-            way = f"Go on with: python train.py resume={shlex.quote(str(run_dir))}"
-            print(f"Rank {rank} was killed by {name}, so the run stopped. {way}", file=sys.stderr)
+            way = resume(run_dir, parts)
+            print(f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}", file=sys.stderr)
             return 1
         return failure.exitcode
     except SignalException as error:

@@ -23,6 +23,7 @@ MAY: dict[str, set[str]] = {
     "tokens": {"registry"},
     "callbacks": {"registry"},
     "saved_files": {"registry"},
+    "proposed": set(),
     "init": {"registry"},
     "loss": set(),
     "packing": set(),
@@ -59,7 +60,7 @@ MAY: dict[str, set[str]] = {
         "registry",
     },
     "checkpoint": set(),
-    "making": {"checkpoint", "config", "data", "model", "objective", "registry"},
+    "making": {"checkpoint", "config", "data", "model", "objective", "proposed", "registry"},
     "inspect": {
         *KINDS,
         "head",
@@ -74,7 +75,7 @@ MAY: dict[str, set[str]] = {
         "saved_files",
         *GROUND,
     },
-    "study": {"registry", "config", "foreign", "inspect"},
+    "study": {"registry", "config", "foreign", "inspect", "proposed"},
     "laws": {"block", "callbacks", "config", "init", "kernel", "model", "past", "plan", "tower", *KINDS, *GROUND},
     "__init__": {"registry"},
 }

@@ -11,6 +11,7 @@ from xformer_kit.config.size import too_large
 from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model import Model
 from xformer_kit.objective import objective_of
+from xformer_kit.proposed import resume
 from xformer_kit.registry import ConfigError
 
 
@@ -52,7 +53,7 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     parts = [parts] if isinstance(parts, str) else list(parts)
     config = read_config(run)
     check_parts(run, parts, "load(run, parts=[FILE])")
-    file = _checkpoint(run, checkpoint)
+    file = _checkpoint(run, parts, checkpoint)
     try:
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
@@ -95,8 +96,8 @@ def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
     return source
 
 
-def _checkpoint(run: str | Path, name: str) -> Path:
+def _checkpoint(run: str | Path, parts: Iterable[str], name: str) -> Path:
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path
-    raise ConfigError(f"{run}: has no checkpoint yet; go on with it: python train.py resume={run}.")
+    raise ConfigError(f"{run}: has no checkpoint yet; go on with it: {resume(run, parts)}")

@@ -143,23 +143,23 @@ def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last"
     from xformer_kit.making import restored
 
     path, config = open_run(run, parts)
-    name, state = _readable(path, run, wanted, first)
+    name, state = _readable(path, run, parts, wanted, first)
     return restored(path, config, parts, state), config, path, name
 
 
-def _readable(path: Path, run: str, wanted: str | None, first: str) -> tuple[str, dict[str, Any]]:
+def _readable(path: Path, run: str, parts: list[str], wanted: str | None, first: str) -> tuple[str, dict[str, Any]]:
     """The name and the state of a checkpoint that is whole."""
-    from tasks import proposed
+    from tasks import summary
     from xformer_kit.checkpoint import DamagedError, damage, read
     from xformer_kit.registry import ConfigError
 
     folder = path / "checkpoints"
     there = [name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()]
     if wanted is not None and wanted not in there:
-        way = f"It has: {', '.join(sorted(there))}." if there else proposed.go_on(run)
+        way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
         raise ConfigError(f"{run}: has no checkpoint '{wanted}'. {way}")
     if not there:
-        raise ConfigError(f"{run}: has no checkpoint yet. {proposed.go_on(run)}")
+        raise ConfigError(f"{run}: has no checkpoint yet. {summary.go_on(run, parts)}")
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
         try:

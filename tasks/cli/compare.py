@@ -24,7 +24,7 @@ def options(parser: Any) -> None:
 def run(args: Any) -> int:
     from tasks.compare import compared
 
-    found = compared(args.run, args.metric)
+    found = compared(args.run, args.metric, args.parts)
     if args.json:
         print_json(found.plain())
     else:

@@ -23,7 +23,7 @@ def options(parser: Any) -> None:
 def run(args: Any) -> int:
     import shlex
 
-    from tasks import proposed, summary
+    from tasks import summary
     from tasks.reproduce import differences, figures, free, train, words
     from xformer_kit.config import ensure
     from xformer_kit.registry import ConfigError
@@ -31,7 +31,7 @@ def run(args: Any) -> int:
     path, config = open_run(args.run, args.parts)
     if (facts := summary.read(path)) is None:
         raise ConfigError(
-            f"{args.run}: is not finished; it has no summary.json to compare with. {proposed.go_on(args.run)}"
+            f"{args.run}: is not finished; it has no summary.json to compare with. {summary.go_on(args.run, args.parts)}"
         )
     if missing := [name for name in NEEDED if name not in facts]:
         raise ConfigError(f"{path / 'summary.json'}: has no {', '.join(missing)}. Bring a copy of it back.")

@@ -125,6 +125,11 @@ def _shown(value: Any) -> str:
     return value if value == "nothing" else shown(value)
 
 
+def part_hashes(parts: Iterable[str]) -> dict[str, str]:
+    """File name -> sha256 of the user's own parts."""
+    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in parts}
+
+
 def saved_parts(run: str | Path) -> dict[str, str]:
     """File name -> sha256 of the components of its own that a run was begun with. Raises ConfigError for a damaged file."""
     path, way = Path(run) / PARTS, f"Bring the run's own {PARTS} back."

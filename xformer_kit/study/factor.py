@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
+from xformer_kit.proposed import quoted
 from xformer_kit.registry import nearest, shown
 from xformer_kit.study.space import Interval, interval
 
@@ -65,8 +66,7 @@ def text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return shown(value)
     if isinstance(value, str) and not PLAIN.fullmatch(value):
-        # Backslashes mean something to Hydra in front of a quote alone.
-        return "'" + re.sub(r"(\\*)(')", r"\1\1\\\2", re.sub(r"(\\+)$", r"\1\1", value)) + "'"
+        return quoted(value)
     return str(value)
 
 
