@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.cli.command import console, print_json, short, size
 
+DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
 EXAMPLES = """examples:
   xformer diff position=alibi
@@ -21,7 +22,6 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from tasks.cli.describe import subject
     from xformer_kit.inspect.diff import diff
     from xformer_kit.registry import ConfigError
 
@@ -31,14 +31,34 @@ def run(args: Any) -> int:
             '"attn.heads=4 position=alibi" attn.heads=2.'
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
-    subjects = [subject(words(side), args.parts, "diff") for side in sides]
-    found = diff(subjects[0][0], subjects[1][0], (subjects[0][1], subjects[1][1]))
-    titles = [title or "the default model" for *_, title in subjects]
+    configs, sizes, titles = _subjects(sides, args.parts)
+    found = diff(configs[0], configs[1], sizes)
     if args.json:
         print_json(_plain(found, titles))
     else:
         _show(found, titles)
     return 0
+
+
+def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[str]]:
+    """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the faults of both, each with
+    the side that it is of, if two were typed."""
+    from tasks.cli.describe import subject
+    from xformer_kit.inspect.describe import vocabulary
+    from xformer_kit.registry import ConfigError
+
+    found, faults = [], []
+    for mark, side in zip("AB", sides, strict=True):
+        try:
+            config, size, _, title = subject(words(side), parts, "diff")
+            found.append((config, size or vocabulary(config), title or DEFAULT))
+        except ConfigError as error:
+            whose = f"{mark} ({side.strip() or DEFAULT}): " if all(sides) else ""
+            faults += [f"{whose}{fault}" for fault in error.faults]
+    if faults:
+        raise ConfigError(faults)
+    configs, sizes, titles = zip(*found, strict=True)
+    return list(configs), sizes, list(titles)
 
 
 def words(side: str) -> list[str]:

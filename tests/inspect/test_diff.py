@@ -102,10 +102,27 @@ def test_one_side_differs_from_the_default_model(capsys):
         ([], "diff: takes one side or two; got 0. Put the overrides of a side into quotes: xformer diff"),
         (["a=1", "b=2", "c=3"], "diff: takes one side or two; got 3."),
         (["attn.hads=3"], "attn.hads: attn 'multi_head' has no option 'hads'. Did you mean 'heads'?"),
-        (["nowhere", "attn.heads=4"], "nowhere: is no directory."),
+        (["nowhere", "attn.heads=4"], "A (nowhere): nowhere: is no directory."),
     ],
 )
 def test_a_wrong_line_is_one_sentence(line, sentence, capsys):
     assert main(["diff", *line]) == 2
     said = capsys.readouterr().err
     assert said.startswith(sentence) and said.count("\n") == 1
+
+
+def test_the_faults_of_both_models_are_told_each_with_whose_it_is(capsys, tmp_path):
+    typed = ["model.laers=3 attn.heads=0", "attn.heds=3"]
+    assert main(["diff", *typed]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[0] for line in said] == [*[f"A ({typed[0]})"] * 2, f"B ({typed[1]})"]
+    assert [line.split(": ")[1] for line in said] == ["attn.heads", "model.laers", "attn.heds"]
+    assert main(["diff", "tokenizer=char", str(tmp_path / "none")]) == 2
+    one, other = capsys.readouterr().err.splitlines()
+    assert one.startswith("A (tokenizer=char): model.vocab_size: is not known before")
+    assert other == (
+        f"B ({tmp_path}/none): {tmp_path}/none: is no directory. Name a run's directory such as "
+        "outputs/decoder/2026-11-20_12-00-00."
+    )
+    assert main(["diff", "attn.heds=3"]) == 2
+    assert capsys.readouterr().err.startswith("attn.heds: ")  # of the only one that was typed
