@@ -120,13 +120,17 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
     table.add_row("weights", size(memory.weights), size(memory.weights))
     table.add_row("gradients", size(memory.gradients), size(memory.gradients_at_peak))
     table.add_row(f"optimizer, {config['optim']['name']}", size(memory.optimizer), size(memory.optimizer))
-    table.add_row("activations", size(memory.activations), size(memory.activations))
+    table.add_row("activations, saved for backward", size(memory.activations), size(memory.activations_at_peak))
+    table.add_row("temporaries", "", size(memory.temporaries_at_peak))
     table.add_row(Text("peak", "bold"), "", Text(size(memory.peak), "bold"))
     rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
     note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
-    return Group(
-        Text(note, "dim"), table, Text("what tensors hold; a process holds its libraries and gaps beside it", "dim")
+    counted = (
+        "activations of one micro-batch, without weights; temporaries: what else tensors hold at the peak, which may be later, "
+        "in the loss or the optimizer's step"
     )
+    said = "what tensors hold; a process holds its libraries and gaps beside it"
+    return Group(Text(note, "dim"), table, Text(counted, "dim"), Text(said, "dim"))
 
 
 def _cache(found: Description) -> Table:

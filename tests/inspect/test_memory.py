@@ -1,6 +1,7 @@
 """The memory of a step that is not run is that of the step that is."""
 
 import pytest
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from xformer_kit import build, compose
@@ -65,7 +66,49 @@ def test_weights_gradients_and_optimizer_by_hand():
     memory = training_memory(config, 65)
     assert memory.weights == memory.gradients == 4 * parameters
     assert memory.optimizer == pytest.approx(8 * parameters, rel=0.01)  # mean and mean square; and a count of steps
-    assert memory.peak == memory.weights + memory.optimizer + memory.gradients_at_peak + memory.activations
+    assert memory.peak == memory.weights + memory.optimizer + memory.gradients_at_peak + (
+        memory.activations_at_peak + memory.temporaries_at_peak
+    )
+
+
+def saved(config, vocab_size):
+    """Bytes that autograd saves in a forward pass: distinct storages, without those of parameters and buffers; with the
+    batch's, a thousandth."""
+    rows, _ = micro_batch(config)
+    model, objective = build(config, vocab_size), objective_of(config)
+    batch = objective.blank(rows, config["data"]["seq_len"])
+    others = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers()]}
+    found = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        found[storage._cdata] = storage  # held, so that no other storage gets its address
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        objective.loss(model, batch)
+    return sum(storage.nbytes() for key, storage in found.items() if key not in others)
+
+
+@pytest.mark.parametrize("words", [
+    [], ["model.layers=8"], ["model.dim=128"], ["data.seq_len=256"], ["ffn=mlp"], ["position=alibi"],
+    ["position=t5", "kernel=reference"], ["placement=post", "norm=layer", "model.dropout=0.1", "ffn.dropout=0.1"],
+    ["model=encoder_decoder", "task=seq2seq"], ["model=encoder_decoder", "task=seq2seq", "model.layers=8"],
+    ["model=encoder", "task=masked_language_modeling"], ["trainer.accumulate=4"], ["model.vocab_size=20000"],
+    ["data.batch_size=1", "data.seq_len=16"], ["data.batch_size=1", "data.seq_len=16", "model.layers=8"],
+], ids=lambda words: " ".join(words) or "default")  # fmt: skip
+def test_activations_are_what_autograd_saves(words):
+    config = compose([*SMALL, *words])
+    vocab_size = config["model"]["vocab_size"] or 256
+    assert training_memory(config, vocab_size).activations == pytest.approx(saved(config, vocab_size), rel=0.01)
+
+
+def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
+    small = [*SMALL, "data.batch_size=1", "data.seq_len=8", "model.dim=256"]
+    few, many = (training_memory(compose([*small, f"model.layers={n}"]), 256) for n in (4, 32))
+    assert few.activations_at_peak < few.activations and many.activations_at_peak < many.activations
+    assert few.temporaries_at_peak == many.temporaries_at_peak
+    assert 7 < many.activations / few.activations < 8
 
 
 def test_accumulation_divides_activations():

@@ -190,6 +190,7 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     assert max(map(len, out.splitlines())) <= int(columns)
     for heading in ("parameters", "FLOPs per token", "Memory of training", "Cache for generation", "Kernels", "Values"):
         assert heading in out
+    assert "activations, saved for backward" in out
     assert "├─ 0" in out
     assert "model.decoder.variants.far" in out
 

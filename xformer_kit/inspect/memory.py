@@ -26,14 +26,21 @@ DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
 
 
 class TrainingMemory(NamedTuple):
-    """Bytes. The first four are the most that each holds; the peak is less than their sum, for activations are
-    gone before all gradients have come."""
+    """Bytes. Activations: what the forward pass of one micro-batch leaves for its backward pass (distinct storages that
+    autograd saved, each once; neither parameters and buffers nor the batch itself), so that they grow with layers, tokens and
+    width. Temporaries: all else that tensors hold at the moment of the peak, which may lie in the loss or in the optimizer's
+    step, where activations are gone.
+
+    The first four are the whole of each. The peak is less than their sum, for activations are gone before all gradients have
+    come: it is weights + optimizer + gradients_at_peak + activations_at_peak + temporaries_at_peak."""
 
     weights: int
     gradients: int
     optimizer: int
-    activations: int  # at the peak, with temporaries
+    activations: int
     gradients_at_peak: int
+    activations_at_peak: int
+    temporaries_at_peak: int
     peak: int
     rows: int  # sequences of a micro-batch
 
@@ -117,16 +124,18 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         _step(optimizer, parameters)
         state = ledger.held - weights
         ledger.watching, ledger.asked = True, asked
+        kept: dict[int, int] = {}
         for _ in range(min(micro_batches, 2)):  # from the second on, there are gradients beside the activations
-            _backward(model, objective, objective.blank(rows, config["data"]["seq_len"]), config)
+            last = _backward(model, objective, objective.blank(rows, config["data"]["seq_len"]), config, ledger)
+            kept |= last
         gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
         total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
         optimizer.step()
-        there = sum(size for key, size in gradients.items() if key in ledger.at_peak)
+        there, left = (sum(n for key, n in some.items() if key in ledger.at_peak) for some in (gradients, kept))
         peak = ledger.peak
-    rest = peak - weights - state - there
-    return TrainingMemory(weights, sum(gradients.values()), state, rest, there, peak, rows)
+    rest = peak - weights - state - there - left
+    return TrainingMemory(weights, sum(gradients.values()), state, sum(last.values()), there, left, rest, peak, rows)
 
 
 def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
@@ -161,13 +170,19 @@ def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
     return DTYPES.get(kind, torch.float32) if how == "true" else torch.float32
 
 
-def _backward(model: nn.Module, objective: Any, batch: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+def _backward(
+    model: nn.Module, objective: Any, batch: Mapping[str, Any], config: Mapping[str, Any], ledger: Ledger
+) -> dict[int, int]:
+    """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage -> bytes."""
+    before = set(ledger.sizes)
     kind, _, how = precision(config).partition("-")
     mixed = torch.autocast("cpu", dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
     with mixed:
         nats, count, report = objective.loss(model, batch)
         loss = nats + report["loss"] * count if "loss" in report else nats
+    left = {key: size for key, size in ledger.sizes.items() if key not in before}
     loss.backward()
+    return left
 
 
 def _step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
