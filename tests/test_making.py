@@ -4,7 +4,9 @@ import hashlib
 import json
 
 import pytest
+import torch
 
+from tasks.run import start
 from xformer_kit import ConfigError, build, compose, load
 from xformer_kit.config import config_yaml
 
@@ -34,3 +36,28 @@ def test_what_is_no_whole_config_is_one_sentence():
     assert sentence.startswith(
         "build: takes a whole config, such as compose(['model=decoder']) gives; got one without model, "
     )
+
+
+def test_a_vocabulary_of_two_sizes_is_refused():
+    small = ["model.dim=16", "model.layers=1", "attn.heads=2"]
+    config = compose([*small, "model.vocab_size=1000"])
+    with pytest.raises(ConfigError) as error:
+        build(config, vocab_size=500)
+    assert error.value.faults == (
+        "model.vocab_size: must be the vocab_size that build(...) is given; got 1000 and 500. Give one of "
+        "them, or the same size twice.",
+    )
+    with pytest.raises(ConfigError, match="got 1000 and 2000"):
+        build(config, 2000)
+    for model in (build(config), build(config, 1000), build(compose(small), 1000)):
+        assert model(torch.zeros(1, 2, dtype=torch.int64)).shape[-1] == 1000
+
+
+def test_a_run_may_have_more_tokens_than_its_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text("the cat sat on a mat and saw " * 50)
+    words = ["model.dim=16", "model.layers=1", "attn.heads=2", "model.vocab_size=1000", "tokenizer=byte", "data=text",
+             f"data.path={tmp_path}/text.txt", "data.seq_len=16", "data.batch_size=2", "trainer.max_steps=1", "logger=none",
+             "trainer.accelerator=cpu"]  # fmt: skip
+    assert start(compose(words), tmp_path / "run") == 0
+    assert load(tmp_path / "run").tokenizer.size < 1000

@@ -30,7 +30,7 @@ def build(config: dict[str, Any], vocab_size: int | None = None, source_vocab_si
     """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the tokenizer's, and
     `source_vocab_size` for that of a source with a vocabulary of its own.
 
-    Raises ConfigError with every fault of the config.
+    Raises ConfigError with every fault of the config, and if its model.vocab_size is another than `vocab_size`.
     """
     from xformer_kit.making import build
 

@@ -26,6 +26,11 @@ def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab
             f"build: takes a whole config, such as compose(['model=decoder']) gives; got one without {', '.join(missing)}."
         )
     ensure(config, data=False)
+    if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (None, vocab_size):
+        raise ConfigError(
+            f"model.vocab_size: must be the vocab_size that build(...) is given; got {own} and {vocab_size}. Give one of them, "
+            "or the same size twice."
+        )
     return _made(config, vocab_size, source_vocab_size)
 
 

@@ -149,7 +149,8 @@ def _bias(args: Any) -> Any:
     from xformer_kit.inspect import plot_bias
 
     config, run = _config(args)
-    model = build(config, 256) if run is None else load_run(run, args.parts, args.checkpoint, first="best")[0]
+    size = config["model"].get("vocab_size") or 256  # no bias depends on it
+    model = build(config, size) if run is None else load_run(run, args.parts, args.checkpoint, first="best")[0]
     return plot_bias(model, _length(args, config)), _home(run)
 
 
