@@ -12,7 +12,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
-from xformer_kit.proposed import resume
+from xformer_kit.proposed import resume, xformer
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study.answer import Answer, Runs, answer
 from xformer_kit.study.figures import metric
@@ -81,7 +81,8 @@ def compared(names: Sequence[str], wanted: str | None = None, parts: Sequence[st
             "compare: needs the package scipy for its intervals; got none. Use pip install 'xformer_kit[study]'."
         )
     if study := next((path for path in paths if (path / "plan.json").is_file()), None):
-        raise ConfigError(f"compare: takes runs; got {study}, which is a study. Try xformer report {study.name}.")
+        way = xformer("report", study)
+        raise ConfigError(f"compare: takes runs; got {study}, which is a study. Try {way}")
     if len(paths) < 2:
         raise ConfigError(f"compare: takes two runs or more; got {', '.join(names)}. Name another run's directory.")
     configs = {path: read_config(path) for path in paths}

@@ -21,6 +21,7 @@ def options(parser: Any) -> None:
 
 def run(args: Any) -> int:
     from tasks.study.report import report
+    from xformer_kit.proposed import xformer
 
     folder = study_folder(args.study)
     before = _files(folder)
@@ -38,10 +39,8 @@ def run(args: Any) -> int:
     for path in written[1:]:  # it has named the first itself
         screen.print(f"        {path}", soft_wrap=True)
     if counts["finished"] + counts["pruned"] < every:
-        screen.print(
-            f"{counts['finished']} of {every} runs finished; what is missing: xformer status {args.study}",
-            soft_wrap=True,
-        )
+        way = xformer("status", args.study)
+        screen.print(f"{counts['finished']} of {every} runs finished; what is missing: {way}", soft_wrap=True)
     return 0
 
 

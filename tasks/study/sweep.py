@@ -13,6 +13,7 @@ from tasks.study.group import publish
 from tasks.study.group import words as words_of
 from tasks.study.settle import Plan, settled
 from tasks.study.table import Table
+from xformer_kit.proposed import xformer
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
@@ -168,6 +169,6 @@ def ending(plan: Plan, stopped: int) -> int:
         publish(plan.node, plan.variants[0].config["logger"], found, said)
     if count := ends.count("failed"):
         again_ = command(plan.command, "study.retry=true")
-        print(f"{count} run{'s' * (count > 1)} failed. Why: xformer status {plan.node['name']}", file=sys.stderr)
+        print(f"{count} run{'s' * (count > 1)} failed. Why: {xformer('status', plan.node['name'])}", file=sys.stderr)
         print(f"Run again what failed or diverged: {again_}", file=sys.stderr)
     return int("failed" in ends)

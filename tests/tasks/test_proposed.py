@@ -132,3 +132,13 @@ def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_t
         assert cli.main([command, str(folder), *more]) == 2
         said = capsys.readouterr().err
         assert said.endswith("Give the file that you trust under that name: --parts FILE.\n")
+
+
+def test_a_study_is_named_as_it_can_be_found_and_quoted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my study").mkdir()
+    (tmp_path / "my study" / "plan.json").touch()
+    assert cli.main(["compare", "my study", "other"]) == 2
+    assert capsys.readouterr().err == (
+        "compare: takes runs; got my study, which is a study. Try xformer report 'my study'\n"
+    )
