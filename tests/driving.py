@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.warm import Begun
+from tests.warm import Begun, laid_over
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 180  # seconds that a step may be waited for
@@ -49,7 +49,7 @@ def start(home: Path, run: Path, text: Path, *more: str) -> Begun:
 
 def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
     """By a Python that imports everything itself."""
-    words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
+    words = command(*laid_over([*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more]))
     return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
 
 

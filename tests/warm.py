@@ -23,11 +23,17 @@ ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = ["tasks.hydra_app", "tasks.run", "tasks.session", "tasks.sweep", "xformer_kit.study.plan"]
 
 
+def laid_over(words: list[str]) -> list[str]:
+    """The words without those whose key comes again: a test's own stand after those of its file, and a line has each key once."""
+    last = {word.partition("=")[0]: at for at, word in enumerate(words)}
+    return [word for at, word in enumerate(words) if last[word.partition("=")[0]] == at]
+
+
 class Begun:
     """A line of `python train.py` that runs, with what the tests use of subprocess.Popen."""
 
     def __init__(self, words: list[str], home: Path, environment: dict[str, str], script: Path = ROOT / "train.py"):
-        self.args = [str(script), *words]
+        self.args = [str(script), *laid_over(words)]
         self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 (until it is collected)
         pipes = [DupFd(file.fileno()) for file in self.files]
         context = multiprocessing.get_context("forkserver")

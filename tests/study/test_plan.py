@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tasks.study.settle import Costs, settled
+from tests.warm import laid_over
 from xformer_kit.config import compose, preflight
 from xformer_kit.model import Model
 from xformer_kit.registry import ConfigError
@@ -22,9 +23,8 @@ SMALL = [
 
 
 def asked(*words: str, **node):
-    """A study's line with another node laid over; words take the place of those of SMALL that have their key."""
-    keys = {word.partition("=")[0] for word in words}
-    line = preflight(["study=norm_placement", *(w for w in SMALL if w.partition("=")[0] not in keys), *words])
+    """A study's line with another node laid over."""
+    line = preflight(["study=norm_placement", *laid_over([*SMALL, *words])])
     other = {"claim": None} if "factors" in node else {}  # which is about other variants
     line.study = complete(line.study | other | node, "here")
     return line
