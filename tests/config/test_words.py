@@ -158,3 +158,4 @@ def test_a_key_of_a_file_that_is_null(tmp_path):
     sentence = "model.decoder.variants: must have texts as keys; got null. Put it in quotes."
     assert faults_of("--config-dir", str(tmp_path), "experiment=mine") == (sentence,)
     assert faults_of("model.decoder={variants: {null: {}}}") == (sentence,)
+    assert faults_of("model.decoder.variants={null: {}}") == (sentence,)

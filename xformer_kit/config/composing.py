@@ -123,7 +123,9 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if (bad := _bad_key(error)) is not None:
             override = re.match(r"Error merging override \+*([\w.]+)=", str(error))
-            place = f"{override[1]}.{bad.full_key}" if override else bad.full_key
+            place = str(bad.full_key)  # within the value that is laid over the config, or from its root
+            if override and not f"{place}.".startswith(f"{override[1]}."):
+                place = f"{override[1]}.{place}"
             faults.append(f"{place}: must have texts as keys; got {shown(bad.key)}. Put it in quotes.")
             return None
         what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
