@@ -185,7 +185,7 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
-    words = [f"data.path={text}", *PLAIN, "data.seq_len=16,100000", "model.dim=16,32", "trainer.max_steps=5"]
+    words = [f"data.path={text}", *PLAIN, "model.dim=16,32", "data.seq_len=16,100000", "trainer.max_steps=5"]
     line = ["-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"]
     done = train(line, tmp_path, environment(tmp_path))
     assert done.returncode == 1, done.stderr

@@ -80,7 +80,8 @@ def test_a_run_killed_at_its_end_is_resumed_to_the_same_end(tmp_path, monkeypatc
     pairs.write_text("".join(f"{' '.join(row)} {i}\t{' '.join(row[::-1])}\n" for i, row in enumerate(rows)))
     whole = tmp_path / "whole"
     states = States(whole, tmp_path / "copies")
-    config = compose([*PAIRS, "data=tsv", f"data.path={pairs}", f"data.test_path={pairs}", *averages])
+    test = shutil.copy(pairs, tmp_path / "test.tsv")
+    config = compose([*PAIRS, "data=tsv", f"data.path={pairs}", f"data.test_path={test}", *averages])
     sys.setprofile(states)
     code = run.start(config, whole)
     sys.setprofile(None)
