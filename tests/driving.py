@@ -36,7 +36,7 @@ def text(tmp_path_factory) -> Path:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "train.py"), *words]
+    return [sys.executable, str(ROOT / "train.py"), *laid_over(list(words))]
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ def start(home: Path, run: Path, text: Path, *more: str) -> Begun:
 
 def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
     """By a Python that imports everything itself."""
-    words = command(*laid_over([*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more]))
+    words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
     return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from driving import (
     PATIENCE,
-    ROOT,
     TINY,
+    command,
     environment,
     environments,
     finish,
@@ -205,7 +205,7 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = [*SMALL, f"data.path={text}", *PLAIN, "trainer.max_steps=5", *DDP, "name=joined"]
     done = subprocess.run(
-        [*torchrun, str(ROOT / "train.py"), *words],
+        [*torchrun, *command(*words)[1:]],
         cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

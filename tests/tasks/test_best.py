@@ -11,6 +11,7 @@ from xformer_kit.making import load
 SWING = [
     "optim.lr=3",
     "schedule.warmup=20",
+    "trainer.max_steps=21",
     "trainer.val_every=1",
 ]  # the rate grows too large: the loss falls, then rises
 

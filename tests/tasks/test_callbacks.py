@@ -116,7 +116,12 @@ def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
     assert json.loads((folder / "mine.json").read_text()) == whole
 
 
-RISING = ["optim.lr=3", "schedule.warmup=20", "trainer.val_every=1"]  # the loss is lowest at step 2
+RISING = [
+    "optim.lr=3",
+    "schedule.warmup=20",
+    "trainer.max_steps=21",
+    "trainer.val_every=1",
+]  # the loss is lowest at step 2
 
 
 @pytest.mark.parametrize("more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"])
@@ -130,7 +135,7 @@ def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_p
     )
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
     assert facts["steps"] == last["global_step"] == int(rows[-1]["step"]) < 20
-    assert facts["stopped"] == f"stopped by a callback at step {facts['steps']} of 20"
+    assert facts["stopped"] == f"stopped by a callback at step {facts['steps']} of 21"
     assert facts["stopped"] in capsys.readouterr().out
     assert float(rows[-1]["val/loss"]) == pytest.approx(facts["val/loss"], rel=1e-8)
     assert ("average" in last) == bool(more)

@@ -4,7 +4,6 @@ import errno
 import itertools
 import os
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -371,10 +370,9 @@ def test_without_a_network_one_sentence_comes_at_once(away, monkeypatch, capfd, 
     monkeypatch.setattr("xformer_kit.data.tokenizer.pretrained.WAIT", 0.5)
     if how == "refused":
         away.close()
-    began = time.perf_counter()
     with pytest.raises(ConfigError) as raised:
         Pretrained(path="gpt2")
-    assert time.perf_counter() - began < 5 and capfd.readouterr() == ("", "")
+    assert capfd.readouterr() == ("", "")  # the library would write a line for each attempt
     (said,) = raised.value.faults
     refused = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
     reason = refused if how == "refused" else "no answer in 0.5 seconds"

@@ -141,7 +141,8 @@ def _unreachable(name: str) -> str | None:
 
     def request() -> None:
         try:
-            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=WAIT)
+            # Longer than this thread is waited for, so that the reason does not depend on which ends first.
+            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=2 * WAIT)
         except Exception as error:
             raised.append(error)
 
