@@ -23,6 +23,7 @@ def epoch_of(batches, epoch):
 def test_rows_by_eye():
     rows = {1: 64, 3: 16, 4: 16, 8: 8, 9: 4, 16: 4, 17: 2, 33: 1, 64: 1, 65: 0}
     assert {length: rows_within(64, length) for length in rows} == rows
+    assert rows_within(64, 0) == rows_within(64, 1)  # a text without a token has a place all the same
     descending = np.array([9, 9, 8, 8, 8, 8, 3, *[2] * 16])
     assert cuts(descending, 32).tolist() == [0, 2, 6, 14]  # 2 x 9, 4 x 8, 8 x 3; 9 of length 2 are less than 16
     assert step_rows({"batch_size": 5, "seq_len": 16}) == 5

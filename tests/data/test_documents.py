@@ -84,4 +84,8 @@ def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_wit
         "data.documents: task=denoising does not keep documents apart. Set it to false, or use task=language_modeling, "
         "task=masked_language_modeling."
     ]
+    assert refused("data=text data.path=README.md data.documents=true logger=none") == [
+        "data.documents: needs a text of documents, and data=text gives none. Set it to false, or use data=hub, data=jsonl, "
+        "data=parquet, data=pydoc, data=stdlib_code."
+    ]
     assert compose(["data=pydoc", "data.documents=true", "logger=none"])["data"]["documents"]

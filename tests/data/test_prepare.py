@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -181,6 +182,13 @@ def test_what_a_killed_preparation_left_is_removed_after_a_day(config):
     assert [path.name for path in base.glob(".*.tmp")] == [".young.tmp"]
 
 
+def test_the_checksums_that_are_kept_are_those_of_zlib(config):
+    folder = prepare(config).folder
+    sums = json.loads((folder / "meta.json").read_text())["sums"]
+    files = sorted(path for path in folder.iterdir() if path.name != "meta.json")
+    assert sums == {path.name: f"{zlib.crc32(path.read_bytes()):08x}" for path in files}
+
+
 def test_a_digest_does_not_depend_on_the_order_of_options():
     assert cache.digest({"a": 1, "b": {"c": 2, "d": 3}}) == cache.digest({"b": {"d": 3, "c": 2}, "a": 1})
     assert cache.digest([1, 2]) != cache.digest([2, 1])
@@ -188,8 +196,9 @@ def test_a_digest_does_not_depend_on_the_order_of_options():
 
 def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
     fcntl = pytest.importorskip("fcntl")
+    lock = cache._Alone(tmp_path / "lock")  # which lives on after it is left
     with open(tmp_path / "lock", "a") as other:
-        with cache._Alone(tmp_path / "lock"), pytest.raises(BlockingIOError):
+        with lock, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -100,6 +100,13 @@ def test_a_vocabulary_smaller_than_the_alphabet():
         learned(WordPiece, "".join(map(chr, range(0x430, 0x44A))), vocab_size=40)
 
 
+def test_the_smallest_vocabulary_of_wordpiece_spells_every_word():
+    tokenizer = learned(WordPiece, "ab ac", vocab_size=6)
+    assert {tokenizer.library.id_to_token(i) for i in range(6)} == {"[UNK]", "a", "b", "c", "##b", "##c"}
+    with pytest.raises(ConfigError, match=r"the characters of the text, twice, 6 tokens; got 5\."):
+        learned(WordPiece, "ab ac", vocab_size=5)
+
+
 def test_wordpiece_has_a_token_for_every_letter_of_a_large_alphabet():
     letters = [chr(0xAC00 + i) for i in range(300)]  # of Hangul, which BERT does not split into words
     text = " ".join("".join(letters[i : i + 10]) for i in range(0, 300, 10))
