@@ -351,3 +351,15 @@ def test_across_two_towers_the_order_of_the_source_is_none():
         "tower have no place; choose model.decoder.cross.name=multi_head."
     )
     assert not faults(tiny("encoder_decoder", attn="retention", decoder={"cross": {"name": "multi_head"}}, **words))
+
+
+def test_random_features_are_the_same_whatever_device_a_model_is_built_on():
+    here = orthogonal(5, 3, torch.Generator().manual_seed(2))
+    with torch.device("meta"):
+        there = orthogonal(5, 3, torch.Generator().manual_seed(2))
+    assert torch.equal(here, there)
+
+
+def test_the_norm_of_gated_delta_begins_as_one_of_torch():
+    layer = Model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).tower.blocks[0].attn
+    assert torch.equal(layer.weight, torch.nn.RMSNorm(6).weight)

@@ -1,5 +1,7 @@
 """attn.values, the mixing in of first values and what norms are over: by equation, beside x-transformers, and under laws."""
 
+import inspect
+
 import pytest
 import torch
 from refusing import refused
@@ -7,6 +9,7 @@ from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
 from xformer_kit import build
+from xformer_kit.attention.values import VALUES
 from xformer_kit.laws import LAWS, faults, tiny
 
 
@@ -63,6 +66,12 @@ def test_a_mix_of_first_values_made_of_the_token_is_that_of_x_transformers():
 
 
 @torch.no_grad()
+def test_values_of_laser_are_bounded_as_in_x_transformers_unless_told():
+    x_transformers = pytest.importorskip("x_transformers.x_transformers")
+    cap = inspect.signature(x_transformers.Attention).parameters["laser_softclamp_value"]
+    assert VALUES.defaults("laser")["cap"] == cap.default
+
+
 def test_laser_is_finite_where_exponentials_are_not():
     mine = ours(values={"name": "laser", "cap": None}).float()
     v = torch.tensor([[-200.0, 100.0], [300.0, 120.0], [250.0, -90.0]])[None, None]

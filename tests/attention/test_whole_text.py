@@ -9,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from xformer_kit import ConfigError, compose
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.attention.mixing import rows
 from xformer_kit.attention.nystrom import inverse
 from xformer_kit.inspect.describe import describe
@@ -305,3 +306,16 @@ def test_what_runs_on_no_kernel_is_described_so():
     config = compose((ENCODER + "attn=fourier model.dim=32 model.layers=1 logger=none").split())
     (choice,) = describe(config, 65).kernels
     assert (choice.kernel, choice.why) == ("none", ("fourier computes in a way of its own",))
+
+
+def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
+    transformers = pytest.importorskip("transformers")
+    usual = transformers.NystromformerConfig().num_landmarks
+    assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [usual, usual]
+
+
+def test_pooling_asks_its_mask_on_the_device_of_the_text():
+    """Nothing is computed on `meta`, but a tensor of another device is refused there as on a GPU."""
+    alone = {"name": "random_keys", "alike": False}  # which tells heads apart
+    model = Model(tiny("encoder", attn="pooling", position="none", mask=alone), VOCAB).to("meta")
+    assert model(torch.empty(2, 7, dtype=torch.long, device="meta")).device.type == "meta"

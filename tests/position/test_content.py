@@ -205,6 +205,16 @@ def test_the_fewest_buckets_and_a_row_for_each_distance_are_allowed():
     assert faults(tiny(position={"name": "disentangled", "longest": 130})) == []
 
 
+@pytest.mark.parametrize("term", ["content_to_position", "position_to_content"])
+def test_one_of_the_two_terms_may_be_left_out(term):
+    assert faults(tiny(position={"name": "disentangled", term: False})) == []
+
+
+def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
+    place = POSITIONS.create({"name": "disentangled"}, dim=4)
+    assert place.longest == transformers.DebertaV2Config().max_position_embeddings
+
+
 def test_a_fused_kernel_cannot_compute_scores_by_content():
     (sentence,) = faults(tiny(position="cope", kernel="sdpa"))
     assert sentence == (

@@ -224,6 +224,10 @@ def test_xpos_is_its_equation(pairing):
     at = Tokens(slot=torch.arange(7)[None], position=torch.arange(7)[None])
     table = place.begin(at, at)
     scores = (table.rotate(q, at) @ table.rotate_key(k, at).mT)[0, 0]
+    later = Tokens(slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None])  # these ask the whole text
+    table = place.begin(later, at)
+    of_later = (table.rotate(q[:, :, 4:], later) @ table.rotate_key(k, at).mT)[0, 0]
+    torch.testing.assert_close(of_later, scores[4:], rtol=1e-4, atol=1e-4)
     pairs = [x[0, 0].unflatten(-1, (2, 4) if pairing == "half" else (4, 2)) for x in (q, k)]
     q, k = (torch.complex(*x.unbind(-2 if pairing == "half" else -1)) for x in pairs)
     share = torch.arange(0, 8, 2) / 8
