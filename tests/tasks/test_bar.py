@@ -38,3 +38,10 @@ def test_the_time_that_remains_follows_the_pace_of_steps():
         progress.on_train_batch_end(None, task)
     assert shown[:3] == [pytest.approx((step, 2.0, 40.0, (10 - step) * 0.5)) for step in (1, 2, 3)]
     assert 0.5 * 6 < shown[3][3] < 1.0 * 6
+
+
+def test_a_validation_is_a_line_above_the_bar():
+    said = []
+    progress = ProgressBar(SimpleNamespace(say=said.append), SimpleNamespace())
+    progress.on_validation_end(None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5}))
+    assert said == ["step 1,200: validation loss 1.5000"]

@@ -7,6 +7,7 @@ import pytest
 from refusing import refused
 
 from tasks import checkpoint, run
+from tasks.callbacks import users
 from xformer_kit import compose
 from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import read_config
@@ -98,6 +99,12 @@ def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
     assert run.start(made, tmp_path / "run", (mine,)) == 0
     assert json.loads((tmp_path / "run" / "mine.json").read_text()) == [None, [7, 14]]
     assert read_config(tmp_path / "run")["callbacks"] == made["callbacks"]
+
+
+def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_part(config, mine, tmp_path):
+    made = config(f"parts=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
+    assert list(made["callbacks"]) == ["norms", "mine"]
+    assert list(users.made(made, tmp_path, {})) == ["mine"]
 
 
 def test_its_state_goes_on_with_the_run(config, mine, tmp_path):

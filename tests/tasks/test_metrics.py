@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tasks.metrics import compared, rouge, text_figures
+from tasks.metrics import compared, rouge, text_figures, written
 
 KINDS = ["rouge1", "rouge2", "rougeL"]
 
@@ -84,3 +84,8 @@ def test_answers_of_few_words_have_an_exact_match_alone_and_longer_ones_the_rest
     assert {"exact_match", "rougeL"} <= set(text_figures(["a b c d"], ["a b c d"]))
     figures = {"exact_match", "bleu", "signature", "chrf", "ter", *KINDS}
     assert set(compared(["a"], ["b"])) == figures
+
+
+def test_shares_are_written_in_percent_and_scores_as_they_are():
+    assert written("exact_match", 0.995) == "exact match 99.50 %"
+    assert written("bleu", 12.5) == "bleu 12.50"

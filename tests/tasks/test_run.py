@@ -13,6 +13,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from tasks import hydra_app, run
+from tasks.judged import JudgedTask
 from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 from xformer_kit.objective import OBJECTIVES
@@ -138,6 +139,21 @@ def test_a_clock_that_is_set_back_changes_no_duration(begin, monkeypatch):
     assert 0 < json.loads((folder / "summary.json").read_text())["seconds"] < 600
     with open(folder / "speed.csv", newline="") as file:
         assert all(float(row["seconds_per_step"]) > 0 for row in csv.DictReader(file))
+
+
+def test_what_validation_takes_counts_as_no_time_of_a_step(begin, monkeypatch):
+    now, judged, asked = time.perf_counter, JudgedTask.validation_step, []
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + 1000 * len(asked))
+
+    def slow(task, batch, index):
+        asked.append(index)
+        return judged(task, batch, index)
+
+    monkeypatch.setattr(JudgedTask, "validation_step", slow)
+    _, folder = begin("run")
+    with open(folder / "speed.csv", newline="") as file:
+        assert max(float(row["seconds_per_step"]) for row in csv.DictReader(file)) < 100
+    assert json.loads((folder / "summary.json").read_text())["seconds"] > 1000 * len(asked) > 1000
 
 
 def test_a_run_that_left_out_every_step_ends_as_one_that_diverged(begin, capsys):

@@ -3,6 +3,8 @@
 import copy
 import math
 import random
+import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from tasks import run
 from tasks.callbacks import Guard
+from tasks.callbacks.guard import Stopper
+from tasks.callbacks.plan import Plan
+from tasks.endings import NonFinite, SignalBox, Stopped
 from tasks.module import Task
 from xformer_kit import compose
 from xformer_kit.objective import OBJECTIVES
@@ -158,6 +163,18 @@ def test_a_run_on_a_device_that_gates_updates_keeps_its_state_from_the_first_ste
     begin("run", *ONE, "trainer.max_steps=5")
     same = [all(map(torch.equal, seen[step], seen[step + 1])) for step in range(4)]
     assert same == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("lost", "stops", "ended"), [(2, True, NonFinite), (-1, True, Stopped), (2, False, Stopped)])
+def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_that_step_does(lost, stops, ended):
+    """Unless such steps are to be left out."""
+    saved, task = [], SimpleNamespace(step=5, nonfinite=torch.tensor(lost), stops_at_nonfinite=stops)
+    guard = Guard(Plan({}, 9), lambda step: NonFinite(f"of step {step}"))
+    stopper = Stopper(guard.plan, SignalBox(), guard, lambda: saved.append(task.step))
+    stopper.box.number = signal.SIGTERM
+    with pytest.raises(ended):
+        stopper.on_validation_end(SimpleNamespace(world_size=1), task)
+    assert saved == ([] if ended is NonFinite else [5])
 
 
 def test_micro_batches_that_were_found_are_kept_when_a_run_goes_on(config):

@@ -3,6 +3,7 @@
 import csv
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from refusing import refused
 
 from tasks import run
 from tasks.callbacks.norms import Norms
+from tasks.callbacks.profile import Profile
 from tasks.cli import main
 from tasks.loggers import Quietly
 from xformer_kit import compose
@@ -220,3 +222,16 @@ def test_without_matplotlib_it_says_so(capsys, monkeypatch):
     code, out, err = said(capsys, "mask")
     assert (code, out) == (2, "")
     assert err == 'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".\n'
+
+
+@pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
+def test_a_trace_begins_behind_the_first_steps_or_in_the_middle_of_a_short_run_and_is_taken_once(
+    tmp_path, total, first
+):
+    trace = Profile(tmp_path, steps=2)
+    trace.on_train_start(None, SimpleNamespace(total_steps=total, step=0))
+    action = torch.profiler.ProfilerAction
+    plan = [trace.profiler.schedule(step) for step in range(30)]
+    trace.on_train_end(None, None)
+    taken = [action.RECORD, action.RECORD_AND_SAVE]
+    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + taken + [action.NONE] * (28 - first)
