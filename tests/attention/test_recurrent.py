@@ -8,7 +8,7 @@ from refusing import refused
 from torch.testing import assert_close
 
 from xformer_kit import ConfigError
-from xformer_kit.attention.performer import orthogonal, running_max
+from xformer_kit.attention.performer import orthogonal, running_max, usual
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, randomise
@@ -323,6 +323,7 @@ REFUSED = [
             "position: xpos turns pairs of channels, so attn.features must be even; got 7. Try attn.features=8, or position=none."
         ],
     ),
+    (["attn=linear", "attn.chunk=0"], ["attn.chunk: must be at least 1 token; got 0."]),
     (
         ["attn=retention", "attn.chunk=0", "attn.v_head_dim=1"],
         ["attn.v_head_dim: must be at least 2 channels; got 1.", "attn.chunk: must be at least 1 token; got 0."],
@@ -351,6 +352,12 @@ def test_across_two_towers_the_order_of_the_source_is_none():
         "tower have no place; choose model.decoder.cross.name=multi_head."
     )
     assert not faults(tiny("encoder_decoder", attn="retention", decoder={"cross": {"name": "multi_head"}}, **words))
+    some = {"cross": {"mask": {"name": "sliding_window", "window": 2}}}
+    (said,) = set(faults(tiny("encoder_decoder", attn="linear", decoder=some, **words)))
+    assert said == (
+        "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides some; choose "
+        "model.decoder.cross.mask.name=full."
+    )
 
 
 def test_random_features_are_the_same_whatever_device_a_model_is_built_on():
@@ -358,6 +365,10 @@ def test_random_features_are_the_same_whatever_device_a_model_is_built_on():
     with torch.device("meta"):
         there = orthogonal(5, 3, torch.Generator().manual_seed(2))
     assert torch.equal(here, there)
+
+
+def test_a_head_of_one_channel_has_features_all_the_same():
+    assert usual(1) == 2
 
 
 def test_the_norm_of_gated_delta_begins_as_one_of_torch():

@@ -19,7 +19,7 @@ from test_parity_two_towers import (
     randomised,
 )
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import faults, tiny
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -68,3 +68,10 @@ def test_t5(padded):
     got = ours(source=SOURCES, target=IDS, source_real=source_real, target_real=real)
     shown = REAL if padded else torch.ones_like(REAL)
     torch.testing.assert_close(got[shown], expected[shown], rtol=1e-5, atol=1e-5 * expected.abs().max().item())
+
+
+def test_farther_distances_than_have_buckets_of_their_own_are_needed():
+    assert faults(tiny(position={"name": "t5", "buckets": 8, "longest": 5})) == []
+    assert faults(tiny(position={"name": "t5", "buckets": 8, "longest": 4})) == [
+        "position.longest: must be above half the buckets; got 4 and 8. Try 5."
+    ]

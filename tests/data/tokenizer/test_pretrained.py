@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import socket
+import json
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xformer_kit.data.tokenizer import TOKENIZERS, Pretrained, load_tokenizer
+from xformer_kit.data.tokenizer.pieces import rule_of
 from xformer_kit.registry import ConfigError, Context
 
 PROSE = "The quick brown fox; it doesn't stop.\n    Naïve café, 1234 times!  \n" * 30
@@ -110,8 +112,6 @@ def _words():
 
 
 def _merges(made):
-    import json
-
     return [tuple(merge) for merge in json.loads(made.to_str())["model"]["merges"]]
 
 
@@ -235,6 +235,16 @@ def test_its_file_is_kept_whole(made, form, tmp_path):
     assert again.encode(PROSE).tolist() == ids.tolist()
     assert again.decode(ids) == made[form].decode(ids)
     assert (again.vocab_size, again.unknown_id) == (made[form].vocab_size, made[form].unknown_id)
+
+
+def test_a_decoder_that_replaces_by_a_pattern_is_left_to_the_library():
+    from tokenizers import Regex, decoders
+
+    made = built("gemma")
+    made.decoder = decoders.Sequence(
+        [decoders.Replace(Regex("\u2581+"), " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    assert rule_of(json.loads(made.to_str()), made.decoder) is None
 
 
 def test_the_content_of_the_file_is_known(files, tmp_path):
