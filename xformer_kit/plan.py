@@ -238,7 +238,7 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
 
     attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix, per_head,
     absolute
-    position: hooks, relative, needs_length, isometric, learned, channels, bounded   norm: normalises
+    position: hooks, relative, isometric, learned, channels, bounded   norm: normalises
     placement: states, final_norm
     padding, documents: whether sequences may have them
     cross: whether it looks at another tower   source: whether its tower has one to look at
@@ -259,7 +259,6 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
         "position": {
             "hooks": position.hooks(),
             "relative": position.relative,
-            "needs_length": position.needs_length,
             "isometric": position.isometric,
             "learned": position.learned,
             "channels": position.channels,

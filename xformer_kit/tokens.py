@@ -128,7 +128,6 @@ class View(NamedTuple):
     depth: int = 0  # index of the call: a layer that is shared is called several times
     memo: dict[str, Tensor] | None = None  # values that cross layers: a layer adds to it, later layers read
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
-    late: bool = False  # keys are rotated behind the cache: rotation depends on the total length
     scored: bool = False  # the position computes the scores
     reads: bool = False  # the position reads what an attention is given
     gain: float = 1.0  # factor on scores that the position asks of an attention in which it turns some channels alone

@@ -267,9 +267,9 @@ class Tower(nn.Module):
             position: Position = self.position[look.position]  # type: ignore[assignment]
             kernel = self.kernels[look.kernel]
             asks, seen = (_placed(query), _placed(source)) if look.cross else (query, key)
-            keys = seen if look.cross or position.needs_length or position.whole else query
-            hooks, late = self.hooks[look.position], position.needs_length
-            view = View(asks, seen, look.mask, position.begin(asks, keys), late=late, cross=look.cross)
+            keys = seen if look.cross or position.whole else query
+            hooks = self.hooks[look.position]
+            view = View(asks, seen, look.mask, position.begin(asks, keys), cross=look.cross)
             view = view._replace(memory=look.memory, reads=position.reads)
             view = view._replace(scored="scores" in hooks, gain=position.score_gain())
             made.append(view._replace(prepared=kernel.prepare(view, look.heads, "bias" in hooks, dtype)))
@@ -363,8 +363,8 @@ class Tower(nn.Module):
         own = [look for look in self.looks if not look.cross]
         bands = [look.mask.band() for look in own]
         for look, band in zip(own, bands, strict=True):
-            whole = self.position[look.position].needs_length or "scores" in self.hooks[look.position]
-            if band is None or band[0] == math.inf or band[1] > 0 or whole:
+            scored = "scores" in self.hooks[look.position]
+            if band is None or band[0] == math.inf or band[1] > 0 or scored:
                 return None
         return max((int(band[0]) for band in bands), default=None)  # type: ignore[index]
 

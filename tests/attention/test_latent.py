@@ -18,7 +18,6 @@ from xformer_kit.model import Model
 from xformer_kit.norm import NORMS
 from xformer_kit.packing import packed
 from xformer_kit.position import POSITIONS
-from xformer_kit.position.rotary import Rotary
 from xformer_kit.tokens import Tokens, View
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -202,18 +201,6 @@ def test_maps_that_are_more_than_linear_are_not_absorbed():
     for part in IDS.split([11, 1, 1], 1):
         model(part, cache=past)
     assert len(seen) == 3
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("absorbs", [True, False])
-def test_keys_that_turn_with_the_total_length_are_turned_behind_the_cache(absorbs, monkeypatch):
-    model = made(SMALL)
-    expected = model(IDS)
-    monkeypatch.setattr(Rotary, "needs_length", True)
-    monkeypatch.setattr(Latent, "_absorbs", lambda self, q, seen: absorbs and seen.joined is not None)
-    past = model.cache(BATCH, LENGTH)
-    assert_close(torch.cat([model(part, cache=past) for part in IDS.split([6, 1, 6], 1)], 1), expected)
-    assert_close(model(IDS), expected)
 
 
 def test_the_cache_holds_latents_and_one_key_of_all_heads():

@@ -64,17 +64,13 @@ class Latent(Attention):
         q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (b, t, h * (d + r)) -> (b, h, t, d + r)
         q, q_turned = q.split([self.head_dim, self.turned], -1)
         q_turned = view.position.rotate(q_turned, view.query)
-        late = view.late and source is None
         if cache is not None and cache.length and source is not None:  # a source is read once
             latent, k_turned = cache.kept()
         else:
             latent, k_turned = self.norm(self.down(seen))[:, None], self.r(seen)[:, None]  # each (b, 1, s, .)
-            if not late:
-                k_turned = view.position.rotate(k_turned, where)
+            k_turned = view.position.rotate(k_turned, where)
             if cache is not None:
                 latent, k_turned = cache.append(latent, k_turned)
-        if late:
-            k_turned = view.position.rotate(k_turned, view.key)
         k, v = (p(latent[:, 0]).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.k, self.v))
         k = torch.cat([k, k_turned.expand(-1, self.heads, -1, -1)], -1)
         out = self.kernel(torch.cat([q, q_turned], -1), k, v, view, self.scale)
@@ -202,9 +198,7 @@ class FirstValues(MultiHead):
     def cannot(cls, context):
         if context.facts.get("cross"):
             return "attn 'test_first_values' mixes values of its own tokens; give model.decoder.cross another name"
-        if context.facts["position"]["needs_length"]:
-            position = context.names["position"]
-            return f"attn 'test_first_values' caches rotated keys, and position '{position}' turns them anew"
+        return None
 
     def forward(self, x, source, view, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))

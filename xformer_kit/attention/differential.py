@@ -109,11 +109,8 @@ class Differential(Attention):
         maps = (self.q(x), self.k(x), self.v(x)) if self.packed is None else self.packed(x)
         q, k, v = self.split(maps[0]), self.split(maps[1]), self._values(maps[2])
         q = view.position.rotate(q, view.query)
-        if not view.late:
-            k = view.position.rotate_key(k, view.query)
-        if cache is not None:
-            k, v = cache.append(k, v)
-        return q, view.position.rotate_key(k, view.key) if view.late else k, v
+        k = view.position.rotate_key(k, view.query)
+        return q, *((k, v) if cache is None else cache.append(k, v))
 
     def _across(self, x, source, view, cache):
         q = view.position.rotate(self.split(self.q(x)), view.query)

@@ -104,9 +104,7 @@ class Dot(Unprojected):
         if source is not None and cache is not None and cache.length:
             return self.summed(q, *cache.kept(), view, self.scale)
         k = v = (x if source is None else source)[:, None]
-        late = view.late and source is None  # rotated by the total length, which grows
-        if not late:
-            k = position.rotate_key(k, view.query if source is None else view.key)
+        k = position.rotate_key(k, view.query if source is None else view.key)
         if cache is not None:
             k, v = cache.append(k, v)
-        return self.summed(q, position.rotate_key(k, view.key) if late else k, v, view, self.scale)
+        return self.summed(q, k, v, view, self.scale)

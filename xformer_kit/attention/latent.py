@@ -131,15 +131,8 @@ class Latent(Attention):
     def _looked_at(self, maps: Sequence[Tensor], view: View, cache: KeyValueCache | None) -> Seen:
         """What is seen of x itself, behind that of the past."""
         latent, shared = self._latent(maps)
-        if not view.late:
-            shared = view.position.rotate_key(shared, view.query)
-        if cache is None:
-            return Seen(latent, view.position.rotate_key(shared, view.key) if view.late else shared)
-        seen = self._kept(cache.append(torch.cat([latent, shared], -1)))
-        if view.late:  # rotated by the total length, which grows
-            seen = Seen(seen.latent, view.position.rotate_key(seen.shared, view.key))
-            return seen._replace(joined=torch.cat(seen[:2], -1))
-        return seen
+        shared = view.position.rotate_key(shared, view.query)
+        return Seen(latent, shared) if cache is None else self._kept(cache.append(torch.cat([latent, shared], -1)))
 
     def _across(self, source: Tensor, view: View, cache: KeyValueCache | None) -> Seen:
         """The same of a source, which a cache computes once."""

@@ -89,7 +89,7 @@ class Linformer(Whole):
 
     def _projected(self, seen: Tensor, texts: Rows, view: View, across: bool) -> tuple[Tensor, Tensor]:
         """Keys and values of every text, (b, h, texts * rank, d)."""
-        k = view.position.rotate_key(self.split(self.k(seen)), view.key if across or view.late else view.query)
+        k = view.position.rotate_key(self.split(self.k(seen)), view.key if across else view.query)
         pairs = (k, self.e), (self.split(self.v(seen)), self.e if self.f is None else self.f)
         made = []
         for x, projection in pairs:

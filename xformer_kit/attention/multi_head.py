@@ -213,15 +213,11 @@ class MultiHead(Attention):
         q, k, v = self.split(q), self.split(k), self._valued(v, x, view)
         q, asks = self._asked(q, view)
         k = self.k_norm(k) if self.norm_first else k
-        if not view.late:
-            k = position.rotate_key(k, view.query)
-            k = self.k_norm(k) if self.norm_last else k
+        k = position.rotate_key(k, view.query)
+        k = self.k_norm(k) if self.norm_last else k
         own = v
         if cache is not None:
             k, v = cache.append(k, v)
-        if view.late:
-            k = position.rotate_key(k, view.key)  # by the total length, which grows
-            k = self.k_norm(k) if self.norm_last else k
         return Seen(q, k, v, own, asks)
 
     def _across(self, x, source, view, cache) -> Seen:

@@ -83,7 +83,7 @@ class Nystrom(Whole):
         heads = (m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for m in (self.q, self.k, self.v))
         q, k, v = heads  # (b, h, t, d)
         q = view.position.rotate(q, view.query)
-        k = view.position.rotate_key(k, view.key if view.late else view.query)
+        k = view.position.rotate_key(k, view.query)
         texts = rows(view.query, len(x))
         q, k, v = (
             texts.apart(part.transpose(1, 2).flatten(2)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)

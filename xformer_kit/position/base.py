@@ -18,7 +18,6 @@ from xformer_kit.tokens import Tokens, View
 class Position(nn.Module):
     """Base of all positions: does nothing at each of the four places.
 
-    needs_length: whether rotation depends on the total length; keys are then cached unrotated.
     relative: whether only distances between tokens matter.
     isometric: whether rotation keeps the lengths of queries and keys, so that a norm behind it takes nothing away.
     learned: whether its bias has weights.
@@ -31,7 +30,6 @@ class Position(nn.Module):
     max_len: the largest number of positions, None where there is no limit. bounded: whether model.max_len is always one.
     """
 
-    needs_length = False
     relative = True
     isometric = True
     learned = False
@@ -46,7 +44,8 @@ class Position(nn.Module):
         """Called once per forward of the tower; returns what answers `rotate`, `bias` and `scores` in this forward.
 
         By default the position itself. One that needs tables returns a NamedTuple of them, of the class `tables`, with
-        those methods. `key` is `query` itself where keys are rotated before they are cached, but for a position that is `whole`.
+        those methods. Keys are rotated before they are cached, so `key` holds the same new tokens as `query`; in attention to
+        another tower it holds that tower's tokens, and for a position that is `whole` all tokens, cached ones included.
         """
         return self
 
