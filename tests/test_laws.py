@@ -98,7 +98,6 @@ def test_the_laws_that_parts_say_they_break():
         },
         ("attn", "linformer"): {"symmetry": place, "source order": place},
         ("attn", "nystrom"): {"symmetry": "segments are told by the order of the tokens"},
-        ("attn", "pooling"): {"symmetry": "neighbours are told by the order of the tokens"},
         ("attn.score", "selective"): {"symmetry": "what a token takes away is taken from those that come later"},
         ("attn.score", "inverted"): {
             "causality": "queries compete for keys, those of later tokens too",

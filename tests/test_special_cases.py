@@ -144,9 +144,8 @@ SIZED = {
     "sliding_window": "window",
     "dilated": "step",
     "chunked": "chunk",
-    "dilated_grid": "step",
     "strided": "stride",
-    "swin": "window",
+    "global_tokens": "count",
     "random_blocks": "block",
 }
 LEAVES = st.sampled_from([{"name": "full"}, CAUSAL]) | st.builds(

@@ -1,4 +1,4 @@
-"""attn fourier, pooling, nystrom and linformer: equal to the published layers, text by text, and refused where they cannot be."""
+"""attn fourier, nystrom and linformer: equal to the published layers, text by text, and refused where they cannot be."""
 
 import os
 
@@ -56,17 +56,6 @@ def test_fourier_is_that_of_fnet():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("window", [1, 3, 7])
-def test_pooling_is_that_of_poolformer(window):
-    pytest.importorskip("transformers")
-    from transformers.models.poolformer.modeling_poolformer import PoolFormerPooling
-
-    _, x, out = layer({"name": "pooling", "window": window})
-    image = x.mT[..., None]  # (b, dim, t, 1): the text as an image of one column
-    assert_close(out, PoolFormerPooling(window)(image)[..., 0].mT)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("conv", [None, 5])
 @pytest.mark.parametrize("landmarks", [1, 3, 6])
 def test_nystrom_is_that_of_nystromformer(landmarks, conv):
@@ -107,17 +96,6 @@ def test_linformer_by_its_equation(share):
 
 
 # Small cases, and where they meet what is known.
-
-
-@torch.no_grad()
-def test_a_pooling_window_by_eye():
-    """Each token is told apart by a channel: the mean's weights minus one on the token itself."""
-    attn = made({"name": "pooling", "window": 3}, model="decoder", mask="causal").decoder.blocks[0].attn
-    tokens = Tokens(ids=torch.zeros(1, 4, dtype=torch.long)).placed()
-    view = made("pooling", model="decoder", mask="causal").decoder.views(tokens, tokens, None, torch.float64)[0]
-    seen = attn(torch.eye(4).double()[None], None, view)[0]
-    half = [[0, 0, 0, 0], [0.5, -0.5, 0, 0], [0, 0.5, -0.5, 0], [0, 0, 0.5, -0.5]]
-    assert seen.tolist() == half
 
 
 @torch.no_grad()
@@ -178,7 +156,7 @@ def test_texts_come_apart_and_back():
 # Under the laws.
 
 NODES = [
-    {"name": "fourier"}, {"name": "pooling", "window": 5}, {"name": "linformer", "share": "none", "bias": True},
+    {"name": "fourier"}, {"name": "linformer", "share": "none", "bias": True},
     {"name": "linformer", "share": "key_value"}, {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
     {"name": "nystrom", "landmarks": 29},
 ]  # fmt: skip
@@ -200,23 +178,6 @@ def test_a_rotation_keeps_its_law(name):
     config = tiny("encoder", attn=name, position="rotary")
     assert not faults(config)
     for law in ("shift", "padding", "documents"):
-        assert LAWS[law](config) is None
-
-
-@pytest.mark.parametrize("mask", ["causal", {"name": "sliding_window", "window": 2}, {"name": "chunked"}], ids=str)
-def test_pooling_is_causal_where_its_mask_is(mask):
-    config = tiny(attn={"name": "pooling", "window": 5}, mask=mask, position="learned")
-    assert not faults(config)
-    for law in (
-        "causality",
-        "cache",
-        "cache with padding",
-        "select and rewind",
-        "documents",
-        "padding",
-        "nothing",
-        "greedy",
-    ):
         assert LAWS[law](config) is None
 
 
@@ -273,13 +234,6 @@ REFUSED = {
     ENCODER + "attn=linformer position=alibi": (
         "attn: linformer has no score of two tokens, into which position 'alibi' enters. Choose position=rotary, "
         "position=learned or position=none."
-    ),
-    ENCODER + "attn=pooling attn.window=4": (
-        "attn.window: must be odd, as many tokens before as behind; got 4. Try 5."
-    ),
-    "attn=pooling": (
-        "attn: pooling has no scores, into which position 'rotary' enters. Choose position=learned, position=sinusoidal or "
-        "position=none."
     ),
     ENCODER + "attn=nystrom attn.conv=2 attn.landmarks=0": (
         "attn.landmarks: must be at least 1; got 0.\n"

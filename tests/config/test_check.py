@@ -34,7 +34,7 @@ ONE_FAULT = {
     ),
     "attn=null": (
         "attn: must name one of compositional, cosine, differential, distance, dot, fourier, gated_delta, lambda, latent, "
-        "linear, linformer, mean, multi_head, nystrom, orthoformer, performer, pooling, retention; got null."
+        "linear, linformer, mean, multi_head, nystrom, orthoformer, performer, retention; got null."
     ),
     "position=rope": "position: 'rope' is called 'rotary' here.",
     "position=rotary attn.head_dim=5": (
@@ -86,15 +86,15 @@ ONE_FAULT = {
     ),
     "mask=casual": (
         "mask: no mask is called 'casual'. Did you mean 'causal'? "
-        "Known: all_of, any_of, axial, causal, chunked, dilated, dilated_grid, fixed, full, global_tokens, local_grid, not, "
-        "per_head, prefix, random_blocks, random_keys, sliding_window, strided, swin."
+        "Known: all_of, any_of, causal, chunked, dilated, fixed, full, global_tokens, not, per_head, prefix, random_blocks, "
+        "random_keys, sliding_window, strided."
     ),
     "mask=sliding_window mask.window=0": "mask.window: must be at least 1 token; got 0.",
     "mask=sliding_window mask.windw=3": (
         "mask.windw: mask 'sliding_window' has no option 'windw'. Did you mean 'window'? It has: window, causal."
     ),
     "mask.window=3": (
-        "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=dilated, mask=sliding_window or mask=swin."
+        "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=dilated or mask=sliding_window."
     ),
     "mask=all_of": "mask.of: mask 'all_of' needs this option; give it masks, such as [causal, sliding_window].",
     "mask=all_of mask.of=[]": "mask.of: must list at least one mask; got []. Try [causal, sliding_window].",

@@ -8,7 +8,7 @@ from xformer_kit.config import check
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout"
-WINDOWS = "mask=dilated, mask=sliding_window or mask=swin"
+WINDOWS = "mask=dilated or mask=sliding_window"
 WINDW = f"mask 'full' has no option 'windw'. Did you mean 'window' of {WINDOWS}? It has: none."
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
 FAULTS = {

@@ -18,13 +18,13 @@ REFUSED = [
     "attn=linformer mask=sliding_window",
     "attn=linformer task=seq2seq model=encoder_decoder",
     "attn=linformer position=none mask=causal task=masked_language_modeling",
-    "attn=pooling",
+    "attn=mean",
     "model=encoder",
     "model=encoder_decoder",
     "task=seq2seq model=encoder",
     "task=seq2seq mask=full",
     "task=seq2seq model=encoder_decoder mask=full model.decoder.cross.name=fourier",
-    "mask=swin mask.causal=false",
+    "mask=chunked mask.causal=false",
     "attn=linear mask=sliding_window position=alibi",
     "attn=linear attn.head_dim=7 position=t5",
     "attn=retention mask=full",
@@ -86,9 +86,8 @@ def test_each_way_out_composes(line):
         (  # a window is no option of causal, but nobody asked for causal
             "mask=full_ mask.window=5 attn.heads=0",
             [
-                "mask: no mask is called 'full_'. Did you mean 'full'? Known: all_of, any_of, axial, causal, chunked, dilated, "
-                "dilated_grid, fixed, full, global_tokens, local_grid, not, per_head, prefix, random_blocks, random_keys, "
-                "sliding_window, strided, swin.",
+                "mask: no mask is called 'full_'. Did you mean 'full'? Known: all_of, any_of, causal, chunked, dilated, fixed, "
+                "full, global_tokens, not, per_head, prefix, random_blocks, random_keys, sliding_window, strided.",
                 "attn.heads: must be at least 1; got 0.",
             ],
         ),

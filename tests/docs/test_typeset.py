@@ -45,7 +45,7 @@ def test_lines_that_explain_an_option_begin_anew():
     [
         ({"defaults": [{"override /mask": "full"}, {"/attn": "linear"}, "_self_"]}, ["mask full", "attn linear"]),
         ({"attn": {"heads": 4, "score": {"name": "entmax"}}}, ["attn.score entmax"]),
-        ({"decoder": {"mask": {"name": "all_of", "of": ["causal", "swin"]}}}, ["mask all_of", "mask causal", "mask swin"]),
+        ({"decoder": {"mask": {"name": "all_of", "of": ["causal", "chunked"]}}}, ["mask all_of", "mask causal", "mask chunked"]),
         ({"study": {"factors": {"placement": ["post", "deep"]}}}, ["placement post", "placement deep"]),
         ({"factors": {"network": {"geglu": {"ffn": "glu", "ffn.activation": "gelu"}}}}, ["ffn glu"]),
         ({"parameters": {"norm": {"values": ["rms"]}}}, ["norm rms"]),

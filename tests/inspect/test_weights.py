@@ -16,7 +16,7 @@ from xformer_kit.laws.checking import COMPANIONS
 from xformer_kit.laws.faces import FACES
 from xformer_kit.registry import ConfigError
 
-WITHOUT = {"fourier", "pooling", "linear", "retention", "gated_delta", "performer"}
+WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
 LINES = [(name, face) for name in ATTENTIONS for face in FACES.get(name, [{}]) if name not in WITHOUT]
 LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
 LINES += [("multi_head", {"values": {"name": name}}) for name in VALUES]

@@ -13,7 +13,7 @@ from xformer_kit.attention.lambda_layer import Lambda
 from xformer_kit.attention.latent import Latent
 from xformer_kit.attention.linear import Linear
 from xformer_kit.attention.linformer import Linformer
-from xformer_kit.attention.mixing import Fourier, Pooling
+from xformer_kit.attention.mixing import Fourier
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.attention.nystrom import Nystrom
 from xformer_kit.attention.orthoformer import Orthoformer
@@ -28,6 +28,6 @@ from xformer_kit.attention.values import VALUES, Values
 __all__ = [
     "ATTENTIONS", "GATES", "QK_NORMS", "SCORES", "VALUES", "Attention", "Compositional", "Cosine", "Differential", "Distance",
     "Dot", "Fourier", "Gate", "GatedDelta", "Inverted", "KeyValueCache", "Lambda", "Latent", "Linear", "Linformer", "Mean",
-    "MultiHead", "Nystrom", "Orthoformer", "Performer", "Pooling", "QKNorm", "Residual", "Retention", "Score", "Selective",
+    "MultiHead", "Nystrom", "Orthoformer", "Performer", "QKNorm", "Residual", "Retention", "Score", "Selective",
     "Values", "WindowCache",
 ]  # fmt: skip

@@ -43,7 +43,6 @@ class Attention(nn.Module):
 
     residual: names of the matrices that write to the residual stream.
     no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias under softmax.
-    no_gradient_before: the same of a norm right in front of it, which no other sublayer reads.
     projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may send a table of its own.
     computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or `mixture`: it mixes tokens without
     either, and asks nothing.
@@ -52,7 +51,6 @@ class Attention(nn.Module):
 
     residual: tuple[str, ...] = ("o",)
     no_gradient: tuple[str, ...] = ()
-    no_gradient_before: tuple[str, ...] = ()
     projects = False
     computes = "scores"
     max_len: int | None = None

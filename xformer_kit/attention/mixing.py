@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import Context, at_least, listed
+from xformer_kit.registry import Context, listed
 from xformer_kit.tokens import Tokens, View
 
 
@@ -168,73 +167,3 @@ class Fourier(Whole):
 
     def weighed(self, calls, probed):
         return None
-
-
-@ATTENTIONS.register("pooling", also_called=("pool", "poolformer", "average_pooling", "metaformer"))
-class Pooling(Attention):
-    """The mean of a token and its neighbours, minus the token (PoolFormer: Yu et al., 2022, arXiv:2111.11418, eq. 4), with
-    neighbours along the text in place of an image. Those that a mask, padding or another document hides are not counted."""
-
-    breaks = {"symmetry": "neighbours are told by the order of the tokens"}
-    no_gradient_before = ("bias",)  # what all tokens have in common is taken away
-    residual = ()
-    computes = "mixture"
-    here: Tensor
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        window: int = 3,  # tokens of a mean, an odd number: as many before the token as behind it
-    ):
-        super().__init__()
-        self.dim, self.window = dim, window
-        self.register_buffer("here", torch.empty(0), persistent=False)  # moves and is cast with the model
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, "token", window=1)
-        if options.window % 2 == 0:
-            yield f"window: must be odd, as many tokens before as behind; got {options.window}. Try {options.window + 1}."
-
-    @classmethod
-    def cannot(cls, context):
-        if context.facts.get("cross"):
-            return (
-                "pooling is over the neighbours of a token, which a source has none of. Choose "
-                "model.decoder.cross.name=multi_head"
-            )
-        if set(context.facts["position"]["hooks"]) - {"embed"}:
-            return (
-                f"pooling has no scores, into which position '{context.names['position']}' enters. Choose position=learned, "
-                "position=sinusoidal or position=none"
-            )
-        return None
-
-    def forward(self, x, source, view, cache=None):
-        past = x if cache is None else cache.append(x[:, None])[0][:, 0]
-        plain = view.key.real is None and view.key.document is None and past.shape[1] == x.shape[1]
-        if plain and view.covers(view.mask.band()):
-            mean = F.avg_pool1d(x.mT, self.window, 1, self.window // 2, count_include_pad=False).mT
-            return mean - x
-        return self._seen(x, past, view)
-
-    def _seen(self, x: Tensor, past: Tensor, view: View) -> Tensor:
-        """The same, token by token of the window, where some are hidden."""
-        half, keys, new = self.window // 2, past.shape[1], x.shape[1]
-        away = torch.arange(-half, half + 1, device=x.device)
-        at = torch.arange(keys - new, keys, device=x.device)[:, None] + away  # (t, window)
-        inside = (at >= 0) & (at < keys)
-        at = at.clamp(0, keys - 1)
-        query, near = view.query.as_query(), view.key.map(lambda field: field[:, at][:, None])  # (b, 1, t, window)
-        seen = inside & view.mask.allows(query, near, torch.zeros(1, 1, 1, 1, dtype=torch.long, device=x.device))
-        seen = seen if near.real is None else seen & near.real
-        if near.document is not None and query.document is not None:
-            seen = seen & (near.document == query.document)
-        seen = seen[:, 0].to(x.dtype)[..., None]  # (b, t, window, 1)
-        total = sum(past.index_select(1, at[:, i]) * seen[:, :, i] for i in range(self.window))
-        count = seen.sum(2)
-        return (total / count.clamp(min=1) - x) * (count > 0)
-
-    def cache(self, rows, length, view=None):
-        return KeyValueCache((rows, 1, length, self.dim), dtype=self.here.dtype, device=self.here.device)

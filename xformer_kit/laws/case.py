@@ -36,7 +36,7 @@ SIZES |= {
     "count": 2,
     "experts": 5,
 }  # of options that have these names
-SIZES |= {"rank": 4, "landmarks": 3, "shape": [3]}
+SIZES |= {"rank": 4, "landmarks": 3}
 Node = Mapping[str, Any]
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.block import Block
 from xformer_kit.kernel import KERNELS, untrained
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, faults, sized
@@ -288,12 +287,7 @@ def _towers(model: Model) -> list[Any]:
 
 
 def named_null(model: nn.Module) -> Iterator[str]:
-    """Parameters whose gradient is zero by the mathematics of their part, or of the attention that reads their norm."""
+    """Parameters whose gradient is zero by the mathematics of their part."""
     for path, module in model.named_modules():
         for name in getattr(module, "no_gradient", ()):
             yield f"{path}.{name}"
-        if isinstance(module, Block):
-            for names, (key, placement) in zip(module.groups, module.placement.items(), strict=True):
-                unread = {x for name in names for x in getattr(getattr(module, name), "no_gradient_before", ())}
-                ahead = [name for name, _ in placement.named_parameters() if not name.startswith("after.")]
-                yield from (f"{path}.placement.{key}.{name}" for name in ahead if name.split(".")[-1] in unread)

@@ -1,5 +1,6 @@
 """Which pairs of choices are refused, and why? Found by trying each beside others, and written as a table."""
 
+import heapq
 import itertools
 import random
 import re
@@ -11,8 +12,8 @@ from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, drawn, factors, w
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-# Rows with the fewest faults that are mended, where none is without; a kernel asks several at once.
-STARTS, OF_KERNELS = 2, 5
+# Rows that are changed at most until one is not refused; with a kernel several choices have to change together.
+CHANGED, OF_KERNELS = 3, 12
 Cell = tuple[str, int]  # a choice: factor, number of its level
 Pair = Row  # two of them
 
@@ -61,26 +62,32 @@ def _wrong(row: Row) -> tuple[str, ...]:
 
 
 def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
-    """A row that is not refused, made of those that were by changing one choice after another that the faults name; None where
-    that comes to an end, or one fault is in all of them."""
+    """A row that is not refused, found by changing one choice that a fault names at a time, in rows with the fewest faults
+    first. None if all rows that were tried share a fault, or if the search ends without one."""
     if set.intersection(*map(set, tried.values())):
         return None
-    starts = OF_KERNELS if "kernel" in dict(pair) else STARTS
-    for row in sorted(tried, key=lambda row: len(tried[row]))[:starts]:
-        sentences = tried[row]
-        while sentences:
-            best, fewest = row, sentences
-            for other in _changed(row, pair, sentences):
-                if len(found := _wrong(other)) < len(fewest):
-                    best, fewest = other, found
-                if not fewest:
-                    break
-            if best == row:
-                break
-            row, sentences = best, fewest
-        if not sentences:
-            return row
+    limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
+    order = itertools.count()  # of rows with equally many faults, the one that was found first
+    waiting = [(len(sentences), next(order), row) for row, sentences in tried.items()]
+    heapq.heapify(waiting)
+    changed: set[tuple[int, tuple[str, ...]]] = set()
+    while waiting and len(changed) < limit:
+        fewest, _, row = heapq.heappop(waiting)
+        if (kind := _kind(row)) in changed:
+            continue
+        changed.add(kind)
+        for other in _changed(row, pair, _wrong(row)):
+            found = _wrong(other)
+            if not found:
+                return other
+            if len(found) <= fewest:
+                heapq.heappush(waiting, (len(found), next(order), other))
     return None
+
+
+def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
+    """The tower of a row and its faults without the names in them: rows that agree in both are changed once."""
+    return dict(row)["tower"], tuple(re.sub(r"'\w+'", "", sentence) for sentence in _wrong(row))
 
 
 def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
