@@ -236,24 +236,20 @@ def max_len(config: Node) -> int:
 def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     """What the parts of a block say of themselves.
 
-    attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix, per_head,
-    absolute
+    attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix, absolute
     position: hooks, relative, isometric, learned, channels, bounded   norm: normalises
-    placement: states, final_norm
-    padding, documents: whether sequences may have them
     cross: whether it looks at another tower   source: whether its tower has one to look at
     mask_at: the config path where its tower or its variant has a mask of its own, or would have one
-    objective: name   seq_len: tokens of a training example, or None   model: stochastic_depth
+    seq_len: tokens of a training example, or None   model: stochastic_depth
     """
     mask = MASKS.create(nodes["mask"])
-    position, placement = POSITIONS[nodes["position"]["name"]], PLACEMENTS[nodes["placement"]["name"]]
+    position = POSITIONS[nodes["position"]["name"]]
     return {
         "attn": ATTENTIONS[nodes["attn"]["name"]].facts(dict(nodes["attn"]), dim),
         "mask": {
             "band": mask.band(),
             "sees_future": mask.sees_future,
             "sees_prefix": mask.sees_prefix,
-            "per_head": mask.per_head,
             "absolute": mask.absolute,
         },
         "position": {
@@ -265,9 +261,6 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
             "bounded": position.bounded,
         },
         "norm": {"normalises": getattr(NORMS[nodes["norm"]["name"]], "normalises", True)},
-        "placement": {"states": placement.streams(nodes["placement"]), "final_norm": placement.final_norm},
-        "padding": True,
-        "documents": True,
     } | more
 
 
@@ -298,7 +291,6 @@ def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[
                         cross=sub.cross,
                         source=plan.name == "decoder" and "encoder" in model,
                         mask_at=_mask_at(model, plan, block),
-                        objective=named(config.get("task")).get("name"),
                         seq_len=(config.get("data") or {}).get("seq_len"),
                         model={"stochastic_depth": model["stochastic_depth"]},
                     ),
