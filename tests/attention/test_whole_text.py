@@ -266,10 +266,3 @@ def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
     transformers = pytest.importorskip("transformers")
     usual = transformers.NystromformerConfig().num_landmarks
     assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [usual, usual]
-
-
-def test_pooling_asks_its_mask_on_the_device_of_the_text():
-    """Nothing is computed on `meta`, but a tensor of another device is refused there as on a GPU."""
-    alone = {"name": "random_keys", "alike": False}  # which tells heads apart
-    model = Model(tiny("encoder", attn="pooling", position="none", mask=alone), VOCAB).to("meta")
-    assert model(torch.empty(2, 7, dtype=torch.long, device="meta")).device.type == "meta"

@@ -2,9 +2,9 @@
 
 import errno
 import itertools
+import json
 import os
 import socket
-import json
 
 import numpy as np
 import pytest
