@@ -12,6 +12,7 @@ from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tokens import UNKNOWN
 
 DIM, GROUPS = 7, 4
 DRAW = torch.Generator().manual_seed(3)
@@ -32,7 +33,7 @@ def parts(name):
 def through(made, factor=1.0):
     state = type(made[0]).start(X, type(made[0]).states)
     for part, layer in zip(made, LAYERS, strict=True):
-        state = part(state, [layer], lambda outputs: factor * sum(outputs))
+        state = part(state, [layer], lambda outputs: factor * sum(outputs), UNKNOWN)
     return made[0].finish(state, lambda x: 3 * x)
 
 
@@ -55,7 +56,7 @@ def test_aggregated_starts_with_the_mean_of_all_outputs():
     for part in made:
         part.query.zero_()
     first = LAYERS[0](made[0].norm[0](X))
-    state = made[0](made[0].start(X, 1), [LAYERS[0]], sum)
+    state = made[0](made[0].start(X, 1), [LAYERS[0]], sum, UNKNOWN)
     assert_close(state[0], (X + first) / 2)
 
 

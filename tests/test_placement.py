@@ -15,6 +15,7 @@ from xformer_kit.laws.case import BATCH, Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.optim import parameter_groups
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.tokens import UNKNOWN
 
 DIM = 7
 X = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -37,8 +38,8 @@ def made(name, kinds, **options):
 
 
 def result(part, sublayers, factor=1.0, finish=True):
-    state = part(part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs))
-    state = part(state, sublayers, lambda outputs: factor * sum(outputs))  # twice, so that each stream is read
+    state = part(part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
+    state = part(state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)  # twice, so that each stream is read
     return part.finish(state, lambda x: 3 * x) if finish else state
 
 
@@ -140,12 +141,12 @@ def test_resi_dual_carries_a_normalised_and_a_plain_stream(sublayers):
 
 def test_normformer_has_a_norm_behind_attention_alone():
     attention, network, both = (made("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"]))
-    assert_close(attention((X,), [F], sum)[0], X + attention.after[0](F(attention.before[0](X))))
-    assert_close(network((X,), [F], sum)[0], X + F(network.before[0](X)))
+    assert_close(attention((X,), [F], sum, UNKNOWN)[0], X + attention.after[0](F(attention.before[0](X))))
+    assert_close(network((X,), [F], sum, UNKNOWN)[0], X + F(network.before[0](X)))
     h = both.before[0](X)
-    assert_close(both((X,), [F, G], sum)[0], X + both.after[0](F(h)) + G(h))
+    assert_close(both((X,), [F, G], sum, UNKNOWN)[0], X + both.after[0](F(h)) + G(h))
     scaled = made("normformer", ["ffn"], scale_residual=True)
-    assert_close(scaled((X,), [F], sum)[0], scaled.stream.weight * X + F(scaled.before[0](X)))
+    assert_close(scaled((X,), [F], sum, UNKNOWN)[0], scaled.stream.weight * X + F(scaled.before[0](X)))
     assert not hasattr(made("normformer", ["attn"], scale_residual=True).stream, "weight")  # of networks alone
 
 
@@ -161,7 +162,7 @@ def test_layer_scale_starts_smaller_in_deeper_models(layers, start):
 
 def test_rezero_starts_as_the_identity():
     part = PLACEMENTS.create("rezero", parallel=2)
-    assert torch.equal(part((X,), [F, G], sum)[0], X)
+    assert torch.equal(part((X,), [F, G], sum, UNKNOWN)[0], X)
 
 
 def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
@@ -173,7 +174,7 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
         )
         for depth, factor in ((0, 1.0), (3, 0.5)):
             h = factor * norm()(X)
-            assert_close(create(depth=depth)((X,), [F, G], sum)[0], X + F(h) + G(h))
+            assert_close(create(depth=depth)((X,), [F, G], sum, UNKNOWN)[0], X + F(h) + G(h))
 
 
 @torch.no_grad()
@@ -253,14 +254,14 @@ def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
         theirs.gru.weight_hh.copy_(torch.cat([gate.u_r.weight, -gate.u_z.weight, gate.u_g.weight]))
         theirs.gru.bias_ih.copy_(torch.cat([torch.zeros(DIM), gate.bias, torch.zeros(DIM)]))
         theirs.gru.bias_hh.zero_()
-    assert_close(part((X,), [F], sum)[0], theirs(F(part.norm[0](X)), X))
+    assert_close(part((X,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
 
 
 def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
     part = PLACEMENTS.create({"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1).double()
     for matrix in ("w_r", "w_z", "w_g", "u_r", "u_z", "u_g"):
         nn.init.zeros_(getattr(part.gate, matrix).weight)
-    assert_close(part((X,), [F], sum)[0], X / (1 + math.exp(-2.0)))
+    assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
 
 
 def test_a_model_starts_with_the_gates_bias_that_is_said():

@@ -84,7 +84,7 @@ def test_what_a_shared_block_reports_is_of_all_its_calls():
     class Reports(MLP):
         """An mlp that says how often it was called."""
 
-        def forward(self, x, real=None):
+        def forward(self, x, tokens):
             return super().forward(x)[0], {"calls": torch.ones(()), "loss": x.mean()}
 
         def after_step(self, report):

@@ -13,6 +13,7 @@ from xformer_kit.placement.orthogonal import across
 from xformer_kit.placement.split import common
 from xformer_kit.placement.streams import doubly_stochastic
 from xformer_kit.registry import ConfigError
+from xformer_kit.tokens import UNKNOWN, Tokens
 
 Y = X.roll(1, 0).flip(-1)
 
@@ -30,7 +31,7 @@ def test_two_halves_change_by_turns_and_can_be_computed_backwards():
     network.norm[0].weight.data *= 2  # another norm than that of attention
     y1 = X + 0.5 * F(nets[1](Y))
     y2 = Y + 0.5 * G(nets[0](y1))
-    got = network(attention((X, Y), [F], halves), [G], halves)
+    got = network(attention((X, Y), [F], halves, UNKNOWN), [G], halves, UNKNOWN)
     assert_close(got, (y1, y2))
     x2 = y2 - 0.5 * G(nets[0](y1))
     assert_close((y1 - 0.5 * F(nets[1](x2)), x2), (X, Y))
@@ -40,7 +41,7 @@ def test_two_halves_change_by_turns_and_can_be_computed_backwards():
 def test_parallel_sublayers_and_single_ones_take_turns_alike():
     part = made("reversible", ["attn", "ffn"], shared=False)
     first, second = part.norm
-    assert_close(part((X, Y), [F, G], halves), (Y, X + 0.5 * (F(first(Y)) + G(second(Y)))))
+    assert_close(part((X, Y), [F, G], halves, UNKNOWN), (Y, X + 0.5 * (F(first(Y)) + G(second(Y)))))
 
 
 # What is orthogonal.
@@ -48,7 +49,7 @@ def test_parallel_sublayers_and_single_ones_take_turns_alike():
 
 def test_what_is_added_is_orthogonal_to_the_stream():
     part = made("orthogonal", ["attn", "ffn"], shared=False, eps=1e-12)
-    (got,) = part((X,), [F, G], halves)
+    (got,) = part((X,), [F, G], halves, UNKNOWN)
     added = got - X
     assert_close((added * X).sum(-1), torch.zeros(X.shape[:-1], dtype=X.dtype))
     said = 0.5 * (F(part.norm[0](X)) + G(part.norm[1](X)))
@@ -60,7 +61,7 @@ def test_of_a_single_token_it_is_the_update_of_x_transformers():
     theirs = pytest.importorskip("x_transformers.x_transformers").OrthogonalResidualUpdate(DIM)
     part = made("orthogonal", ["attn"], eps=1e-12)
     x = X.flatten(0, 1)[:, None]  # each token a text of its own
-    assert_close(part((x,), [F], sum)[0], theirs(F(part.norm[0](x)), x))
+    assert_close(part((x,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](x)), x))
 
 
 def test_eps_by_eye():
@@ -78,7 +79,7 @@ def test_mean_and_difference_are_those_of_x_transformers():
     theirs.alpha.data, theirs.beta.data = part.split[0].alpha.data, part.split[0].beta.data
     real = torch.tensor([[True, True, True], [True, True, False]])
     for mask in (None, real):
-        (got,) = part((X,), [F], halves, mask, None)
+        (got,) = part((X,), [F], halves, Tokens(real=mask))
         expected = theirs(F(part.norm[0](X)), X, mask=mask)
         where = slice(None) if mask is None else mask
         assert_close(got[where], (X + 0.5 * (expected - X))[where])
@@ -91,7 +92,7 @@ def test_parallel_sublayers_have_factors_of_their_own():
         y = f(norm(X))
         apart, both = y - y.mean(1, keepdim=True), (y - X).mean(1, keepdim=True)
         expected = expected + 0.5 * (split.beta * apart + split.alpha * both)
-    assert_close(part((X,), [F, G], halves)[0], expected)
+    assert_close(part((X,), [F, G], halves, UNKNOWN)[0], expected)
 
 
 def test_a_mean_by_eye():
@@ -132,7 +133,7 @@ def test_doubly_stochastic_mixing_is_that_of_deepseek_v4(sublayers):
         post, comb, read = theirs(torch.stack(streams, 2))
         written = 0.3 * sum(f(part.norm[0](read)) for f in sublayers)
         expected = comb.mT.double() @ torch.stack(streams, 2) + post[..., None] * written[..., None, :]
-        got = part(tuple(streams), sublayers, lambda outputs: 0.3 * sum(outputs))
+        got = part(tuple(streams), sublayers, lambda outputs: 0.3 * sum(outputs), UNKNOWN)
     assert_close(torch.stack(got, 2), expected, rtol=1e-5, atol=1e-5)  # theirs is in float32
 
 
@@ -179,7 +180,7 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
         theirs.dynamic_gate_scale.copy_(part.scale[0])
         read, residuals, more = theirs.prepare(torch.stack(state, 1).flatten(0, 1))
         expected = theirs(0.5 * sum(f(read) for f in sublayers), residuals, **more).unflatten(0, (-1, 3)).unbind(1)
-        got = part(state, sublayers, halves)
+        got = part(state, sublayers, halves, UNKNOWN)
     assert_close(got, expected)
 
 
@@ -189,7 +190,7 @@ def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
     assert [part.read[:, 0].tolist() for part in parts] == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
     for part in parts:
         assert not part.to_read.any() and not part.to_write.any() and not part.write.any()
-        first, second, _ = part((X[..., :1].expand(2, 3, 36).float(),) * 3, [lambda h: h + 1], sum)
+        first, second, _ = part((X[..., :1].expand(2, 3, 36).float(),) * 3, [lambda h: h + 1], sum, UNKNOWN)
         assert torch.equal(first, second)
 
 

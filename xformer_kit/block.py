@@ -15,7 +15,7 @@ from xformer_kit.attention.token_shift import Before, TokenShift
 from xformer_kit.ffn import FFN
 from xformer_kit.ffn.deep_embed import DeepEmbed
 from xformer_kit.placement import Placement, State, Sublayer
-from xformer_kit.tokens import Tokens, View
+from xformer_kit.tokens import UNKNOWN, Tokens, View
 
 Report = dict[str, Tensor]
 Caches = Mapping[str, Cache]
@@ -58,7 +58,7 @@ class Block(nn.Module):
         state: State,
         views: Sequence[View],
         source: Tensor | None = None,
-        tokens: Tokens = Tokens(),  # noqa: B008  (a value, and nothing changes it)
+        tokens: Tokens = UNKNOWN,
         caches: Caches | None = None,
         memo: Memo | None = None,
         keep: Tensor | None = None,
@@ -80,8 +80,7 @@ class Block(nn.Module):
                 sublayers = [self._deep(name, f, tokens.ids) for name, f in zip(names, sublayers, strict=True)]
             if self.shift is not None:
                 sublayers = [self._shifted(name, f, before, caches) for name, f in zip(names, sublayers, strict=True)]
-            texts = (tokens.real, tokens.document) if placement.of_texts else ()
-            state = placement(state, sublayers, partial(self._total, keep, names), *texts)
+            state = placement(state, sublayers, partial(self._total, keep, names), tokens)
         return state, report, memo
 
     def _sublayer(self, name, views, source, tokens, caches, report) -> Sublayer:
@@ -92,8 +91,7 @@ class Block(nn.Module):
             if view.reads:
                 return partial(_read, module, view, there.get(READ.format(name)), given)
             return partial(module, view=view, **given)
-        known = (tokens.real, tokens.position) if module.reads_position else (tokens.real,)
-        return partial(_reporting, module, name, known, report)
+        return partial(_reporting, module, name, tokens, report)
 
     def _deep(self, name: str, sublayer: Sublayer, ids: Tensor | None) -> Sublayer:
         return (lambda x: self.deep[name](sublayer(x), ids)) if name in self.deep else sublayer
@@ -146,8 +144,8 @@ def _read(attn: nn.Module, view: View, kept: Cache | None, given: Mapping[str, A
     return attn(x, view=view._replace(position=view.position.read(x, view, kept)), **given)
 
 
-def _reporting(ffn: FFN, name: str, known: tuple[Tensor | None, ...], report: Report, x: Tensor) -> Tensor:
-    x, said = ffn(x, *known)
+def _reporting(ffn: FFN, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
+    x, said = ffn(x, tokens)
     for key, value in said.items():
         where = "loss" if key == "loss" else f"{name}.{key}"
         report[where] = report[where] + value if where in report else value

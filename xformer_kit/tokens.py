@@ -103,6 +103,9 @@ class Tokens(NamedTuple):
         return self.map(lambda field: field[:, None, None, :])
 
 
+UNKNOWN = Tokens()  # nothing is known of the tokens: no padding, no documents
+
+
 def _count(tokens: Tokens) -> Tensor:
     """How many real tokens of its document stand before each token, (b, t)."""
     real, document = tokens.real, tokens.document

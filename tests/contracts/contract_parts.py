@@ -292,7 +292,7 @@ class ResiDual(Placement):
         super().__init__()
         self.norm = norm()
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         x, dual = state
         out = total([f(x) for f in sublayers])
         return self.norm(x + out), dual + out
@@ -334,17 +334,17 @@ class Router(FFN):
         if options.chosen > options.experts:
             yield f"chosen: must be at most ffn.experts; got {options.chosen} and {options.experts}. Try {options.experts}."
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         share = self.gate(x).softmax(-1)  # (b, t, experts)
         picked = (share + self.bias).topk(self.chosen, -1).indices
         mine = torch.zeros_like(share).scatter(-1, picked, 1.0)
         gates = share * mine
         gates = gates / gates.sum(-1, keepdim=True)
         out = torch.einsum("ebtd,bte->btd", self.down(F.gelu(self.up(x[None]))), gates)
-        kept = torch.ones_like(share[..., :1]) if real is None else real[..., None].to(share)
-        load, tokens = (mine * kept).sum((0, 1)), kept.sum().clamp(min=1)
-        mean = (share * kept).sum((0, 1)) / tokens
-        loss = self.balance * self.experts * (load / (tokens * self.chosen) * mean).sum()
+        kept = torch.ones_like(share[..., :1]) if tokens.real is None else tokens.real[..., None].to(share)
+        load, count = (mine * kept).sum((0, 1)), kept.sum().clamp(min=1)
+        mean = (share * kept).sum((0, 1)) / count
+        loss = self.balance * self.experts * (load / (count * self.chosen) * mean).sum()
         return out, {"loss": loss, "load": load.detach()}
 
     @torch.no_grad()

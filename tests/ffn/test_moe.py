@@ -13,6 +13,7 @@ from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import VOCAB
 from xformer_kit.model import Model
 from xformer_kit.optim import parameter_groups
+from xformer_kit.tokens import UNKNOWN, Tokens
 
 DIM, WIDTH, EXPERTS = 7, 11, 5
 X = torch.randn(3, 6, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -71,7 +72,7 @@ def test_a_mixture_is_the_sum_that_it_says(name, shared):
     """Every expert computes every token, and the weights say what counts."""
     form = {"name": "glu", "bias": True}
     moe = made(router={"name": name}, expert=form, shared=shared)
-    routes, _ = moe.router(X, None)
+    routes, _ = moe.router(X, UNKNOWN)
     shares = torch.zeros(18, EXPERTS, dtype=torch.float64)
     weight = routes.weight if routes.back is None else routes.weight.flatten()[routes.back.flatten().argsort()]
     shares[routes.token, routes.expert] = weight
@@ -104,13 +105,13 @@ def test_padding_has_no_part_in_loads_and_losses():
     real = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
     for name in ("softmax", "expert_choice"):
         moe = made(router={"name": name, "z_loss": 0.1})
-        out, report = moe(X, real)
-        other, again = moe(torch.where(real[..., None], X, 9.0), real)
+        out, report = moe(X, Tokens(real=real))
+        other, again = moe(torch.where(real[..., None], X, 9.0), Tokens(real=real))
         assert_close(other[real], out[real])
         assert report["load"].tolist() == again["load"].tolist()
         assert_close(report["loss"], again["loss"])
     moe = made()
-    report, alone = moe(X, real)[1], [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))]
+    report, alone = moe(X, Tokens(real=real))[1], [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))]
     assert report["load"].tolist() == sum(one["load"] for one in alone).tolist()
     assert report["load"].sum() == 2 * 11
 

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from xformer_kit.ffn import ROUTERS
 from xformer_kit.ffn.router import beyond
+from xformer_kit.tokens import UNKNOWN, Tokens
 
 EYE = torch.eye(4, dtype=torch.float64)  # logits are the token itself
 
@@ -23,7 +24,7 @@ def made(name, experts=4, top_k=2, **options):
 def weights(router, *tokens):
     """What each token gives each expert, (tokens, experts)."""
     x = torch.tensor(tokens, dtype=torch.float64)
-    routes, _ = router(x[None], None)
+    routes, _ = router(x[None], UNKNOWN)
     found = torch.zeros(len(x), router.experts, dtype=torch.float64)
     given = routes.weight if routes.back is None else routes.weight.flatten()[routes.back.flatten().argsort()]
     found[routes.token, routes.expert] = given
@@ -52,7 +53,7 @@ def test_renormalised_is_the_softmax_of_the_chosen_alone():
         router.bias.copy_(torch.randn(6, generator=draw))
     logits = (x + router.bias)[0]
     best = logits.topk(3)
-    routes, _ = router(x, None)
+    routes, _ = router(x, UNKNOWN)
     assert_close(routes.weight, best.values.softmax(-1))
     assert_close(
         routes.weight, logits.softmax(-1).gather(-1, best.indices) / logits.softmax(-1).topk(3).values.sum(-1, True)
@@ -94,10 +95,10 @@ def test_a_correction_evens_the_loads():
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(4, 64, 4, generator=draw, dtype=torch.float64) + torch.tensor([2.0, 1.0, 0.0, -1.0])
     router = made("sigmoid", correction=0.01)
-    first = router(x, None)[1]["load"]
+    first = router(x, UNKNOWN)[1]["load"]
     for _ in range(100):
-        router.after_step(router(x, None)[1]["load"])
-    last = router(x, None)[1]["load"]
+        router.after_step(router(x, UNKNOWN)[1]["load"])
+    last = router(x, UNKNOWN)[1]["load"]
     assert first.max() / first.double().mean() > 1.5
     assert last.max() / last.double().mean() < 1.05
 
@@ -107,7 +108,7 @@ def test_a_correction_evens_the_loads():
 def test_even_scores_cost_the_factor_itself(name, top_k):
     router = made(name, top_k=top_k, balance=0.3)
     x = torch.zeros(2, 5, 4, dtype=torch.float64)
-    assert_close(router(x, None)[1]["loss"].item(), 0.3)
+    assert_close(router(x, UNKNOWN)[1]["loss"].item(), 0.3)
 
 
 def test_the_balancing_loss_is_that_of_transformers():
@@ -118,13 +119,13 @@ def test_the_balancing_loss_is_that_of_transformers():
     router = made("softmax", balance=1.0).float()
     for mask in (None, real):
         theirs = mixtral.load_balancing_loss_func((x.flatten(0, 1),), 4, 2, None if mask is None else mask.long())
-        assert_close(2 * router(x, mask)[1]["loss"], theirs)
+        assert_close(2 * router(x, Tokens(real=mask))[1]["loss"], theirs)
 
 
 def test_the_z_loss_is_its_formula():
     x = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for name, more in (("softmax", {"balance": 0.0}), ("expert_choice", {})):
-        report = made(name, z_loss=0.1, **more)(x, None)[1]
+        report = made(name, z_loss=0.1, **more)(x, UNKNOWN)[1]
         assert_close(report["loss"], 0.1 * x.exp().sum(-1).log().square().mean())
 
 
@@ -136,7 +137,7 @@ def test_experts_choose_their_best_tokens():
     assert weights(router, *row) == near((0.9, 0), (0.8, 0), (0, 0.7), (0, 0.4))
     x = torch.tensor([row, row, row], dtype=torch.float64)
     real = torch.arange(4) >= torch.tensor([0, 1, 3])[:, None]
-    routes, report = router(x, real)
+    routes, report = router(x, Tokens(real=real))
     assert report["load"].tolist() == [2 + 2 + 1] * 2
     found = torch.zeros(12, 2, dtype=torch.float64).index_put(
         (routes.token, routes.expert), routes.weight, accumulate=True
@@ -146,7 +147,7 @@ def test_experts_choose_their_best_tokens():
 
 def test_every_choice_of_a_token_has_its_row():
     x = torch.randn(2, 9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    routes, report = made("softmax", experts=6, top_k=3)(x, None)
+    routes, report = made("softmax", experts=6, top_k=3)(x, UNKNOWN)
     assert routes.groups.counts.sum() == len(routes.token) == len(routes.expert) == 2 * 9 * 3  # none is dropped
     assert routes.expert.tolist() == sorted(routes.expert.tolist())
     assert routes.token[routes.back].tolist() == [[token] * 3 for token in range(18)]
@@ -157,9 +158,9 @@ def test_routes_are_computed_in_fp32_under_autocast():
     router = made("softmax").float()
     x = torch.randn(1, 50, 4, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        routes, _ = router(x, None)
+        routes, _ = router(x, UNKNOWN)
     assert routes.weight.dtype == torch.float32
-    assert torch.equal(routes.weight, router(x, None)[0].weight)
+    assert torch.equal(routes.weight, router(x, UNKNOWN)[0].weight)
 
 
 NULL = [
@@ -179,7 +180,7 @@ NULL = [
 def test_a_router_that_learns_nothing_says_so(name, experts, top_k, options, null):
     router = made(name, experts, top_k, **options)
     x = torch.randn(2, 5, experts, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    routes, report = router(x, None)
+    routes, report = router(x, UNKNOWN)
     loss = (routes.weight * torch.arange(1, routes.weight.numel() + 1).view_as(routes.weight)).sum()
     (loss + report.get("loss", 0)).backward()
     assert (router.weight.grad.abs().max().item() < 1e-12) == null == bool(getattr(router, "no_gradient", ()))
@@ -209,7 +210,7 @@ def test_tokens_beyond_a_capacity_are_dropped(capacity, lengths):
     )
     router = made("softmax", capacity=capacity, renormalise=False)
     real = None if min(lengths) == 7 else torch.arange(7) < torch.tensor(lengths)[:, None]
-    routes, report = router(x, real)
+    routes, report = router(x, Tokens(real=real))
     expected, best = torch.zeros(21, 4, dtype=torch.float64), x.softmax(-1).topk(2)
     kept = kept_by_hand(best.indices.tolist(), 4, 2, capacity, lengths)
     for row, token, choice in kept:
@@ -223,7 +224,7 @@ def test_tokens_beyond_a_capacity_are_dropped(capacity, lengths):
 def test_a_capacity_by_eye():
     """All four tokens choose the first of two experts, which computes ceil(1 * 1 * 4 / 2) = 2."""
     router = made("softmax", experts=2, top_k=1, capacity=1.0)
-    routes, report = router(torch.tensor([[[1.0, 0.0]] * 4], dtype=torch.float64), None)
+    routes, report = router(torch.tensor([[[1.0, 0.0]] * 4], dtype=torch.float64), UNKNOWN)
     assert [(t, w) for t, w in zip(routes.token.tolist(), routes.weight.tolist(), strict=True) if w] == [
         (0, 1.0),
         (1, 1.0),
@@ -235,8 +236,8 @@ def test_a_capacity_by_eye():
 def test_a_capacity_is_of_training_alone():
     x = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     limited, free = made("sigmoid", capacity=0.5).eval(), made("sigmoid").eval()
-    assert_close(limited(x, None)[0].weight, free(x, None)[0].weight)
-    assert "dropped" not in limited(x, None)[1]
+    assert_close(limited(x, UNKNOWN)[0].weight, free(x, UNKNOWN)[0].weight)
+    assert "dropped" not in limited(x, UNKNOWN)[1]
 
 
 def test_what_a_capacity_breaks_is_said_with_it():
@@ -246,12 +247,12 @@ def test_what_a_capacity_breaks_is_said_with_it():
 
 def test_experts_in_turn_by_eye():
     router = ROUTERS.create("round_robin", dim=4, experts=3, top_k=2)
-    routes, report = router(torch.zeros(2, 4, 4), torch.arange(4) < torch.tensor([[4], [2]]))
+    routes, report = router(torch.zeros(2, 4, 4), Tokens(real=torch.arange(4) < torch.tensor([[4], [2]])))
     assert report["load"].tolist() == [3 + 2, 3 + 1, 2 + 1]
     taken = [sorted(routes.expert[routes.token == token].tolist()) for token in range(8)]
     assert taken == [[0, 1], [0, 2], [1, 2], [0, 1]] * 2
     assert routes.weight.unique().tolist() == [0.5]
-    later, _ = router(torch.zeros(1, 2, 4), None, torch.tensor([[5, 6]]))  # in the midst of a text
+    later, _ = router(torch.zeros(1, 2, 4), Tokens(position=torch.tensor([[5, 6]])))  # in the midst of a text
     assert [sorted(later.expert[later.token == token].tolist()) for token in range(2)] == [[1, 2], [0, 1]]
 
 

@@ -157,7 +157,7 @@ def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
             super().__init__()
             self.down = nn.Linear(dim, dim)
 
-        def forward(self, x, real=None):
+        def forward(self, x, tokens):
             return self.down(x) if x.sum().item() > 0 else x, {}
 
     try:

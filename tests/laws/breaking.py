@@ -56,14 +56,14 @@ def laws_of(module):
 class MeanOverTime(MLP):
     """Adds the mean over the whole sequence: reads the future, other documents and padding."""
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         return super().forward(x + x.mean(1, keepdim=True))
 
 
 class MeanOverPast(MLP):
     """Adds the running mean: keeps causality, and has no cache."""
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         count = torch.arange(1, x.shape[1] + 1, dtype=x.dtype)[:, None]
         return super().forward(x + x.cumsum(1) / count)
 

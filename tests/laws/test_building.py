@@ -27,14 +27,14 @@ class DrawnByHand(nn.Module):
 
 
 class Noisy(MLP):
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         return super().forward(x + 1e-3 * torch.randn_like(x))
 
 
 class Past(Placement):
     """Adds what a sublayer gives past `total`."""
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + sum(f(x) for f in sublayers),)
 

@@ -44,7 +44,7 @@ class Unused(MLP):
 class Useless(Unused):
     """In the graph, with a gradient of zero that it does not name."""
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         return super().forward(x + 0 * self.spare)
 
 
@@ -60,7 +60,7 @@ class Asleep(MultiHead):
 
 
 class InfiniteGradient(MLP):
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         x, report = super().forward(x)
         return x + 0 * (self.up.weight - self.up.weight.detach()).sum().abs().sqrt(), report
 
@@ -70,7 +70,7 @@ class Counting(MLP):
         super().__init__(dim)
         self.register_buffer("calls", torch.zeros(()))
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         self.calls += 1
         return super().forward(x)
 
@@ -78,7 +78,7 @@ class Counting(MLP):
 class Single(MLP):
     """Rounds to half precision on the way."""
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         return super().forward(x.to(torch.bfloat16).to(x.dtype) if x.dtype == torch.float32 else x)
 
 

@@ -22,14 +22,14 @@ from xformer_kit.position import POSITIONS, Position
 
 
 class MeanOverBatch(MLP):
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         return super().forward(x + x.mean(0, keepdim=True))
 
 
 class FirstRow(MLP):
     """Treats the first row of a batch differently."""
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens):
         first = torch.zeros_like(x)
         first[0] = 1
         return super().forward(x + first)

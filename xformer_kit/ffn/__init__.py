@@ -1,4 +1,4 @@
-"""What does a token do alone? forward(x, real) -> (x, report), over (b, t, dim)."""
+"""What does a token do alone? forward(x, tokens) -> (x, report), over (b, t, dim)."""
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense
 from xformer_kit.ffn.even_router import ExpertChoice, RoundRobin

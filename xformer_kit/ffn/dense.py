@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from xformer_kit.packing import Packed
 from xformer_kit.registry import Registry, above, apart, at_least, within
+from xformer_kit.tokens import UNKNOWN, Tokens
 
 Report = dict[str, Tensor]
 
@@ -19,15 +20,12 @@ class FFN(nn.Module):
     """Base of all feed-forward networks.
 
     residual: names of the matrices that write to the residual stream.
-    reads_position: whether `forward` has a third argument, the positions (b, t) or (1, t) of the tokens, which restart with a
-    document and count real tokens.
     """
 
     residual: tuple[str, ...] = ("down",)
-    reads_position = False
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Report]:
-        """x (b, t, dim), real (b, t) or None -> x of the same shape, and what there is to report.
+    def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
+        """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.
 
         A report's `loss` is added to the loss; what else it holds comes back, summed over the micro-batches and ranks of
         an optimizer step, to `after_step(report)` of the same module.
@@ -201,7 +199,7 @@ class MLP(Dense):
     def activated_channels(self, up):
         return self.activation(up)
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens=UNKNOWN):
         return self.down(self.between(self.up(x))), {}
 
 
@@ -276,7 +274,7 @@ class GLU(Dense):
             up = up + self.offset
         return activated * up
 
-    def forward(self, x, real=None):
+    def forward(self, x, tokens=UNKNOWN):
         gate, up = (self.gate(x), self.up(x)) if self.packed is None else self.packed(x)
         return self.down(self.between(gate, up)), {}
 

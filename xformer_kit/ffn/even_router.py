@@ -43,8 +43,8 @@ class ExpertChoice(Learned):
             "the later ones. Use ffn.router.name=softmax, or mask=full in an encoder."
         )
 
-    def forward(self, x, real):
-        b, t, _ = x.shape
+    def forward(self, x, tokens):
+        (b, t, _), real = x.shape, tokens.real
         logits = self.logits(x)  # (b, t, experts)
         scores = logits.softmax(-1)
         lengths = torch.full((b,), t, device=x.device) if real is None else real.sum(-1)
@@ -84,15 +84,14 @@ class RoundRobin(Router):
         "symmetry": "which experts take a token follows from its place in the text",
         "source order": "which experts take a token follows from its place in the text",
     }
-    reads_position = True
 
     def __init__(self, dim: int, experts: int, top_k: int):
         super().__init__(experts)
         self.top_k = top_k
 
-    def forward(self, x, real, position=None):
-        b, t, _ = x.shape
-        position = torch.arange(t, device=x.device)[None] if position is None else position
+    def forward(self, x, tokens):
+        (b, t, _), real = x.shape, tokens.real
+        position = torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
         turns = position.long().expand(b, -1).flatten()[:, None] * self.top_k
         chosen = (turns + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
         weight = x.new_full(chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32))

@@ -11,6 +11,7 @@ from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped
 from xformer_kit.ffn.router import ROUTERS, Router, Routes, Softmax
 from xformer_kit.registry import Options, Registry, at_least
+from xformer_kit.tokens import UNKNOWN
 
 # What an expert is made like. Its width is an option of the mixture.
 EXPERTS = Registry(
@@ -89,7 +90,6 @@ class MixtureOfExperts(FFN):
         given = {key: size for key, size in sizes.items() if size is not None}
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
-        self.reads_position = self.router.reads_position
         self.experts = expert(dim=dim, norm=norm, linear=partial(Stack, experts), **given)
         self.shared = expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
         self.shared_gate = nn.Linear(dim, 1, bias=False) if shared_gate else None
@@ -127,13 +127,13 @@ class MixtureOfExperts(FFN):
         for option, why in ROUTERS[router["name"]].vain(router, options["experts"], options["top_k"]):
             yield f"router.{option}", why
 
-    def forward(self, x, real=None, position=None):
-        routes, report = self.router(x, real, position) if self.reads_position else self.router(x, real)
-        tokens = x.flatten(0, 1)
-        rows = tokens[routes.token]
+    def forward(self, x, tokens=UNKNOWN):
+        routes, report = self.router(x, tokens)
+        each = x.flatten(0, 1)
+        rows = each[routes.token]
         entered = [getattr(self.experts, name)(rows, routes) for name in self.experts.enters]
         rows = self.experts.down(self.experts.between(*entered), routes)
-        out = routes.together(rows, len(tokens)).view_as(x)
+        out = routes.together(rows, len(each)).view_as(x)
         if self.shared is None:
             return out, report
         beside, _ = self.shared(x)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.registry import Options, Registry, above, at_least, listed
+from xformer_kit.tokens import Tokens
 
 Report = dict[str, Tensor]
 
@@ -39,14 +40,10 @@ class Routes(NamedTuple):
 
 
 class Router(nn.Module):
-    """Base of all routers.
-
-    reads_position: whether `forward` has a third argument, the positions (b, t) or (1, t) of the tokens.
-    """
+    """Base of all routers."""
 
     # Laws that the router's mathematics breaks, with the reason.
     breaks: dict[str, str] = {}
-    reads_position = False
 
     def __init__(self, experts: int):
         super().__init__()
@@ -77,9 +74,9 @@ class Router(nn.Module):
         """Whether somebody may hear what is reported: not while a text is generated or judged."""
         return self.training or torch.is_grad_enabled()
 
-    def forward(self, x: Tensor, real: Tensor | None) -> tuple[Routes, Report]:
-        """x (b, t, dim), real (b, t) -> who computes what, and `load`, (experts,): how many real tokens each expert computes,
-        with the router's own `loss`."""
+    def forward(self, x: Tensor, tokens: Tokens) -> tuple[Routes, Report]:
+        """x (b, t, dim), tokens of (b, t) -> the routes of tokens to experts, and a report: `load`, (experts,), how many real
+        tokens each expert computes, and the router's own `loss`."""
         raise NotImplementedError
 
     def after_step(self, load: Tensor) -> None:
@@ -260,7 +257,8 @@ class TokenChoice(Learned):
         """Where the highest scores stand, in falling order; `logits` are larger where scores are, and are not rounded to 1."""
         return scores.topk(count).indices
 
-    def forward(self, x, real):
+    def forward(self, x, tokens):
+        real = tokens.real
         logits = self.logits(x.flatten(0, 1))
         scores = self.scores(logits)
         chosen = self.choose(scores.detach(), logits.detach())

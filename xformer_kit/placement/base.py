@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import Context, Registry
+from xformer_kit.tokens import Tokens
 
 State = tuple[Tensor, ...]
 Sublayer = Callable[[Tensor], Tensor]
@@ -22,14 +23,12 @@ class Placement(nn.Module):
     grows: whether each group adds one to them.
     final_norm: whether the stream is normalised once more behind the last block (`model.final_norm` overrides it).
     normed: whether it has norms in its blocks.
-    of_texts: whether `forward` also takes real and document (b, t), each None where there is no padding, no packing.
     """
 
     states = 1
     grows = False
     final_norm = True
     normed = True
-    of_texts = False
 
     @classmethod
     def vain(cls, context: Context) -> Iterator[tuple[str, str]]:
@@ -64,9 +63,10 @@ class Placement(nn.Module):
         before)."""
         return tuple(join(x, y) for x, y in zip(state, earlier, strict=True))
 
-    def forward(self, state: State, sublayers: Sequence[Sublayer], total: Total) -> State:
-        """The state behind the group. What is added to the stream is `total(outputs)`: the sum of what the sublayers give,
-        each with the model's dropout, stochastic depth and residual multiplier."""
+    def forward(self, state: State, sublayers: Sequence[Sublayer], total: Total, tokens: Tokens) -> State:
+        """The state after the group. What is added to the stream is `total(outputs)`: the sum of the sublayers' outputs, each
+        with the model's dropout, stochastic depth and residual multiplier. `tokens` (b, t): what is known of the stream's
+        tokens, such as padding and documents."""
         raise NotImplementedError
 
     @staticmethod

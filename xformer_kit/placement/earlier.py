@@ -68,7 +68,7 @@ class Aggregated(Earlier):
         self.norm = Norms(norm, parallel, shared)
         self.query = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         x, *given = state
         given.append(total(self.norm.outputs(x, sublayers)))
         return attended(self.query, given), *given
@@ -98,7 +98,7 @@ class DenseFormer(Earlier):
         self.norm = Norms(norm, parallel, shared)
         self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         x, *given = state
         given.append(x + total(self.norm.outputs(x, sublayers)))
         newest = given[::-1]
@@ -135,7 +135,7 @@ class LIMe(Placement):
     def carries(cls, options: Any) -> str:
         return "all earlier streams"
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         x = state[-1]
         return *state, x + total(self.norm.outputs(self._mixed(state), sublayers))
 

@@ -58,7 +58,7 @@ class GRU(Placement):
         self.gate = Gate(dim, bias)
         self.relu = relu
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.norm.outputs(x, sublayers)
         return (self.gate(x, total([h.relu() for h in outputs] if self.relu else outputs)),)
@@ -116,7 +116,7 @@ class GatedStreams(Placement):
             return self._opened(shape[1])
         return torch.zeros(shape) if name in ("to_read", "to_write") else None
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         n = len(state)
         normed = [norm(x) for norm, x in zip(self.norm, state, strict=True)]
         said = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)

@@ -25,7 +25,7 @@ class Pre(Placement):
         super().__init__()
         self.norm = Norms(norm, parallel, shared, (depth + 1) ** -0.5 if depth_scaled else None)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + total(self.norm.outputs(x, sublayers)),)
 
@@ -40,7 +40,7 @@ class Post(Placement):
         super().__init__()
         self.norm = norm()
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (self.norm(x + total([f(x) for f in sublayers])),)
 
@@ -63,7 +63,7 @@ class Sandwich(Placement):
         self.before = Norms(norm, parallel, shared)
         self.after = Norms(norm, parallel, shared=False)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.before.outputs(x, sublayers)
         return (x + total([norm(h) for norm, h in zip(self.after, outputs, strict=True)]),)
@@ -78,7 +78,7 @@ class Output(Placement):
         super().__init__()
         self.norm = Norms(norm, parallel, shared=False)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + total([norm(f(x)) for norm, f in zip(self.norm, sublayers, strict=True)]),)
 
@@ -100,7 +100,7 @@ class PreAndSum(Placement):
         self.before = Norms(norm, parallel, shared)
         self.after = norm()
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (self.after(x + total(self.before.outputs(x, sublayers))),)
 
@@ -128,7 +128,7 @@ class Nothing(Placement):
             )
         return None
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         added = total([f(x) for f in sublayers])
         return (x + added if self.adds else added,)

@@ -39,6 +39,6 @@ class Orthogonal(Placement):
     def check(cls, options, context):
         yield from above(options, "Try 1e-6.", eps=0)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + across(total(self.norm.outputs(x, sublayers)), x, self.eps),)

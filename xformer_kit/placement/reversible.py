@@ -28,7 +28,7 @@ class Reversible(Placement):
         super().__init__()
         self.norm = Norms(norm, parallel, shared)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         waiting, read = state
         return read, waiting + total(self.norm.outputs(read, sublayers))
 

@@ -60,6 +60,6 @@ class Sphere(Placement):
     def start(x, states):
         return (unit(x),)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (unit(x + total([step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)])),)

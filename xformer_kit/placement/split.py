@@ -51,7 +51,6 @@ class MVSplit(Placement):
     one each; one that stochastic depth skips adds nothing.
     """
 
-    of_texts = True
     breaks = {
         "causality": "a mean over a whole text lets tokens hear of later ones",
         "cache": "a new token changes the mean of all before it",
@@ -72,7 +71,10 @@ class MVSplit(Placement):
         self.norm = Norms(norm, parallel, shared)
         self.split = nn.ModuleList(Split(dim, alpha, beta) for _ in range(parallel))
 
-    def forward(self, state, sublayers, total, real=None, document=None):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.norm.outputs(x, sublayers)
-        return (x + total([split(x, y, real, document) for split, y in zip(self.split, outputs, strict=True)]),)
+        return (
+            x
+            + total([split(x, y, tokens.real, tokens.document) for split, y in zip(self.split, outputs, strict=True)]),
+        )

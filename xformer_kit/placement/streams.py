@@ -22,7 +22,7 @@ class ResiDual(Placement):
         super().__init__()
         self.norm = norm()
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         x, dual = state
         added = total([f(x) for f in sublayers])
         return self.norm(x + added), dual + added
@@ -148,7 +148,7 @@ class HyperConnections(Placement):
         alpha = torch.addcmul(self.alpha[..., None, None, None], of_alpha, said[:, :-1, ..., None])
         return alpha, torch.addcmul(self.beta[:, None, None, None], scale[-1], said[:, -1, ..., None])
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         alpha, beta = self.weights(state)
         added = total(self.norm.outputs(blend(alpha[:, 0], state), sublayers))
         return tuple(torch.addcmul(blend(alpha[:, 1 + j], state), beta[j], added) for j in range(len(state)))

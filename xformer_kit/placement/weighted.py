@@ -43,7 +43,7 @@ class Deep(Placement):
     def check(cls, options, context):
         yield from above(options, "null is that of the paper.", alpha=0, beta=0)
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (self.norm(self.alpha * x + total([f(x) for f in sublayers])),)
 
@@ -70,7 +70,7 @@ class ReZero(Placement):
         super().__init__()
         self.alpha = nn.Parameter(torch.full((parallel,), float(start)))
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         return (x + total([alpha * f(x) for alpha, f in zip(self.alpha, sublayers, strict=True)]),)
 
@@ -110,7 +110,7 @@ class LayerScale(Placement):
         self.norm = Norms(norm, parallel, shared)
         self.scale = nn.ModuleList(Channels(dim, start) for _ in range(parallel))
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.norm.outputs(x, sublayers)
         return (x + total([scale(h) for scale, h in zip(self.scale, outputs, strict=True)]),)
@@ -148,7 +148,7 @@ class NormFormer(Placement):
                 "weighs the stream beside a feed-forward network, and no layer has one; got true. Set it to false",
             )
 
-    def forward(self, state, sublayers, total):
+    def forward(self, state, sublayers, total, tokens):
         (x,) = state
         outputs = self.before.outputs(x, sublayers)
         added = total([norm(h) for norm, h in zip(self.after, outputs, strict=True)])
