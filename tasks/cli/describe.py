@@ -67,7 +67,7 @@ def subject(
     from xformer_kit.config.hydra import compose
 
     import_files(files)
-    config = compose(words, data=False)
+    config = compose(words, data=False, once=True)
     given = dict(word.lstrip("+").split("=", 1) for word in words)
     return config, None, Origins(config, usual, given, tuple(_files(given)), source="conf"), " ".join(words)
 

@@ -61,7 +61,7 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], str]:
     from xformer_kit.config.hydra import compose
 
     import_files(files)
-    return compose(words, data=False), " ".join(words)
+    return compose(words, data=False, once=True), " ".join(words)
 
 
 def _show(found: Any, title: str) -> None:

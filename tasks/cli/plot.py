@@ -118,7 +118,7 @@ def _config(args: Any) -> tuple[dict[str, Any], Any]:
     from xformer_kit.config.hydra import compose
 
     import_files(args.parts)
-    return compose(args.what, data=False), None
+    return compose(args.what, data=False, once=True), None
 
 
 def _length(args: Any, config: dict[str, Any]) -> int:

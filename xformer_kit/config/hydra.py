@@ -43,16 +43,19 @@ def conf_dir() -> str:
     raise ConfigError(f"conf: no train.yaml beside {package}; install xformer_kit anew.")
 
 
-def compose(overrides: Iterable[str] = (), config_dir: str | None = None, data: bool = True) -> dict[str, Any]:
+def compose(
+    overrides: Iterable[str] = (), config_dir: str | None = None, data: bool = True, once: bool = False
+) -> dict[str, Any]:
     """The resolved, validated config of a command line's overrides, as plain data.
 
     Raises ConfigError with every fault. `parts=[file.py]` registers a user's own parts first; it is not in the config.
-    `data`: whether the corpus must be at hand.
+    `data`: whether the corpus must be at hand. `once`: whether a key that comes twice is a fault, as on a command line; else the
+    last value counts.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise ConfigError(f"compose: takes a list of overrides, such as ['attn.heads=8']; got {overrides!r}.")
     loader, parsed, faults = read(unfolded(overrides or ()), config_dir)
-    faults += swept(parsed, "Compose one after the other")
+    faults += swept(parsed, "Compose one after the other") + (twice(parsed) if once else [])
     if "resume" in (given := instructions(parsed)):
         faults.append(f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it out.")
     config, more = composed(loader, [override for override in parsed if not override.is_sweep_override()])
@@ -294,4 +297,17 @@ def swept(parsed: list[Override], way_out: str = "Put -m before the overrides") 
         f"{o.key_or_group}: several values are a sweep; got {o.input_line}. {way_out}, or quote a text."
         for o in parsed
         if o.is_sweep_override()
+    ]
+
+
+def twice(parsed: list[Override]) -> list[str]:
+    """Keys that a line gives two values, of which Hydra would take the last: it may also be one that ends a sweep."""
+    given: dict[str, list[Override]] = {}
+    for override in parsed:
+        if not override.is_delete():
+            given.setdefault(f"{override.key_or_group}@{override.package}", []).append(override)
+    return [
+        f"{some[0].key_or_group}: is given more than once; got {', '.join(str(o.input_line) for o in some)}. Keep one of them."
+        for some in given.values()
+        if len(some) > 1
     ]

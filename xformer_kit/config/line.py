@@ -26,6 +26,7 @@ from xformer_kit.config.hydra import (
     opened,
     read,
     swept,
+    twice,
     unfolded,
 )
 from xformer_kit.config.machine import makeable, run_faults
@@ -62,7 +63,7 @@ def preflight(argv: list[str]) -> Line:
         if o.key_or_group in INSTRUCTIONS and o.is_sweep_override()
     ]
     faults += _directory(parsed, args.config_dir)
-    faults += _twice(parsed)
+    faults += twice(parsed)
     if line.help:
         return line
     if line.resume is not None:
@@ -212,19 +213,6 @@ def _directory(parsed: list[Override], config_dir: str | None) -> list[str]:
             if not value or not makeable(value.split("${")[0] or "."):
                 faults.append(f"{override.key_or_group}: must name a directory that can be made; got {value!r}.")
     return faults
-
-
-def _twice(parsed: list[Override]) -> list[str]:
-    """Keys that a line gives two values, of which Hydra would take the last: it may also be one that ends a sweep."""
-    given: dict[str, list[Override]] = {}
-    for override in parsed:
-        if not override.is_delete():
-            given.setdefault(f"{override.key_or_group}@{override.package}", []).append(override)
-    return [
-        f"{some[0].key_or_group}: is given more than once; got {', '.join(str(o.input_line) for o in some)}. Keep one of them."
-        for some in given.values()
-        if len(some) > 1
-    ]
 
 
 def _mode(parsed: list[Override]) -> bool:
