@@ -24,7 +24,7 @@ from xformer_kit.plan import (
     named,
     towers,
 )
-from xformer_kit.registry import Context, Registry, listed, shown
+from xformer_kit.registry import Context, Registry, shown
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
@@ -55,9 +55,24 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
     for place, key, leaf in found(config, plans):
         where = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
         way = f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"  # a difference is there, or is not
-        others = _set_by(place, key, plans)
-        way = f"Set {listed(others)}, or leave {way}" if others else f"Leave {way}"
-        yield f"{where}: {_why(place, place.takers)}; got {shown(leaf.value)}. {way}."
+        others, unreached = _set_by(place, key, plans), _unreached(place, plans)
+        ways = [f"set {path}" for path in others] + [f"add base to {pattern}" for pattern in unreached]
+        way = f"{', '.join(ways)}, or leave {way}" if ways else f"leave {way}"
+        why = _why(place, place.takers)
+        if unreached:
+            patterns = " and ".join(unreached)
+            why = f"no {place.of} takes it, for {patterns} never name{'s' * (len(unreached) == 1)} base"
+        yield f"{where}: {why}; got {shown(leaf.value)}. {way[0].upper()}{way[1:]}."
+
+
+def _unreached(place: Place, plans: Sequence[TowerPlan]) -> list[str]:
+    """The patterns of all towers that a place is about, if none of them has a layer of the base, which would take what is shared
+    or a tower's."""
+    if not place.takers or ".variants." in place.path or ".layout." in place.path:
+        return []
+    about = [plan for plan in plans if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")]
+    reached = any(block.variant == "base" for plan in about for block in plan.blocks)
+    return [] if reached else [f"model.{plan.name}.pattern" for plan in about]
 
 
 def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
