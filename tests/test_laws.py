@@ -82,22 +82,30 @@ def test_the_laws_that_parts_say_they_break():
     parts = {(kind, name): part for kind, registry in (KINDS | INNER).items() for name, part in registry.items()}
     turn = "which experts take a token follows from its place in the text"
     place = "a column of E and F belongs to a place in the text"
+    apart = "the texts of a row are taken apart, and only the device has their number and lengths"
+    ragged = {"device with documents": apart}
+    sums = {
+        "device with documents": "over whole texts each document has sums of its own, and only the device has their number"
+    }
     assert {key: dict(part.breaks) for key, part in parts.items() if getattr(part, "breaks", {})} == {
         ("ffn", "moe"): {
             "kernels in bf16": "which experts take a token is no continuous function, and of two scores that are near, "
             "rounding to 8 bits makes either the larger",
         },
-        ("attn", "fourier"): {"symmetry": "waves run in the order of the tokens"},
+        ("attn", "linear"): sums,
+        ("attn", "performer"): sums,
+        ("attn", "fourier"): ragged | {"symmetry": "waves run in the order of the tokens"},
         ("attn", "lambda"): {
             "symmetry": "a row of E belongs to a distance in the text",
             "source order": "a row of E belongs to a distance from the token that asks",
         },
-        ("attn", "orthoformer"): {
+        ("attn", "orthoformer"): ragged
+        | {
             "kernels in bf16": "which queries are prototypes is no continuous function, and of two angles that are near, "
             "rounding to 8 bits makes either the larger",
         },
-        ("attn", "linformer"): {"symmetry": place, "source order": place},
-        ("attn", "nystrom"): {"symmetry": "segments are told by the order of the tokens"},
+        ("attn", "linformer"): ragged | {"symmetry": place, "source order": place},
+        ("attn", "nystrom"): ragged | {"symmetry": "segments are told by the order of the tokens"},
         ("attn.score", "selective"): {"symmetry": "what a token takes away is taken from those that come later"},
         ("attn.score", "inverted"): {
             "causality": "queries compete for keys, those of later tokens too",

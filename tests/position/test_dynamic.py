@@ -5,6 +5,7 @@ import torch
 
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import Case
 from xformer_kit.position import POSITIONS
 from xformer_kit.tokens import Tokens, View
 
@@ -92,3 +93,13 @@ def test_it_needs_no_queries(name):
     """Its tables turn nothing, so that the plain mean of all tokens may have it, as it may have other biases."""
     assert "rotate" not in POSITIONS[name].hooks()
     assert faults(tiny(attn="mean", position=name)) == []
+
+
+@pytest.mark.parametrize("position", ["dynamic", "transformer_xl"])
+def test_positions_that_are_given_count_as_those_that_are_slots(position):
+    """Of slots the number of tokens bounds the distances, and a table serves; of others only the device has the bounds."""
+    case = Case(tiny(position=position), "")
+    model, at = case.read_only, torch.arange(case.ids.shape[1])[None]
+    expected = model(case.ids)
+    for given in (at, at + 10_000, 7 - at.flip(-1)):  # also of either sign
+        torch.testing.assert_close(model(case.ids, position=given), expected, rtol=1e-9, atol=1e-9)

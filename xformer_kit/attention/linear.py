@@ -42,6 +42,9 @@ class Kernelized(Recurrent):
     normalise: whether it divides.
     """
 
+    breaks = {
+        "device with documents": "over whole texts each document has sums of its own, and only the device has their number"
+    }
     of_any_order = True
     rotates_last = False
     normalise = True

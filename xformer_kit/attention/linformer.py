@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, check_heads, device_and_dtype
 from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.attention.mixing import Rows, Whole, over, rows
+from xformer_kit.attention.mixing import RAGGED, Rows, Whole, over, rows
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import above, at_least, within
 from xformer_kit.tokens import View
@@ -31,7 +31,7 @@ class Linformer(Whole):
     at too, and is then projected once. Positions may rotate: a projected key is a sum of rotated ones.
     """
 
-    breaks = {
+    breaks = RAGGED | {
         "symmetry": "a column of E and F belongs to a place in the text",
         "source order": "a column of E and F belongs to a place in the text",
     }

@@ -75,6 +75,12 @@ def over(
     return made._replace(prepared=kernel.prepare(made, q.shape[1], False, q.dtype))
 
 
+# The law that all of them break.
+RAGGED = {
+    "device with documents": "the texts of a row are taken apart, and only the device has their number and lengths"
+}
+
+
 class NothingKept(Cache):
     """A token is never added to what a whole text has made: where a mask sees the future, there is one call."""
 
@@ -146,7 +152,7 @@ class Fourier(Whole):
 
     # Authors' code: padding is transformed with the text.   Here: a text is transformed over its own length.
 
-    breaks = {"symmetry": "waves run in the order of the tokens"}
+    breaks = RAGGED | {"symmetry": "waves run in the order of the tokens"}
     residual = ()
     computes = "mixture"
     crosses = "has no queries that could look at a source"

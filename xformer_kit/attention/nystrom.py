@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, check_heads
-from xformer_kit.attention.mixing import Whole, over, rows
+from xformer_kit.attention.mixing import RAGGED, Whole, over, rows
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import above, at_least
 
@@ -29,7 +29,7 @@ class Nystrom(Whole):
     # Authors' code: |A|_1 is the largest of the whole batch.   Here: of each matrix, as in their exact variant, so that a
     # row does not depend on its neighbours.
 
-    breaks = {"symmetry": "segments are told by the order of the tokens"}
+    breaks = RAGGED | {"symmetry": "segments are told by the order of the tokens"}
     enters = ("embed", "rotate")
     crosses = "takes means over all tokens that ask, later ones too, which a decoder cannot"
     no_gradient = ("k.bias",)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS
-from xformer_kit.attention.mixing import over
+from xformer_kit.attention.mixing import RAGGED, over
 from xformer_kit.attention.nystrom import Nystrom
 from xformer_kit.kernel import Kernel
 
@@ -22,7 +22,7 @@ class Orthoformer(Nystrom):
     # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing and the order of a text
     # does not matter.
 
-    breaks = {
+    breaks = RAGGED | {
         "kernels in bf16": "which queries are prototypes is no continuous function, and of two angles that are near, rounding "
         "to 8 bits makes either the larger"
     }

@@ -15,6 +15,11 @@ from xformer_kit.registry import Registry
 from xformer_kit.tokens import Tokens, View
 
 
+def plain(tokens: Tokens) -> bool:
+    """Whether the tokens' positions are their slots: then the number of tokens bounds them, without a read from the device."""
+    return tokens.position is tokens.slot
+
+
 class Position(nn.Module):
     """Base of all positions: does nothing at each of the four places.
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position, still
+from xformer_kit.position.base import POSITIONS, Position, plain, still
 from xformer_kit.registry import at_least
 from xformer_kit.tokens import View
 
@@ -102,26 +102,32 @@ class TransformerXL(Position):
             return f"transformer_xl pairs sines with cosines, so model.dim must be even; got {context.dim}"
 
     def scores(self, attn, q, k, view):
-        distance = apart(view)
-        first, last = self._reach(view, distance)
+        u, v = self.u[:, None], self.v[:, None]
+        content = (q + u) @ spread(k, q.shape[1]).mT
+        by_slots = not view.cross and plain(view.query) and plain(view.key)
+        return (content + (self._by_table(q + v, view) if by_slots else self._by_angles(q + v, view))) * attn.scale
+
+    def _by_table(self, q: Tensor, view: View) -> Tensor:
+        """q_i (W R[i - j])^T with one row of W R for each distance; the numbers of tokens bound distances."""
+        first, last = 1 - view.query.length, view.key.length - 1
         waves = self._waves(torch.arange(first, last + 1, device=q.device)).to(q.dtype)
         far = self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)  # (n, dim) -> (h, n, head_dim)
-        u, v = self.u[:, None], self.v[:, None]
-        return ((q + u) @ spread(k, q.shape[1]).mT + chosen((q + v) @ far.mT, distance - first)) * attn.scale
+        return chosen(q @ far.mT, apart(view) - first)
 
-    @staticmethod
-    def _reach(view: View, distance: Tensor) -> tuple[int, int]:
-        """The least and the largest distance. Where positions are slots their numbers say it, without a wait for the
-        device."""
-        if not view.cross and view.query.position is view.query.slot and view.key.position is view.key.slot:
-            return 1 - view.query.length, view.key.length - 1
-        return int(distance.min()), int(distance.max())
+    def _by_angles(self, q: Tensor, view: View) -> Tensor:
+        """The same for any positions, whose bounds only the device has: sin(i - j) and cos(i - j) are products of the sines and
+        cosines of i and j, so that a score is a product of dim channels."""
+        query, key = (self._waves(tokens.position).to(q.dtype)[:, None] for tokens in (view.query, view.key))
+        sin, cos = query.chunk(2, -1)  # (b, 1, t, dim / 2)
+        of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(2, -1)  # (b, h, t, dim / 2)
+        turned = torch.cat([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], -1)
+        return turned @ key.mT
 
     def _waves(self, distance: Tensor) -> Tensor:
-        """All sines, then all cosines, (n,) -> (n, dim)."""
+        """All sines, then all cosines, (...) -> (..., dim)."""
         wide = torch.float32 if distance.device.type == "mps" else torch.float64  # mps has no float64
         rate = torch.arange(0, self.dim, 2, device=distance.device, dtype=wide) * (-math.log(self.theta) / self.dim)
-        angle = distance[:, None].to(wide) * rate.exp()
+        angle = distance[..., None].to(wide) * rate.exp()
         return torch.cat([angle.sin(), angle.cos()], -1)
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position, still
-from xformer_kit.position.relative import exact
+from xformer_kit.position.base import POSITIONS, Position, plain, still
+from xformer_kit.position.relative import exact, of_heads
 from xformer_kit.registry import at_least, at_most
 from xformer_kit.tokens import Tokens
 
@@ -63,29 +63,27 @@ class Dynamic(Position):
         yield from at_least(options, "layer", hidden=1)
         yield from at_most(options, "layers", hidden=100)
 
-    def begin(self, query: Tokens, key: Tokens) -> Curve:
-        first, last = reach(query, key)
-        x = torch.arange(first, last + 1, device=query.position.device)[:, None]
-        x = x.to(exact(self.down.weight).dtype)
+    def begin(self, query: Tokens, key: Tokens) -> "Curve | Dynamic":
+        if key is not query or not plain(query):
+            return self
+        first = 1 - query.length
+        x = torch.arange(first, query.length, device=query.position.device)
         with (
             nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
         ):  # on meta there is none to leave
-            return Curve(self._heights(x.sign() * x.abs().log1p() if self.log else x), first)
+            return Curve(F.linear(self._hidden(x), exact(self.down.weight)), first)
 
-    def _heights(self, x: Tensor) -> Tensor:
-        """(n, 1) -> (n, heads)."""
+    def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
+        """f of each pair of tokens: of positions that are no slots only the device has the smallest and the largest distance."""
+        return of_heads(self._hidden(query.position - key.position), self.down.weight, head)
+
+    def _hidden(self, distance: Tensor) -> Tensor:
+        """What the last layer reads, (...) -> (..., width)."""
+        x = distance[..., None].to(exact(self.down.weight).dtype)
+        x = x.sign() * x.abs().log1p() if self.log else x
         for layer, norm in zip(self.hidden, self.norms, strict=True):
             x = F.linear(x, exact(layer.weight), exact(layer.bias))  # type: ignore[arg-type]
             if isinstance(norm, nn.LayerNorm):
                 x = F.layer_norm(x, norm.normalized_shape, exact(norm.weight), exact(norm.bias), norm.eps)
             x = self.act(x)
-        return F.linear(x, exact(self.down.weight))
-
-
-def reach(query: Tokens, key: Tokens) -> tuple[int, int]:
-    """The least and the largest distance. Where all tokens come at once and positions are slots, their number says it, without a
-    wait for the device."""
-    if key is query and query.position is query.slot:
-        return 1 - query.length, query.length - 1
-    far = query.position.amin(-1) - key.position.amax(-1), query.position.amax(-1) - key.position.amin(-1)
-    return int(far[0].min()), int(far[1].max())
+        return x

@@ -17,6 +17,15 @@ def exact(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def of_heads(hidden: Tensor, weight: Tensor, head: Tensor) -> Tensor:
+    """The last layer of a network over pairs of tokens: hidden (b, 1, q, k, width), weight (heads, width), head (1, h, 1, 1) ->
+    (b, h, q, k). For one pair and one head, both scalars: hidden (width,) -> a scalar."""
+    rows = exact(weight)[head]
+    if head.ndim == 0:
+        return (hidden * rows).sum(-1)
+    return torch.einsum("biqkw,ihmnw->bhqk", hidden, rows)
+
+
 @POSITIONS.register("alibi")
 class Alibi(Position):
     """Lower a score by slope * distance, one slope per head: 2^(-exponent i / heads) (Press et al., 2021, arXiv:2108.12409,
@@ -195,7 +204,4 @@ class Fire(Position):
         whole = (c * torch.maximum((exact(self.reach)[0] * self.threshold).abs(), query.position)).abs().log1p()
         share = (far / (whole + 1e-6))[..., None]  # (b, 1, q, k, 1)
         hidden = F.linear(share, exact(self.up.weight), exact(self.up.bias)).relu()
-        down = exact(self.down.weight)[head]
-        if head.ndim == 0:  # one pair of tokens and one head
-            return (hidden * down).sum(-1)
-        return torch.einsum("biqkw,ihmnw->bhqk", hidden, down)  # (b, 1, q, k, width), (1, h, 1, 1, width)
+        return of_heads(hidden, self.down.weight, head)
