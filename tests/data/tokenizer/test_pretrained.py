@@ -369,6 +369,7 @@ def away(monkeypatch, tmp_path):
     """The library itself, with an empty cache; the hub is a port of this machine."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # which other tests set
     with socket.create_server(("127.0.0.1", 0)) as server:
         at = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setattr(constants, "ENDPOINT", at)
