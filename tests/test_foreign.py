@@ -52,6 +52,10 @@ def test_faults_have_no_control_characters():
     )
 
 
+def test_no_text_turns_the_order_in_which_a_line_is_read():
+    assert printable("python train.py \u202egnp.exe\u2069 שלום") == "python train.py \ufffdgnp.exe\ufffd שלום"
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_generated_text_goes_to_a_terminal_without_control_characters_and_to_a_file_as_it_is(terminal):

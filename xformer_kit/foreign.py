@@ -3,7 +3,8 @@ compute."""
 
 import re
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
+# All but tab and line feed; and what reorders text, so that a command line reads otherwise than it is: Unicode, annex 9.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 FORMULA = ("=", "+", "-", "@", "\t", "\n")  # first characters of a formula: OWASP, CSV Injection
 
 

@@ -3,11 +3,11 @@
 The answer comes first, then what was matched, the figures, the costs, what went wrong, and how to do it again.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from xformer_kit.foreign import printable
 from xformer_kit.study import factorial, stop
 from xformer_kit.study.answer import answer, effect_sentences, missing
 from xformer_kit.study.claim import Claim, held
@@ -25,7 +25,6 @@ from xformer_kit.study.statistics import Band, holm
 
 CROSSED = ("factorial", "fractional", "pairs")  # designs whose factors meet
 LEVEL = 0.95
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # characters that no page may hold
 
 
 @dataclass(frozen=True)
@@ -258,11 +257,7 @@ def _samples(results: Results, found: list[Arm]) -> list[tuple[str, int, str]]:
     """What each variant wrote, at the first seed that all have where there is one."""
     written: list[tuple[Arm, Mapping[int, str]]] = []
     for arm in found:
-        mine = {
-            o.seed: CONTROL.sub("\ufffd", str(o.facts["sample"]))
-            for o in results.of(arm.best.index)
-            if o.facts.get("sample")
-        }
+        mine = {o.seed: printable(str(o.facts["sample"])) for o in results.of(arm.best.index) if o.facts.get("sample")}
         if mine:
             written.append((arm, mine))
     common = set.intersection(*(set(mine) for _, mine in written)) if written else set()
