@@ -7,7 +7,7 @@ archive of torch.save with a checksum on every entry, which is compared before t
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,17 +54,25 @@ def keep_as_best(folder: Path) -> None:
         raise NotSaved(_why_not(error, folder)) from error
 
 
-def newest(folder: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> tuple[Path, dict[str, Any]] | None:
+def newest(
+    folder: Path,
+    needs: Iterable[str] = ("state_dict", "global_step"),
+    misfit: Callable[[dict[str, Any]], str | None] | None = None,
+) -> tuple[Path, dict[str, Any]] | None:
     """The whole checkpoint with the highest step, and its state; None if there is no file of one.
 
-    Damaged ones are named in a line and left aside. Raises NoRun if there are only such: to train from step 0 would replace them.
+    misfit: returns why a run cannot go on from a state, or None; a file with such a state is damaged too. Damaged files are
+    named in a line and left aside. Raises NoRun if there are only such: to train from step 0 would replace them.
     """
     found, faults = [], []
     for name in (LAST, PREVIOUS, BEST):
         path = folder / name
         if path.exists():
             try:
-                found.append((read(path, needs), path))
+                state = read(path, needs)
+                if misfit is not None and (fault := misfit(state)):
+                    raise DamagedError(fault)
+                found.append((state, path))
             except DamagedError as error:
                 faults.append(f"{path} is damaged ({error})")
         if found and name == PREVIOUS:

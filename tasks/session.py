@@ -38,6 +38,7 @@ from tasks.decoding_speed import decodable, decoding_speed
 from tasks.endings import NonFinite, SignalBox
 from tasks.kinds import task_of
 from tasks.records import Records
+from tasks.restoring import misfit
 from xformer_kit import build
 from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
@@ -86,8 +87,6 @@ class Session:
         self.state = found[1] if found else {}
         if found:
             check_unchanged(self.run_dir, config, self.state)
-            if self.first and self.state.get("is_best") and found[0].name == checkpoint.LAST:
-                checkpoint.keep_as_best(found[0].parent)  # the run may have been killed before it was copied
         self.prepared = prepare(config)
         self.objective = speaking(objective_of(config), self.prepared)
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
@@ -104,6 +103,10 @@ class Session:
             if self.objective.source_tokenizer is not self.prepared.tokenizer:
                 self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
         self._make_task()
+        if found:
+            self._restore(*found)
+        if trainers.compiles(config["trainer"]):
+            compile_blocks(self.task.model)
         self._make_trainer()
         if self.first:
             self._say(summary.beginning(config, self.task.model, self.prepared.train, self.run_dir))
@@ -126,14 +129,21 @@ class Session:
         model = build(config, self.vocab_size, None if source is self.objective.tokenizer else source.size)
         decodable(config, model)
         objective = self.objective
-        self.task = task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
-        if self.state:
-            task.load_state_dict(self.state["state_dict"])
-            task.step, task.left_out = self.state["global_step"], torch.tensor(self.state["left_out"])
-            task.validation, task.accumulate = self.state["validation"], self.state["accumulate"]
-            task.saved = self.state
-        if trainers.compiles(config["trainer"]):
-            compile_blocks(model)
+        self.task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        """Give the task a checkpoint's state, or that of an older checkpoint if this one is not of the task's model."""
+        task = self.task
+        if misfit(state, task):
+            path, state = checkpoint.newest(path.parent, NEEDED, partial(misfit, task=task)) or (path, state)
+            check_unchanged(self.run_dir, self.config, state)
+            check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
+        if self.first and state.get("is_best") and path.name == checkpoint.LAST:
+            checkpoint.keep_as_best(path.parent)  # the run may have been killed before it was copied
+        task.load_state_dict(state["state_dict"])
+        task.step, task.left_out = state["global_step"], torch.tensor(state["left_out"])
+        task.validation, task.accumulate = state["validation"], state["accumulate"]
+        self.state = task.saved = state
 
     def _make_trainer(self) -> None:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)

@@ -59,7 +59,7 @@ MAY: dict[str, set[str]] = {
         "model",
         "registry",
     },
-    "checkpoint": set(),
+    "checkpoint": {"config", "registry"},
     "making": {"checkpoint", "config", "data", "model", "objective", "proposed", "registry"},
     "inspect": {
         *KINDS,

@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks import checkpoint
 from tasks.callbacks.plan import Plan
 from tasks.judged import JudgedTask as Task
-from xformer_kit.checkpoint import DamagedError
+from xformer_kit.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
 
@@ -84,7 +84,7 @@ class Averages:
         count, total = 0, [torch.zeros_like(w, dtype=torch.double) for w in self.weights]
         for file in self._files():
             try:
-                state = checkpoint.read(file, needs=self.names)
+                state = read_weights(file, dict(zip(self.names, self.weights, strict=True)))
             except DamagedError as error:
                 log.warning("%s is damaged (%s) and is left out of the average.", file, error)
                 continue

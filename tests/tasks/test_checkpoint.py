@@ -9,6 +9,7 @@ import torch
 
 from tasks import checkpoint
 from tasks.endings import NoRun, NotSaved
+from xformer_kit.checkpoint import ENTRIES
 
 
 def state(step: int) -> dict:
@@ -144,3 +145,47 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(NotSaved, match="could not be written into"):
         save(tmp_path / "checkpoints", 1)
+
+
+WRONG = {
+    "global_step": ["ten", -1, 2.5, True, None, 10**30],
+    "state_dict": [None, {"w": 3}, {3: torch.zeros(1)}, torch.zeros(2)],
+    "average": [[], {"w": "x"}],
+    "optimizer": [{}, [], {"state": {}}, {"param_groups": {}, "state": {}}, {"param_groups": [{}], "state": {}},
+                  {"param_groups": [3], "state": {}}, {"param_groups": [{"params": []}], "state": []},
+                  {"param_groups": [{"params": []}], "state": {0: 3}}],
+    "window": [[0.0] * 4, torch.zeros(3), torch.zeros(4, dtype=torch.long)],
+    "best": ["low", True, torch.zeros(2)],
+    "is_best": [1, None],
+    "validation": [None, {"loss": "low"}, {1: 2.0}],
+    "left_out": ["0", -1, None],
+    "accumulate": [0, "1", 1.0],
+    "spent": [None, {"seconds": None}],
+    "metrics": [None, {"rows": 1}, {"rows": "1", "columns": 3, "sha256": ""}],
+    "world_size": [0, "1"],
+    "config": [None, 3, {}],
+    "data_fingerprint": [None, 5],
+    "versions": [None],
+    "callbacks": [[], {1: {}}],
+    "scaler": [None, {"scale": "x"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "number"), [(key, number) for key in WRONG for number in range(len(WRONG[key]))])
+def test_a_whole_file_with_a_wrong_value_inside_falls_back(tmp_path, caplog, key, number):
+    value = WRONG[key][number]
+    save(tmp_path, 1)
+    checkpoint.write(state(2) | {key: value}, tmp_path)
+    caplog.set_level("WARNING", logger="xformer")
+    checkpoint.log.propagate = True
+    assert checkpoint.newest(tmp_path)[1]["global_step"] == 1
+    assert f"last.ckpt is damaged (its {key}" in caplog.text and len(caplog.text) < 500
+    (tmp_path / "previous.ckpt").unlink()
+    with pytest.raises(NoRun, match=rf"^resume: no checkpoint of the run can be read; .*its {key}"):
+        checkpoint.newest(tmp_path)
+
+
+def test_each_entry_that_a_run_writes_is_in_the_table(begin):
+    _, folder = begin("run", "ema.decay=0.9")
+    found = checkpoint.read(folder / "checkpoints" / "last.ckpt")
+    assert set(found) <= set(ENTRIES) <= set(found) | {"scaler", "callbacks"}

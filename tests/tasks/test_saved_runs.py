@@ -1,11 +1,14 @@
 """Runs whose files were changed since they were trained, by damage or by hand: refused, with nothing replaced."""
 
 import re
+import shutil
 
 import pytest
+import torch
 
 from tasks import cli, run
-from xformer_kit import ConfigError, load
+from tests.tasks.conftest import TINY
+from xformer_kit import ConfigError, compose, load
 
 
 def change(folder, old, new):
@@ -112,3 +115,94 @@ def test_rows_that_were_lost_before_a_resume_are_named_once(unfinished, capsys):
     (unfinished / "summary.json").unlink()
     assert run.resume(unfinished) == 0
     assert "rows up to" not in capsys.readouterr().err
+
+
+def put(file, **changes):
+    """Change entries of a checkpoint; the archive stays whole."""
+    state = torch.load(file, weights_only=True)
+    for key, value in changes.items():
+        state[key] = value(state[key]) if callable(value) else value
+    torch.save(state, file)
+
+
+def without(mapping, *keys):
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def cut(weights):
+    return weights | {next(iter(weights)): torch.zeros(3)}
+
+
+def in_state(change):
+    return lambda found: found | {"state": {key: change(dict(kept)) for key, kept in found["state"].items()}}
+
+
+def in_groups(change):
+    return lambda found: found | {"param_groups": [change(dict(group)) for group in found["param_groups"]]}
+
+
+DAMAGE = {
+    "step": {"global_step": "ten"},
+    "beyond the run": {"global_step": 10_000},
+    "optimizer": {"optimizer": {}},
+    "weights": {"state_dict": cut},
+    "a weight less": {"state_dict": lambda found: without(found, next(iter(found)))},
+    "a weight more": {"state_dict": lambda found: found | {"more": torch.zeros(1)}},
+    "average": {"average": cut},
+    "no state": {"optimizer": lambda found: found | {"state": {}}},
+    "a group less": {"optimizer": lambda found: found | {"param_groups": found["param_groups"][:1]}},
+    "no parameters": {"optimizer": in_groups(lambda group: group | {"params": []})},
+    "no betas": {"optimizer": in_groups(lambda group: without(group, "betas"))},
+    "a rate as text": {"optimizer": in_groups(lambda group: group | {"lr": "x"})},
+    "other parameters": {"optimizer": lambda found: found | {"state": {99: found["state"][0]}}},
+    "a moment less": {"optimizer": in_state(lambda kept: without(kept, "exp_avg"))},
+    "a moment's shape": {"optimizer": in_state(lambda kept: kept | {"exp_avg": torch.zeros(3)})},
+    "a moment's type": {"optimizer": in_state(lambda kept: kept | {"exp_avg_sq": 3})},
+    "a moment's step": {"optimizer": in_state(lambda kept: kept | {"step": "x"})},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    """A run that was killed after its last checkpoint; to be copied."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    words = ["schedule.warmup=2", f"data.path={text}", "ema.decay=0.9", "data.cache=null"]
+    assert run.start(compose([*TINY, *words]), folder) == 0
+    (folder / "summary.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_checkpoint_with_a_wrong_value_is_left_aside(trained, tmp_path, monkeypatch, capsys, damage):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    last = folder / "checkpoints" / "last.ckpt"
+    put(last, **damage)
+    (key,) = damage
+    none = tmp_path / "none"
+    shutil.copytree(folder, none)
+    for path in (none / "checkpoints").iterdir():
+        path.write_bytes(last.read_bytes())
+    assert run.resume(folder) == 0
+    err = capsys.readouterr().err
+    assert f"{last} is damaged (its {key}" in err and "is left aside." in err and "Traceback" not in err
+    assert "Going on at step 15 of 20." in err
+    assert (folder / "summary.json").is_file()
+    before = contents(none)
+    assert run.resume(none) == 2
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 1 and err[0].startswith("resume: no checkpoint of the run can be read; ") and key in err[0]
+    assert contents(none) == before
+
+
+def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
+    words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
+    _, folder = begin("mean", *words)
+    for name in ("summary.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):  # back to step 15
+        (folder / name).unlink()
+    kept = folder / "checkpoints" / "weights_10.pt"
+    torch.save(cut(torch.load(kept, weights_only=True)), kept)
+    capsys.readouterr()
+    assert run.resume(folder) == 0
+    assert f"{kept} is damaged (its weights." in capsys.readouterr().err
