@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import shown
+from xformer_kit.config.saved import LARGEST, parse_config
+from xformer_kit.registry import ConfigError, shown
 
 FOLDER = 0x10  # of an entry's attributes
 Check = Callable[[Any, str], str | None]  # (value, its path) -> what is wrong with it
@@ -184,6 +185,18 @@ def _mark(value: Any, path: str) -> str | None:
     return next((fault for key, check in checks.items() if (fault := check(value.get(key), f"{path}.{key}"))), None)
 
 
+def _config(value: Any, path: str) -> str | None:
+    if not isinstance(value, str):
+        return f"{path} must be a text; got {got(value)}"
+    if len(value) > LARGEST:
+        return f"{path} must have at most {LARGEST:,} characters; got {len(value):,}"
+    try:
+        parse_config(value, path)
+    except ConfigError as error:
+        return str(error).rstrip(".")
+    return None
+
+
 LARGEST_NUMBER = 2**63 - 1
 SHOWN = 40  # characters of a value in a message
 _tensor = _type(Tensor, "a tensor")
@@ -202,7 +215,7 @@ ENTRIES: dict[str, Check] = {  # what each entry of a checkpoint must be where i
     "spent": _mapping(number_fault),
     "metrics": _mark,
     "world_size": _whole(1),
-    "config": _type(str, "a text"),
+    "config": _config,
     "data_fingerprint": _type(str, "a text"),
     "versions": _mapping(),
     "callbacks": _mapping(),

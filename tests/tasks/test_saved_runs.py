@@ -206,3 +206,30 @@ def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
     capsys.readouterr()
     assert run.resume(folder) == 0
     assert f"{kept} is damaged (its weights." in capsys.readouterr().err
+
+
+UNREAD = {"yaml": "a: [1", "a list": "[1, 2]", "itself": "a: &a [*a]", "long": "a: " + "x" * 2**17}
+
+
+@pytest.mark.parametrize("text_", UNREAD.values(), ids=UNREAD)
+def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(trained, tmp_path, monkeypatch, capsys, text_):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    last, previous, best = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best"))
+    put(last, config=text_)
+    assert cli.main(["evaluate", str(folder), "--json"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith(f"{last}: is damaged (its config") and err.endswith("Taken instead: previous.\n")
+    for path in (previous, best):
+        put(path, config=text_)
+    before = contents(folder)
+    assert cli.main(["evaluate", str(folder)]) == 2
+    err = capsys.readouterr().err
+    assert f"{last}: is damaged (its config" in err and err.endswith("whole; train it again.\n")
+    with pytest.raises(ConfigError, match=rf"^{best}: cannot be read as a checkpoint: its config.*Load another"):
+        load(folder)
+    assert run.resume(folder) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("resume: no checkpoint of the run can be read; ") and err.count("is damaged (its config") == 3
+    assert err.count("\n") == 1 and contents(folder) == before
