@@ -16,7 +16,9 @@ DISK = {
     errno.EPERM,
     errno.ESTALE,
     errno.ENXIO,
-}  # of a disk too, not of the program
+    errno.EISDIR,
+    errno.ENOTDIR,
+}  # of a disk or of what is on it too, not of the program
 
 
 class Ended(Exception):  # noqa: N818

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import forge, summary, workers
-from tasks.checkpoint import LAST, PREVIOUS
+from tasks.checkpoint import BEST, LAST, PREVIOUS
 from tasks.endings import CONFIG, DISK, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
 from xformer_kit import proposed
 from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
@@ -29,6 +29,12 @@ MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started 
 PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
 PROGRESS = (f"checkpoints/{LAST}", f"checkpoints/{PREVIOUS}", "summary.json")  # what a new run never overwrites
 LEFTOVERS = ("metrics.csv", "speed.csv", "samples.csv", "parts.json", "profile.txt", "trace.json", summary.ENDED)
+
+WRITTEN = (
+    *("config.yaml", "tokenizer.json", "source_tokenizer.json", "train.log", summary.SUMMARY),
+    *LEFTOVERS,
+    *(f"checkpoints/{name}" for name in (LAST, PREVIOUS, BEST)),
+)
 
 
 def start(
@@ -124,7 +130,16 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
         return tell(error)
 
 
+def _check_places(run_dir: Path) -> None:
+    """Raises NoRun if a directory is where a run writes a file, or a file where its directory of checkpoints is to be."""
+    if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
+        raise NoRun(f"{path}: must be a file, which the run writes anew; got a directory. Move it away.")
+    if (folder := run_dir / "checkpoints").is_file():
+        raise NoRun(f"{folder}: must be a directory, which holds the checkpoints; got a file. Move it away.")
+
+
 def _go(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool) -> int:
+    _check_places(run_dir)
     if workers.joined():
         return train(run_dir, parts, quiet)
     count, machines = workers.device_count(config["trainer"]), config["trainer"].get("num_nodes", 1)
@@ -144,6 +159,7 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
     """Write down what the run is. Raises NoRun where the directory holds another one already."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with workers.one_session(run_dir):  # nothing of a run that is going on is touched
+        _check_places(run_dir)
         if any((run_dir / name).exists() for name in PROGRESS):
             raise NoRun(
                 f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is overwritten. "

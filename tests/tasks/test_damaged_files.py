@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tasks import summary
+from tasks import run, summary
 from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
 from xformer_kit.registry import ConfigError
 from xformer_kit.saved_files import read_object
@@ -90,3 +90,47 @@ def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool)
         capsys, "reproduce", run
     )
     shutil.rmtree(run)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["summary.json", "ended.json", "metrics.csv", "speed.csv", "samples.csv", "train.log", "tokenizer.json"]
+    + ["checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/best.ckpt"],
+)
+def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, name):
+    code, folder = begin("run", "trainer.max_steps=2", "trainer.checkpoint_every=1")
+    assert code == 0
+    (folder / "summary.json").unlink()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name / "mine").mkdir(parents=True)
+    capsys.readouterr()
+    assert run.resume(folder) == 2
+    err = capsys.readouterr().err
+    assert err == f"{folder / name}: must be a file, which the run writes anew; got a directory. Move it away.\n"
+    assert (folder / name / "mine").is_dir()
+
+
+def test_a_file_where_the_checkpoints_are_to_be_is_one_sentence(begin, capsys):
+    _, folder = begin("run", "trainer.max_steps=1")
+    (folder / "summary.json").unlink()
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "checkpoints").write_text("mine")
+    capsys.readouterr()
+    assert run.resume(folder) == 2
+    err = capsys.readouterr().err
+    assert (
+        err
+        == f"{folder / 'checkpoints'}: must be a directory, which holds the checkpoints; got a file. Move it away.\n"
+    )
+    assert (folder / "checkpoints").read_text() == "mine"
+
+
+def test_a_new_run_replaces_no_directory(begin, tmp_path, capsys):
+    (tmp_path / "run" / "metrics.csv").mkdir(parents=True)
+    assert begin("run", "trainer.max_steps=1")[0] == 2
+    err = capsys.readouterr().err
+    assert (
+        err
+        == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run writes anew; got a directory. Move it away.\n"
+    )
+    assert (tmp_path / "run" / "metrics.csv").is_dir()
