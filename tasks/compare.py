@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tasks import summary
 from tasks.study import state
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
@@ -115,6 +116,7 @@ def _ended(path: Path, parts: Sequence[str]) -> state.State:
     end = state.of(path)
     if end.status in ("finished", "diverged"):
         return end
+    summary.check_whole(path, parts)
     why = f" ({end.why.splitlines()[0].rstrip('.')})" if end.why else ""
     raise ConfigError(
         f"{path}: is not finished{why}; it has no summary.json. Leave it out, or go on with it: {resume(path, parts)}"

@@ -7,6 +7,7 @@ import resource
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from xformer_kit.foreign import printable
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import REQUIRED, ConfigError
-from xformer_kit.saved_files import read_object
+from xformer_kit.saved_files import WAY, read_object
 
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
@@ -87,11 +88,26 @@ def write(summary: dict[str, Any], path: Path) -> None:
 def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
     """The summary of a finished run; None if there is none, or it is damaged: the run goes on, and writes it anew."""
     try:
-        found = read_object(run_dir / name, *SHAPES[name])
+        return _read_whole(run_dir / name)
     except (FileNotFoundError, ConfigError):
         return None
-    figures = (value for key, value in found.items() if key.startswith(("val/", "test/")))
-    return found if all(isinstance(figure, (int, float)) for figure in figures) else None
+
+
+def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
+    """Raises ConfigError if a run's summary.json is there but cannot be read as what a run writes."""
+    path = run_dir / SUMMARY
+    first = "Move it away, then write it anew" if path.is_dir() else "Write it anew"
+    with suppress(FileNotFoundError):
+        _read_whole(path, way=f"{first}: {proposed.resume(run_dir, parts)}")
+
+
+def _read_whole(path: Path, way: str = WAY) -> dict[str, Any]:
+    """Raises as `xformer_kit.saved_files.read_object` does, also for a figure that is no number."""
+    found = read_object(path, *SHAPES[path.name], way=way)
+    for key, value in found.items():
+        if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
+            raise ConfigError(f"{path}: has a {key} of the type {type(value).__name__}, which no run writes. {way}")
+    return found
 
 
 def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None, parts: tuple[str, ...] = ()) -> None:

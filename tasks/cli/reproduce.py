@@ -30,6 +30,7 @@ def run(args: Any) -> int:
 
     path, config = open_run(args.run, args.parts)
     if (facts := summary.read(path)) is None:
+        summary.check_whole(path, args.parts)
         raise ConfigError(
             f"{args.run}: is not finished; it has no summary.json to compare with. {summary.go_on(args.run, args.parts)}"
         )

@@ -134,3 +134,32 @@ def test_a_new_run_replaces_no_directory(begin, tmp_path, capsys):
         == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run writes anew; got a directory. Move it away.\n"
     )
     assert (tmp_path / "run" / "metrics.csv").is_dir()
+
+
+NO_SUMMARY = NO_OBJECT | {
+    "a number as text": b'{"steps": "5"}',
+    "no steps": b'{"params": 5}',
+    "a loss as text": b'{"steps": 5, "val/loss": "low"}',
+}
+
+
+@pytest.mark.parametrize("content", NO_SUMMARY.values(), ids=NO_SUMMARY)
+def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, content):  # noqa: F811
+    damaged, other = pool["baseline", 0], pool["placement=post", 0]
+    whole = (damaged / "summary.json").read_text()
+    (damaged / "summary.json").write_bytes(content)
+    for words in (["compare", other, damaged], ["reproduce", damaged]):
+        answer = sentence(capsys, *words)
+        assert answer.startswith(f"{damaged}/summary.json: ")
+        assert answer.endswith(f"Write it anew: python train.py resume={damaged}")
+    if content == NO_OBJECT["cut"]:
+        assert run.resume(damaged) == 0
+        now = json.loads((damaged / "summary.json").read_text())
+        assert now["val/loss"] == json.loads(whole)["val/loss"]
+    (damaged / "summary.json").unlink()
+    (damaged / "summary.json").mkdir()
+    assert sentence(capsys, "compare", other, damaged).endswith(
+        f"Move it away, then write it anew: python train.py resume={damaged}"
+    )
+    (damaged / "summary.json").rmdir()
+    assert "is not finished; it has no summary.json" in sentence(capsys, "compare", other, damaged)
