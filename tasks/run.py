@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tasks import forge, summary, workers
-from tasks.checkpoint import BEST, LAST, PREVIOUS
+from tasks.checkpoint import BEST, LAST, PREVIOUS, newest
 from tasks.endings import CONFIG, DISK, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
 from xformer_kit import proposed
-from xformer_kit.config import GROUPS, check, config_yaml, import_parts, read_config
+from xformer_kit.config import GROUPS, check, config_hash, config_yaml, import_parts, read_config
 from xformer_kit.config.machine import run_faults
-from xformer_kit.config.saved import check_parts, part_hashes
+from xformer_kit.config.saved import check_parts, check_unchanged, part_hashes
 from xformer_kit.data.cache import CacheRemovedError
 from xformer_kit.foreign import printable
 from xformer_kit.registry import ConfigError
@@ -120,6 +120,7 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
         config = read_config(run_dir)
         check_parts(run_dir, parts, PARTS_WAY)
         if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
+            _check_config(run_dir, config, done)
             print(f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do.")
             return 0
         import_parts(parts, GROUPS.values())
@@ -128,6 +129,22 @@ def resume(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
         return _go(config, run_dir, parts, job=False, quiet=False)
     except (Ended, ConfigError) as error:
         return tell(error)
+
+
+def _check_config(run_dir: Path, config: dict[str, Any], done: dict[str, Any]) -> None:
+    """Raises ConfigError if a finished run's config.yaml is not the one that its checkpoint holds.
+
+    A checkpoint may have gigabytes, so that it is read only if the hash in summary.json differs, which that of an earlier
+    version does too. A run without a checkpoint that can be read is finished all the same.
+    """
+    if done.get("config_hash") == config_hash(config):
+        return
+    try:
+        found = newest(run_dir / "checkpoints", ("global_step", "config"))
+    except NoRun:
+        return
+    if found is not None:
+        check_unchanged(run_dir, config, found[1])
 
 
 def _check_places(run_dir: Path) -> None:

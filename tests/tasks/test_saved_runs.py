@@ -233,3 +233,29 @@ def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(trained, tmp_path, 
     err = capsys.readouterr().err
     assert err.startswith("resume: no checkpoint of the run can be read; ") and err.count("is damaged (its config") == 3
     assert err.count("\n") == 1 and contents(folder) == before
+
+
+def test_a_config_that_was_changed_since_the_end_is_refused(begin, capsys):
+    _, folder = begin("run", "trainer.max_steps=1")
+    text_ = (folder / "config.yaml").read_text()
+    finished = f"The run in {folder} is finished: 1 steps. Nothing is left to do.\n"
+    change(folder, "  lr: 0.002", "  lr: 0.2")
+    before = contents(folder)
+    capsys.readouterr()
+    assert run.resume(folder) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(
+        f"{folder / 'config.yaml'}: must be as it was when the run was trained; optim.lr was 0.002 and is 0.2."
+    )
+    assert contents(folder) == before
+    shutil.move(folder / "checkpoints", folder / "moved")  # nothing says what the config was
+    assert (run.resume(folder), capsys.readouterr().out) == (0, finished)
+    shutil.move(folder / "moved", folder / "checkpoints")
+    for path in (folder / "checkpoints").iterdir():
+        path.write_bytes(b"")
+    assert (run.resume(folder), capsys.readouterr().out) == (0, finished)
+    (folder / "config.yaml").write_text(
+        text_.replace("  num_workers: 0", "  num_workers: 1")
+    )  # which decides no result
+    assert (run.resume(folder), capsys.readouterr().out) == (0, finished)
