@@ -255,7 +255,6 @@ def test_a_config_that_was_changed_since_the_end_is_refused(begin, capsys):
     for path in (folder / "checkpoints").iterdir():
         path.write_bytes(b"")
     assert (run.resume(folder), capsys.readouterr().out) == (0, finished)
-    (folder / "config.yaml").write_text(
-        text_.replace("  num_workers: 0", "  num_workers: 1")
-    )  # which decides no result
+    (folder / "config.yaml").write_text(text_)
+    change(folder, "  num_workers: ", "  num_workers: 1")  # which decides no result
     assert (run.resume(folder), capsys.readouterr().out) == (0, finished)
