@@ -65,6 +65,7 @@ MAY: dict[str, set[str]] = {
         *KINDS,
         "head",
         "kernel",
+        "loss",
         "plan",
         "objective",
         "data",

@@ -6,6 +6,8 @@ The gradient is computed in the forward pass: computing chunks again in backward
 This file imports torch alone, because the head of every model uses it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -17,6 +19,9 @@ from torch.autograd.function import once_differentiable
 # half a million on where the vocabulary is not small: what torch makes anew for every step is then slow to write at first.
 SMALL, LITTLE = 4 * 2**20, 2**19  # logits of a batch
 NARROW = 1024  # logits of a token, below which LITTLE does not hold
+ALIKE = (
+    3  # chunks that fill the allocator as all of a sequence do: one, one beside the results of another, and the last
+)
 CHUNK = 4 * 2**20  # logits held at once, 16 MiB in fp32; fewer make the matrix products slow, more only cost memory
 
 
@@ -86,6 +91,20 @@ def _summed(
     parameters = (hidden, weight, bias)
     wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
     return _Chunked.apply(hidden, weight, bias, target, scale, vocab, wanted, terms)
+
+
+_few = False  # whether only the first chunks are computed
+
+
+@contextmanager
+def first_chunks() -> Iterator[None]:
+    """Losses and gradients of the first `ALIKE` chunks alone, which hold what all of them hold: to measure memory with."""
+    global _few
+    _few = True
+    try:
+        yield
+    finally:
+        _few = False
 
 
 class Terms(NamedTuple):
@@ -172,7 +191,7 @@ def _sweep(
     with torch.autocast(hidden.device.type, enabled=False):
         x, w, b = hidden.to(compute), weight[:vocab].to(compute), None if bias is None else bias[:vocab].to(exact)
         size = max(1, CHUNK // vocab)
-        for start in range(0, tokens, size):
+        for start in range(0, min(tokens, ALIKE * size) if _few else tokens, size):
             rows = slice(start, start + size)
             by = None if scale is None else scale[rows, None].to(exact)
             found = _chunk(x[rows], w, b, target[rows], by, gradients, rows, terms)

@@ -44,6 +44,7 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
     """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the faults of both, each with
     the side that it is of, if two were typed."""
     from tasks.cli.describe import subject
+    from xformer_kit.config.size import ensure_countable
     from xformer_kit.inspect.describe import vocabulary
     from xformer_kit.registry import ConfigError
 
@@ -51,6 +52,7 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
     for mark, side in zip("AB", sides, strict=True):
         try:
             config, size, _, title = subject(words(side), parts, "diff")
+            ensure_countable(config)
             found.append((config, size or vocabulary(config), title or DEFAULT))
         except ConfigError as error:
             whose = f"{mark} ({side.strip() or DEFAULT}): " if all(sides) else ""

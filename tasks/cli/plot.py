@@ -99,7 +99,15 @@ def _one_run(args: Any) -> str:
 
 
 def _config(args: Any) -> tuple[dict[str, Any], Any]:
-    """(config, directory) of overrides, where that is None, or of a run."""
+    """(config, directory) of overrides, where that is None, or of a run. Raises ConfigError where no machine holds its model."""
+    from xformer_kit.config.size import ensure_countable
+
+    config, path = _named(args)
+    ensure_countable(config)
+    return config, path
+
+
+def _named(args: Any) -> tuple[dict[str, Any], Any]:
     from xformer_kit.registry import ConfigError
 
     runs = [word for word in args.what if "=" not in word]
@@ -146,11 +154,18 @@ def _mask(args: Any) -> Any:
 def _bias(args: Any) -> Any:
     from tasks.cli.command import load_run
     from xformer_kit import build
+    from xformer_kit.config.size import too_large
     from xformer_kit.inspect import plot_bias
+    from xformer_kit.registry import ConfigError
 
     config, run = _config(args)
     size = config["model"].get("vocab_size") or 256  # no bias depends on it
-    model = build(config, size) if run is None else load_run(run, args.parts, args.checkpoint, first="best")[0]
+    if run is None:
+        if fault := next(too_large(config, training=False), None):
+            raise ConfigError(fault)
+        model = build(config, size)
+    else:
+        model = load_run(run, args.parts, args.checkpoint, first="best")[0]
     return plot_bias(model, _length(args, config)), _home(run)
 
 

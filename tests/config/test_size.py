@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from xformer_kit import build, compose
+from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import size
 from xformer_kit.config.machine import run_faults
 
@@ -65,3 +65,41 @@ def test_the_memory_of_training_is_that_of_its_parameters():
     assert found.weights + found.gradients + found.optimizer == pytest.approx(
         size.BYTES * size.parameters(config), rel=0.01
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["model.dim=4000000000", "attn.heads=8"], "model.dim"),
+        (["model.vocab_size=99999999999"], "model.vocab_size"),
+        (["attn.memory=100000000000"], "attn.memory"),
+        (["data.seq_len=99999999999"], "data.seq_len"),
+        (["data.batch_size=99999999999"], "data.batch_size"),
+    ],
+    ids=lambda x: x[0] if isinstance(x, list) else "",
+)
+def test_a_size_beyond_any_machine_is_refused_before_anything_is_built(monkeypatch, words, path):
+    config = compose(words)
+    monkeypatch.setattr(size, "_count", lambda *_: pytest.fail("the model was built"))
+    with pytest.raises(ConfigError) as error:
+        size.ensure_countable(config)
+    got = words[0].partition("=")[2]
+    assert list(error.value.faults) == [
+        f"{path}: must be at most 100,000,000, or no machine holds the model; got {got}."
+    ]
+
+
+def test_sizes_that_together_are_beyond_any_machine_are_refused():
+    with pytest.raises(ConfigError) as error:
+        size.ensure_countable(compose(["model.dim=100000000"]))
+    assert str(error.value) == (
+        "model: must have at most 1,000,000,000,000,000 parameters, or no machine holds it; got model.dim=100000000. "
+        "Try smaller sizes."
+    )
+
+
+def test_a_large_but_real_model_is_countable():
+    """1e12 parameters, and the longest texts that a model was published for."""
+    size.ensure_countable(compose(["model.dim=25600", "attn.heads=160", "model.layers=128"]))
+    size.ensure_countable(compose(["data.seq_len=100000000"]))
+    size.ensure_countable(compose(["position.theta=100000000000"]))

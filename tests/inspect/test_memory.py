@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from xformer_kit import build, compose
+from xformer_kit import build, compose, loss
 from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -145,3 +145,27 @@ def test_a_cache_beside_a_source_holds_the_keys_and_values_of_both():
     assert (
         cache.per_token == 2 * (2 * 4 * 16 * 4) * 2
     )  # keys and values of 4 heads, of both, in the decoder's two layers
+
+
+@pytest.mark.parametrize(
+    "words", [["model.vocab_size=20000", "data.batch_size=64"], ["model=encoder", "task=masked_language_modeling"]]
+)
+def test_memory_of_a_long_text_takes_no_longer(monkeypatch, words):
+    """The loss is computed for the first chunks alone, and a batch of the largest size is never allocated."""
+    config = compose([*SMALL, *words])
+    vocab_size = config["model"]["vocab_size"] or 256
+    chunks = []
+    count = loss._chunk
+    monkeypatch.setattr(loss, "CHUNK", 2**16)
+    monkeypatch.setattr(loss, "_chunk", lambda *args: chunks.append(1) or count(*args))
+    long = training_memory(config | {"data": config["data"] | {"seq_len": 2**21, "batch_size": 1}}, vocab_size)
+    assert long.activations > 4 * 64 * 2**21  # the residual stream, once at least
+    assert len(chunks) <= 2 * loss.ALIKE
+
+
+def test_the_first_chunks_of_a_loss_hold_what_all_of_them_hold(monkeypatch):
+    config = compose([*SMALL, "model.vocab_size=20000", "model.dim=16"])
+    monkeypatch.setattr(loss, "CHUNK", 2**19)
+    found = training_memory(config, 20000)
+    monkeypatch.setattr(loss, "ALIKE", 10**9)
+    assert training_memory(config, 20000) == found

@@ -199,6 +199,23 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     assert "model.decoder.variants.far" in out
 
 
+@pytest.mark.parametrize("command", ["describe", "explain", "diff", "plot mask", "plot bias"])
+def test_a_size_beyond_any_machine_is_one_sentence(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "model.dim=4000000000"]) == 2
+    said = "model.dim: must be at most 100,000,000, or no machine holds the model; got 4000000000.\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_a_bias_of_a_model_beyond_this_machine_is_one_sentence(capsys, tmp_path, monkeypatch):
+    """Its weights are drawn, unlike those of a mask."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**30, "this machine"))
+    assert main(["plot", "bias", "position=t5", "model.dim=25600", "attn.heads=160", "model.layers=128"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("model: its weights need about 3,750 GiB, and") and err.count("\n") == 1
+
+
 def test_describe_needs_no_text(capsys):
     assert said(capsys, "describe", "data=text", *TINY)[0] == 0
 

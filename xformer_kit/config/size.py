@@ -5,11 +5,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from xformer_kit.registry import ConfigError
+
 SUSPICIOUS = 10_000  # an option of a part above it, or more than a hundredth as many layers: look closer
 WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
 VALUE = 4  # bytes of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
 NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
+LARGEST = 10**8  # of a size: longer than any text that a model was published for, wider than any layer
+MOST = 10**15  # parameters of a model that is described without its memory
+NO_SIZES = ("seed", "theta")  # numbers of parts that nothing grows with
 PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
@@ -27,6 +32,23 @@ def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]
     need = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "more GiB than can be counted"
     what = "weights, gradients and optimizer state" if training else "weights"
     yield f"model: its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB; got {_largest(config)}. Try smaller sizes."
+
+
+def ensure_countable(config: Mapping[str, Any]) -> None:
+    """Raises ConfigError for sizes that no machine holds, before a model is built on the meta device to be described."""
+    data = {key: config["data"].get(key) for key in ("seq_len", "batch_size", "batch_tokens")}
+    nodes = {name: config[name] for name in PARTS} | {"data": data}
+    sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
+    if faults := [
+        f"{path}: must be at most {LARGEST:,}, or no machine holds the model; got {size}."
+        for path, size in sizes
+        if size > LARGEST
+    ]:
+        raise ConfigError(faults)
+    if _suspicious(config) and parameters(config) > MOST:
+        raise ConfigError(
+            f"model: must have at most {MOST:,} parameters, or no machine holds it; got {_largest(config)}. Try smaller sizes."
+        )
 
 
 def parameters(config: Mapping[str, Any]) -> float:
@@ -105,7 +127,7 @@ def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
 def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if key != "seed":
+            if key not in NO_SIZES:
                 yield from _sizes(value, f"{path}.{key}")
     elif isinstance(node, int) and not isinstance(node, bool):
         yield path, node

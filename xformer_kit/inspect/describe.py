@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from xformer_kit.attention import ATTENTIONS
+from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import dropping
@@ -50,8 +51,10 @@ class Description(NamedTuple):
 def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: Origins | None = None) -> Description:
     """Everything there is to know of a valid config's model before it is built.
 
-    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary is not known.
+    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary is not known, and where
+    no machine holds the model.
     """
+    ensure_countable(config)
     vocab_size = vocab_size or vocabulary(config)
     seq_len, plans = config["data"]["seq_len"], towers(config)
     with torch.device("meta"):

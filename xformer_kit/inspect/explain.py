@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.attention import ATTENTIONS
+from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.kernel import KERNELS, against, choose
@@ -53,7 +54,8 @@ class Explanation(NamedTuple):
 
 
 def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
-    """All attentions of a valid config, in the order of their layers."""
+    """All attentions of a valid config, in the order of their layers. Raises ConfigError where no machine holds the model."""
+    ensure_countable(config)
     with torch.device("meta"):
         model = Model(config, vocab_size)
     rows, seq_len = memory.micro_batch(config)[0], config["data"]["seq_len"]

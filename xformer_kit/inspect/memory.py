@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.data.buckets import step_rows
+from xformer_kit.loss import first_chunks
 from xformer_kit.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
@@ -53,6 +54,7 @@ class CacheMemory(NamedTuple):
     length: int  # tokens of `whole`
 
 
+LONG = 2**20  # tokens
 CHOOSING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten._index_put_impl_.default)
 
 
@@ -113,9 +115,8 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
-    labels = objective_of(config).blank(rows, config["data"]["seq_len"]).get("labels")
-    asked = None if labels is None else int((labels >= 0).sum())
-    with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger:
+    asked = _asked(config, rows)
+    with FakeTensorMode(allow_non_fake_inputs=True), Ledger() as ledger, first_chunks():
         model = _fake(config, vocab_size, weights_dtype(config))
         objective = objective_of(config)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -136,6 +137,15 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         peak = ledger.peak
     rest = peak - weights - state - there - left
     return TrainingMemory(weights, sum(gradients.values()), state, sum(last.values()), there, left, rest, peak, rows)
+
+
+def _asked(config: Mapping[str, Any], rows: int) -> int | None:
+    """Tokens of a batch that have a label; of a long text by the share of its beginning, whose batch is small. None where all
+    are predicted."""
+    length = config["data"]["seq_len"]
+    part = min(length, LONG)
+    labels = objective_of(config).blank(1, part).get("labels")
+    return None if labels is None else int((labels >= 0).sum()) * rows * length // part
 
 
 def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
