@@ -5,15 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.study import state
-from tasks.study.settle import PLAN
+from tasks.study.saved_plan import read_plan
 from xformer_kit.registry import ConfigError
-from xformer_kit.saved_files import read_columns, read_object
+from xformer_kit.saved_files import read_columns
 from xformer_kit.study.results import Outcome, Results
-
-OF_PLAN: dict[str, Any] = {
-    "study": dict, "pool": str, "command": list, "parts": list, "variants": list, "runs": list, "search": (dict, type(None)),
-}  # fmt: skip
-OF_RUN, OF_VARIANT = {"variant", "seed", "key"}, {"label", "name", "levels", "cost"}
 
 
 def results(folder: Path) -> Results:
@@ -23,22 +18,6 @@ def results(folder: Path) -> Results:
     search = plan.get("search")
     outcomes = [outcome(run, pool / run["key"], search is not None) for run in plan["runs"]]
     return Results(str(folder), plan["study"], plan["command"], plan["parts"], plan["variants"], outcomes, search)
-
-
-def read_plan(folder: Path) -> dict[str, Any]:
-    """plan.json of a study's directory. Raises ConfigError where there is none or it is damaged."""
-    path, way = folder / PLAN, "Start the study again; its runs are kept."
-    try:
-        plan = read_object(path, OF_PLAN, OF_PLAN.keys() - {"search"}, way=way)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as outputs/studies/norm_placement."
-        ) from None
-    if not all(isinstance(one, dict) and one.keys() >= OF_RUN for one in plan["runs"]):
-        raise ConfigError(f"{path}: each of its runs must have {', '.join(sorted(OF_RUN))}. {way}")
-    if not all(isinstance(one, dict) and one.keys() >= OF_VARIANT for one in plan["variants"]):
-        raise ConfigError(f"{path}: each of its variants must have {', '.join(sorted(OF_VARIANT))}. {way}")
-    return plan
 
 
 def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:

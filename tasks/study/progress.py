@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tasks.study import state, stopping
-from tasks.study.collect import read_plan
+from tasks.study.saved_plan import read_plan
 from xformer_kit.study.results import title
 from xformer_kit.study.typed import command, from_here
 

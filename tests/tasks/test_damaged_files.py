@@ -1,14 +1,21 @@
 """Files of a run or a study that are damaged or are something else: one sentence, and a study does without that run."""
 
 import json
+import math
 import shutil
+from contextlib import suppress
 
 import pytest
 
 from tasks import run, summary
+from tasks import summary
+from tasks.study.collect import results
+from tasks.study.progress import progress
 from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
 from xformer_kit.registry import ConfigError
 from xformer_kit.saved_files import read_object
+from xformer_kit.study import stop
+from xformer_kit.study.report.content import content
 
 NO_OBJECT = {
     "cut": b'{"steps": 5',
@@ -64,6 +71,45 @@ def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  #
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
     assert sentence(capsys, word, "norm_placement").endswith("Start the study again; its runs are kept.")
+
+
+def places(node, place=()):
+    """Every value of an object, by its path."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield (*place, key)
+        yield from places(value, (*place, key))
+
+
+@pytest.mark.parametrize("change", [
+    {"command": [None]}, {"command": [3]}, {"parts": [None]}, {"pool": "\0"}, {"variants": []},
+    {"search": {"trials": 3}}, {"search": []},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("word", ["report", "status"])
+def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(capsys, home, word, change):  # noqa: F811
+    plan = json.loads((home / PLAN).read_text())
+    (home / PLAN).write_text(json.dumps(plan | change))
+    found = sentence(capsys, word, "norm_placement")
+    assert found.startswith(f"{PLAN}: {next(iter(change))}") and " must " in found
+    assert found.endswith(" Start the study again; its runs are kept.")
+
+
+@pytest.mark.parametrize("value", [None, -1, "\0", [None], {"a": None}, math.nan], ids=repr)
+def test_no_value_of_a_plan_is_a_traceback(capsys, home, value):  # noqa: F811
+    """Each is a sentence, or makes no difference."""
+    plan, folder = json.loads((home / PLAN).read_text()), home / PLAN.rpartition("/")[0]
+    kept = [place for place in places(plan) if place[:2] not in (("study", "factors"), ("study", "only"))]
+    for place in kept:
+        changed = json.loads(json.dumps(plan))
+        node = changed
+        for key in place[:-1]:
+            node = node[key]
+        node[place[-1]] = value
+        (home / PLAN).write_text(json.dumps(changed))
+        with suppress(ConfigError):
+            content(stop.applied(results(folder)))
+        with suppress(ConfigError):
+            progress(folder)
 
 
 @pytest.mark.parametrize("content", NO_OBJECT.values(), ids=NO_OBJECT)
