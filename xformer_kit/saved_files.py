@@ -14,6 +14,7 @@ from xformer_kit.registry import ConfigError
 
 WAY = "Bring a copy of it back, or remove it."
 DIGITS = 18  # of a step; more do not fit into 64 bits
+LONGEST = 40  # characters of a cell in a sentence
 Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
@@ -43,8 +44,9 @@ def read_object(
     return found
 
 
-def read_table(path: Path) -> Table:
-    """The columns and the whole rows of a csv file; a row without its line end, or without a step, is no row.
+def read_table(path: Path, every_step: bool = False) -> Table:
+    """The columns and the whole rows of a csv file; a row without its line end, or without a step, is no row. With
+    `every_step`, a step that is no number raises ConfigError instead.
 
     Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read as csv in utf-8.
     """
@@ -57,6 +59,8 @@ def read_table(path: Path) -> Table:
         raise
     except (OSError, ValueError, csv.Error) as error:
         raise ConfigError(f"{path}: cannot be read: {_reason(error)}. {WAY}") from None
+    if every_step and (fault := _no_step(columns, rows)):
+        raise ConfigError(f"{path}: {fault}. {WAY}")
     return columns, _with_step(columns, rows)
 
 
@@ -70,8 +74,8 @@ def read_whole_rows(path: Path) -> Table:
 
 def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
     """Column -> (steps, values) of a csv file of numbers; an empty cell is no value. Raises as `read_table` does, and
-    ConfigError for a cell that is no number."""
-    columns, rows = read_table(path)
+    ConfigError for a cell, or a step, that is no number."""
+    columns, rows = read_table(path, every_step=True)
     if not rows:
         return {name: ([], []) for name in columns if name != "step"}
     each = dict(zip(columns, zip(*rows, strict=True), strict=True))
@@ -91,6 +95,18 @@ def _with_step(columns: list[str], rows: list[list[str]]) -> list[list[str]]:
         return []
     step, wide = columns.index("step"), len(columns)
     return [row for row in rows if len(row) == wide and _is_step(row[step])]
+
+
+def _no_step(columns: list[str], rows: list[list[str]]) -> str | None:
+    """The first row whose step is no number; the columns are row 1."""
+    if "step" not in columns:
+        return None
+    step, wide = columns.index("step"), len(columns)
+    for number, row in enumerate(rows, start=2):
+        if len(row) == wide and row[step] and not _is_step(row[step]):
+            shown = row[step][:LONGEST]
+            return f"row {number} has the step {shown!r}, which must be a whole number of at most {DIGITS} digits"
+    return None
 
 
 def _is_step(text: str) -> bool:

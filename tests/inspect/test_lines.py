@@ -140,3 +140,15 @@ def test_what_is_wrong_is_said(runs, act, fault):
     with pytest.raises(ConfigError) as caught:
         act(*runs)
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("step", ["²", "x", "1.5", "-3", "9" * 30])
+def test_a_step_that_is_no_number_is_refused_with_its_row(runs, step):
+    path = runs[1] / "metrics.csv"
+    path.write_text(path.read_text().replace("\n20,", f"\n{step},"), encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        plot_curves(runs[:2])
+    assert str(error.value) == (
+        f"{path}: row 3 has the step {step!r}, which must be a whole number of at most 18 digits. "
+        "Bring a copy of it back, or remove it."
+    )
