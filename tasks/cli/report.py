@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import console, print_json, study_folder
+from xformer_kit.sentences import first_line
 
 SUMMARY = "write the report of a study anew, from the runs that are there"
 EXAMPLES = """examples:
@@ -22,6 +23,7 @@ def options(parser: Any) -> None:
 def run(args: Any) -> int:
     from tasks.study.report import report
     from xformer_kit.proposed import xformer
+    from xformer_kit.study.results import title
 
     folder = study_folder(args.study)
     before = _files(folder)
@@ -38,6 +40,10 @@ def run(args: Any) -> int:
     screen = console()
     for path in written[1:]:  # it has named the first itself
         screen.print(f"        {path}", soft_wrap=True)
+    for one in found.outcomes:
+        if one.status == "failed":
+            name = title(found.variants[one.variant])
+            screen.print(f"{name} seed {one.seed}: failed: {first_line(one.why)}", soft_wrap=True, markup=False)
     if counts["finished"] + counts["pruned"] < every:
         way = xformer("status", args.study)
         screen.print(f"{counts['finished']} of {every} runs finished; what is missing: {way}", soft_wrap=True)

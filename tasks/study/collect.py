@@ -22,15 +22,19 @@ def results(folder: Path) -> Results:
 
 def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
     """What came of a run. One with a damaged metrics.csv counts as failed, and its figures for nothing."""
-    now = state.of(directory, pruned)
-    try:
-        curves = read_curves(directory / "metrics.csv")
-    except ConfigError as error:
-        now, curves = state.State("failed", why=str(error)), {}
+    now, curves = counted(state.of(directory, pruned), directory)
     step = now.step if now.status != "finished" else now.facts["steps"]
     return Outcome(
         run["variant"], run["seed"], run["key"], now.status, str(directory), step, now.why, now.facts, curves
     )
+
+
+def counted(now: state.State, directory: Path) -> tuple[state.State, dict[str, tuple[list[int], list[float]]]]:
+    """As what a run counts in its study, and its curves: as failed if they cannot be read."""
+    try:
+        return now, read_curves(directory / "metrics.csv")
+    except ConfigError as error:
+        return state.State("failed", why=str(error)), {}
 
 
 def read_curves(path: Path) -> dict[str, tuple[list[int], list[float]]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tasks.study import state, stopping
+from tasks.study.collect import counted
 from tasks.study.saved_plan import read_plan
 from xformer_kit.study.results import title
 from xformer_kit.study.typed import command, from_here
@@ -20,7 +21,8 @@ def progress(folder: Path) -> dict[str, Any]:
     names = [title(variant) for variant in plan["variants"]]
     search = plan.get("search")
     pool, runs = (folder / plan["pool"]).resolve(), []
-    states = {run["key"]: state.of(pool / run["key"], search is not None) for run in plan["runs"]}
+    ended = {run["key"]: state.of(pool / run["key"], search is not None) for run in plan["runs"]}
+    states = {key: counted(now, pool / key)[0] for key, now in ended.items()}
     stops = stopping.look(plan, states)
     statuses = (*STATUSES, "left out") if plan["study"].get("stop") else STATUSES
     for run in plan["runs"]:
@@ -32,7 +34,8 @@ def progress(folder: Path) -> dict[str, Any]:
         runs.append(about | {"steps": steps, "why": now.why, "directory": str(pool / run["key"])})
     counts = [Counter(run["status"] for run in runs if run["variant"] == name) for name in names]
     total = Counter(run["status"] for run in runs)
-    left, lost = (sum(total[s] for s in some) for some in (("running", "stopped", "open"), ("failed", "diverged")))
+    left = sum(total[status] for status in ("running", "stopped", "open"))
+    lost = any(now.status in ("failed", "diverged") for now in ended.values())  # not for a damaged metrics.csv alone
     ahead = 0 if search is None or search["end"] else search["trials"] - len(search["points"])  # not proposed yet
     return {
         "study": plan["study"]["name"],

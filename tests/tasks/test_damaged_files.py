@@ -73,6 +73,18 @@ def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  #
     assert sentence(capsys, word, "norm_placement").endswith("Start the study again; its runs are kept.")
 
 
+def test_status_and_report_agree_on_a_run_whose_figures_are_damaged(capsys, home, pool):  # noqa: F811
+    """Both print the cause. It is not run again, for it is whole apart from that: its file is brought back or removed."""
+    run = pool["placement=post", 1]
+    (run / "metrics.csv").write_bytes(b"\xff\xfe\x00")
+    _, report, _ = said(capsys, "report", "norm_placement")
+    _, status, _ = said(capsys, "status", "norm_placement")
+    for printed in (report, status):
+        assert "3 of 4 runs finished" in printed
+        assert "placement=post seed 1: failed: " in printed and f"{run.name}/metrics.csv: cannot be read: " in printed
+    assert "study.retry=true" not in status and data(capsys, "status", "norm_placement")["counts"]["failed"] == 1
+
+
 def places(node, place=()):
     """Every value of an object, by its path."""
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
