@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 
 from tasks import run, summary
-from tasks import summary
 from tasks.study.collect import results
 from tasks.study.progress import progress
 from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
