@@ -3,6 +3,7 @@
 import pytest
 
 from tasks.cli import main
+from tests.warm import laid_over
 from xformer_kit import compose
 from xformer_kit.inspect.explain import explain
 from xformer_kit.registry import ConfigError
@@ -68,7 +69,7 @@ def test_two_towers_and_documents():
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_page(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["explain", *SMALL, "attn.score.name=entmax", "data.seq_len=2048"]) == 0
+    assert main(["explain", *laid_over([*SMALL, "attn.score.name=entmax", "data.seq_len=2048"])]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
