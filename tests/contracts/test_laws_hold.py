@@ -27,7 +27,7 @@ TWO = {
 ALWAYS = {"cache with a prefix", "symmetry"}  # there are a causal mask and a position
 ALONE = {"source", "source padding", "source once", "source order"}
 SILENT = {
-    "linear": {"documents", "shift", "nothing", "kernels", "kernels in bf16"},
+    "linear": {"documents", "shift", "nothing", "kernels", "kernels in bf16", "device with documents"},
     "disentangled": {"kernels", "kernels in bf16"},
 }
 
