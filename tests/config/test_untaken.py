@@ -35,6 +35,13 @@ REFUSED = {
         f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave "
         "it 8."
     ),
+    f"model.layers=2 model.decoder.first=[a,a] {A}{{attn:{{heads:2}}}} attn.heads=4": (  # a pattern that nothing is left for
+        f"attn.heads: {OTHERS}; got 4. Set model.decoder.variants.a.attn.heads, or leave it 8."
+    ),
+    f"{SEQ2SEQ} model.encoder.pattern=[a] model.encoder.variants.a={{attn:{{heads:2}}}} model.encoder.attn.heads=8": (
+        "model.encoder.attn.heads: no layer of the encoder takes it, for model.encoder.pattern never names base; got 8. Set "
+        "model.encoder.variants.a.attn.heads, add base to model.encoder.pattern, or leave it out."
+    ),
     "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": f"attn.kv_rank: {OTHERS}; got 8. Leave it null.",
     "placement=sandwich model.decoder.placement=post": f"placement: {OTHERS}. Leave it out.",
     "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",

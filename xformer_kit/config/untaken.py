@@ -55,7 +55,7 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
     for place, key, leaf in found(config, plans):
         where = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
         way = f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"  # a difference is there, or is not
-        others, unreached = _set_by(place, key, plans), _unreached(place, plans)
+        others, unreached = _set_by(place, key, plans), _unreached(config, place, plans)
         ways = [f"set {path}" for path in others] + [f"add base to {pattern}" for pattern in unreached]
         way = f"{', '.join(ways)}, or leave {way}" if ways else f"leave {way}"
         why = _why(place, place.takers)
@@ -65,20 +65,25 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
         yield f"{where}: {why}; got {shown(leaf.value)}. {way[0].upper()}{way[1:]}."
 
 
-def _unreached(place: Place, plans: Sequence[TowerPlan]) -> list[str]:
-    """The patterns of all towers that a place is about, if none of them has a layer of the base, which would take what is shared
-    or a tower's."""
+def _plans_of(place: Place, plans: Sequence[TowerPlan]) -> list[TowerPlan]:
+    """The towers that a place is about: all, or the one that its path names."""
+    return [plan for plan in plans if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")]
+
+
+def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[TowerPlan]) -> list[str]:
+    """The patterns that leave out the base, which takes what is shared or a tower's; none if a tower has another pattern."""
     if not place.takers or ".variants." in place.path or ".layout." in place.path:
         return []
-    about = [plan for plan in plans if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")]
-    reached = any(block.variant == "base" for plan in about for block in plan.blocks)
-    return [] if reached else [f"model.{plan.name}.pattern" for plan in about]
+    patterns = {plan.name: (config["model"][plan.name] or {}).get("pattern") for plan in _plans_of(place, plans)}
+    if any(not pattern or "base" in pattern for pattern in patterns.values()):
+        return []
+    return [f"model.{name}.pattern" for name in patterns]
 
 
 def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
     """The paths, a tower's or variants', where the layers have this option from."""
     option = f"{place.kind}.{key}"
-    paths = (block.origins.get(option) for plan in plans for block in plan.blocks)
+    paths = (block.origins.get(option) for plan in _plans_of(place, plans) for block in plan.blocks)
     return [f"{path}.{key}" for path in dict.fromkeys(paths) if path is not None and path != place.path]
 
 
