@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,6 +89,13 @@ def newest(
         return None
     state, path = max(found, key=lambda pair: pair[0]["global_step"])
     return path, state
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a last.ckpt that is damaged or older: the next save would put it in the place of previous.ckpt, from which the run
+    goes on."""
+    with suppress(OSError):
+        os.replace(folder / LAST, folder / f"{LAST}.aside")
 
 
 class _Plain:

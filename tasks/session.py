@@ -140,6 +140,8 @@ class Session:
             check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
         if self.first and state.get("is_best") and path.name == checkpoint.LAST:
             checkpoint.keep_as_best(path.parent)  # the run may have been killed before it was copied
+        if self.first and path.name == checkpoint.PREVIOUS:
+            checkpoint.set_aside(path.parent)
         task.load_state_dict(state["state_dict"])
         task.step, task.left_out = state["global_step"], torch.tensor(state["left_out"])
         task.validation, task.accumulate = state["validation"], state["accumulate"]

@@ -1,7 +1,10 @@
 """Runs whose files were changed since they were trained, by damage or by hand: refused, with nothing replaced."""
 
+import errno
+import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -194,6 +197,29 @@ def test_a_checkpoint_with_a_wrong_value_is_left_aside(trained, tmp_path, monkey
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 1 and err[0].startswith("resume: no checkpoint of the run can be read; ") and key in err[0]
     assert contents(none) == before
+
+
+def test_the_checkpoint_that_a_run_went_on_from_survives_a_kill_within_the_next_save(
+    trained, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    put(folder / "checkpoints" / "last.ckpt", global_step="ten")
+    (folder / "checkpoints" / "best.ckpt").unlink()
+    replace = os.replace
+
+    def killed(source, target):
+        if Path(target).name == "last.ckpt":
+            raise OSError(errno.EIO, "Input/output error")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    assert run.resume(folder) == 1
+    monkeypatch.setattr(os, "replace", replace)
+    capsys.readouterr()
+    assert run.resume(folder) == 0
+    assert "Going on at step 15 of 20." in capsys.readouterr().err
 
 
 def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
