@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.measure import machine, save
-from xformer_kit.loss import cross_entropy
+from xformer_kit.model.loss import cross_entropy
 
 SHAPES = ((2048, 256, 50_000), (2048, 256, 8_192), (4096, 384, 65))  # tokens, dim, vocab
 

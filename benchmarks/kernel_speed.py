@@ -25,8 +25,8 @@ from benchmarks.cross_entropy import resident
 from benchmarks.measure import machine, ratio, rounds, save
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import MASKS
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens, View
 
 WINDOW, HEADS, DIM, DROPOUT = 256, 6, 64, 0.1
 SHAPES = ((2, 512), (1, 2048))  # rows, tokens

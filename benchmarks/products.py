@@ -4,7 +4,7 @@
 
 For matrices of several shapes and 1 to 512 rows: x W^T as torch.nn.functional.linear takes it against (W x^T)^T, and against
 x W^T with W laid out column by column. Above 1, the other order is faster. Each shape has as many matrices as fill the
-caches of a small model, for in generation none is read twice in a row. `xformer_kit/packing.py` chooses by these figures.
+caches of a small model, for in generation none is read twice in a row. `xformer_kit/model/fused_projections.py` chooses by these figures.
 """
 
 import argparse

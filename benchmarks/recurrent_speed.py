@@ -21,8 +21,8 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import KERNELS, Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.mask import Causal
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens, View
 
 DIM, HEADS = 256, 4
 KINDS = ("linear", "retention", "gated_delta", "performer")

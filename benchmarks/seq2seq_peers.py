@@ -37,7 +37,7 @@ class Peer(NamedTuple):
 
 def ours(shape: Shape, *more: str) -> Peer:
     from xformer_kit import build, compose
-    from xformer_kit.tokens import Tokens
+    from xformer_kit.model.tokens import Tokens
 
     config = compose([
         "model=encoder_decoder", "task=seq2seq", "data=scan", "experiment=null", f"model.dim={shape.dim}",

@@ -22,7 +22,7 @@ from xformer_kit import build, compose
 from xformer_kit.data import collate, prepare
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.schedule import SCHEDULES
+from xformer_kit.optim.schedules import SCHEDULES
 
 WARM = 20  # steps that are not timed
 clock = time.perf_counter

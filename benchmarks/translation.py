@@ -35,10 +35,10 @@ from tasks.metrics import compared
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
-from xformer_kit.schedule import SCHEDULES
-from xformer_kit.tokens import Tokens
+from xformer_kit.optim.schedules import SCHEDULES
 
 OURS, MARIAN = "ours", "transformers Marian"
 SAID = 50  # steps between two lines on the screen

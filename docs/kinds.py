@@ -3,8 +3,8 @@
 import sys
 from pathlib import PurePosixPath
 
-from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from docs.curves import FAINT, INK
 from docs.kinds import KINDS
 from xformer_kit.laws import tiny
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 COLOURS = ("#1a1a1a", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00")
 VOCAB, DIM, HEADS, LAYERS, LENGTH = 61, 96, 6, 6, 64

@@ -17,8 +17,8 @@ from docs.models import init, placement, position
 from xformer_kit.attention.score import Score
 from xformer_kit.inspect.parts import written
 from xformer_kit.laws.checking import faces
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import REQUIRED
-from xformer_kit.tokens import Tokens
 
 SIZE, PREFIX, HEADS = 24, 6, 6  # tokens of a mask, those of a prefix, heads
 DPI = 110  # pixels to an inch

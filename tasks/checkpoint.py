@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import torch
 
 from tasks.endings import FULL, NoRun, NotSaved
-from xformer_kit.checkpoint import DamagedError, read
+from xformer_kit.model.checkpoint import DamagedError, read
 
 log = logging.getLogger("xformer")
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"

@@ -13,8 +13,8 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
-from xformer_kit.proposed import resume, xformer
 from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Answer, Runs, answer
 from xformer_kit.study.figures import metric
 from xformer_kit.study.statistics import interval

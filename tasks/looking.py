@@ -13,8 +13,8 @@ from xformer_kit.data import collate
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 
 def attention_picture(

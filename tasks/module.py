@@ -58,7 +58,7 @@ class Task(pl.LightningModule):
         self._make_schedule(total_steps)
 
     def _make_schedule(self, total_steps: int) -> None:
-        from xformer_kit.schedule import SCHEDULES
+        from xformer_kit.optim.schedules import SCHEDULES
 
         self.schedule = SCHEDULES.create(self.config["schedule"], max_steps=total_steps)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.saved_files import read_table, read_whole_rows
+from xformer_kit.registry.saved_files import read_table, read_whole_rows
 
 log = logging.getLogger("xformer")
 Row = Mapping[str, Any]
@@ -101,7 +101,7 @@ class Records:
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and the whole rows of a csv file; raises as `xformer_kit.saved_files.read_table` does."""
+    """The columns and the whole rows of a csv file; raises as `xformer_kit.registry.saved_files.read_table` does."""
     columns, rows = read_table(path)
     return columns, _named(columns, rows)
 

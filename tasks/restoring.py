@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from tasks.module import Task
-from xformer_kit.checkpoint import got, number_fault, weights_fault
+from xformer_kit.model.checkpoint import got, number_fault, weights_fault
 from xformer_kit.registry import shown
 
 OF_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
@@ -15,7 +15,7 @@ OF_PARAMETER = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")  #
 
 
 def misfit(state: Mapping[str, Any], task: Task) -> str | None:
-    """Why a task cannot go on from a state that `xformer_kit.checkpoint.read` has checked; None if it can."""
+    """Why a task cannot go on from a state that `xformer_kit.model.checkpoint.read` has checked; None if it can."""
     return next((f"its {fault}" for fault in _faults(state, task)), None)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from tasks import forge, summary, workers
 from tasks.checkpoint import BEST, LAST, PREVIOUS, newest
 from tasks.endings import CONFIG, DISK, FAILED, FULL, NONFINITE, Ended, NoRun, Stopped
-from xformer_kit import proposed
 from xformer_kit.config import GROUPS, check, config_hash, config_yaml, import_parts, read_config
 from xformer_kit.config.machine import run_faults
 from xformer_kit.config.saved import check_parts, check_unchanged, part_hashes
 from xformer_kit.data.cache import CacheRemovedError
-from xformer_kit.foreign import printable
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry import command_lines as proposed
+from xformer_kit.registry.printable import printable
 
 log = logging.getLogger("xformer")
 MEANT = "XFORMER_KIT_CONFIG"  # digest of the config that a process was started to train; its workers inherit it

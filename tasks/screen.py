@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 
-from xformer_kit.foreign import printable
+from xformer_kit.registry.printable import printable
 
 
 class _Printable:

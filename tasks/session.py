@@ -40,7 +40,6 @@ from tasks.kinds import task_of
 from tasks.records import Records
 from tasks.restoring import misfit
 from xformer_kit import build
-from xformer_kit.compiling import compile_blocks
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, part_hashes
@@ -48,10 +47,11 @@ from xformer_kit.config.trainer_schema import seconds
 from xformer_kit.config.untaken import never_peaks
 from xformer_kit.data import collate, prepare
 from xformer_kit.data.tokenizer import TOKENIZERS
-from xformer_kit.foreign import printable
 from xformer_kit.inspect.flops import flops_per_token
+from xformer_kit.model.compiling import compile_blocks
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.printable import printable
 from xformer_kit.study.key import codes, run_key
 
 log = logging.getLogger("xformer")

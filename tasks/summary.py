@@ -15,13 +15,13 @@ import torch
 
 from tasks.bar import compact
 from tasks.endings import NONFINITE, START_ANEW
-from xformer_kit import proposed
 from xformer_kit.data.corpus import CORPORA
-from xformer_kit.foreign import printable
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import TOWERS
 from xformer_kit.registry import REQUIRED, ConfigError
-from xformer_kit.saved_files import WAY, read_object
+from xformer_kit.registry import command_lines as proposed
+from xformer_kit.registry.printable import printable
+from xformer_kit.registry.saved_files import WAY, read_object
 
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
@@ -59,7 +59,7 @@ def peak_memory(device: torch.device) -> int:
 def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
     """Attentions -> the kernel that computes their scores."""
     from xformer_kit.inspect import describe
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
     from xformer_kit.plan import towers
 
     with torch.device("meta"):
@@ -102,7 +102,7 @@ def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
 
 
 def _read_whole(path: Path, way: str = WAY) -> dict[str, Any]:
-    """Raises as `xformer_kit.saved_files.read_object` does, also for a figure that is no number."""
+    """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no number."""
     found = read_object(path, *SHAPES[path.name], way=way)
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):

@@ -11,9 +11,9 @@ from tasks.bar import compact
 from tasks.screen import screen
 from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
-from xformer_kit.foreign import cell
-from xformer_kit.proposed import resume
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import resume
+from xformer_kit.registry.printable import cell
 
 RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
 BEGUN = " INFO process "  # what a process writes into train.log when it begins

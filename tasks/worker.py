@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tasks.endings import end_at_signals
 from tasks.workers import PARENT, QUIET, end_with_parent, silence
-from xformer_kit.proposed import resume
+from xformer_kit.registry.command_lines import resume
 
 
 def agent(run_dir: Path, count: int, parts: list[str]) -> int:

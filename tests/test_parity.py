@@ -10,7 +10,7 @@ import torch
 
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import LENGTH, VOCAB
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

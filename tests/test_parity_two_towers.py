@@ -13,7 +13,7 @@ from torch import nn
 from xformer_kit import compose
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

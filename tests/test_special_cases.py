@@ -11,7 +11,7 @@ from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import Case, faults
 from xformer_kit.laws.faces import CAUSAL, WINDOW
 from xformer_kit.mask.base import BLIND
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 
 def logits(config, weights=None):

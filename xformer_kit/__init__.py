@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xformer_kit.registry import ConfigError
 
 if TYPE_CHECKING:
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
 __all__ = ["ConfigError", "build", "compose", "load"]
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ def build(config: dict[str, Any], vocab_size: int | None = None, source_vocab_si
 
     Raises ConfigError with every fault of the config, and if its model.vocab_size is another than `vocab_size`.
     """
-    from xformer_kit.making import build
+    from xformer_kit.model.api import build
 
     return build(config, vocab_size, source_vocab_size)
 
@@ -43,6 +43,6 @@ def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":
     `parts` are the files of the user's own parts that the run was started with. Raises ConfigError for a directory that is no
     run, for parts that are missing, and for checkpoints that cannot be read.
     """
-    from xformer_kit.making import load
+    from xformer_kit.model.api import load
 
     return load(run, parts)

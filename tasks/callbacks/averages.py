@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks import checkpoint
 from tasks.callbacks.plan import Plan
 from tasks.judged import JudgedTask as Task
-from xformer_kit.checkpoint import DamagedError, read_weights
+from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tasks.callbacks.plan import Plan
 from tasks.judged import JudgedTask as Task
 from tasks.records import Records
-from xformer_kit.callbacks import Norms as Options
+from xformer_kit.config.callbacks import Norms as Options
 
 
 class Norms:

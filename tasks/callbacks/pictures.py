@@ -7,7 +7,7 @@ from typing import Any
 from tasks.callbacks.plan import Plan
 from tasks.judged import JudgedTask as Task
 from tasks.looking import attention_picture
-from xformer_kit.callbacks import Pictures as Options
+from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.data import collate
 from xformer_kit.data.batch import mapped
 from xformer_kit.inspect import plot_bias, plot_mask

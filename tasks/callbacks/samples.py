@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.judged import JudgedTask as Task
-from xformer_kit.foreign import cell, text_of
 from xformer_kit.registry import ConfigError
-from xformer_kit.saved_files import read_table
+from xformer_kit.registry.printable import cell, text_of
+from xformer_kit.registry.saved_files import read_table
 
 COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty where no text is the right one
 

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
-from xformer_kit.callbacks import CALLBACKS, watches
+from xformer_kit.config.callbacks import CALLBACKS, watches
 from xformer_kit.registry import ConfigError
 
 

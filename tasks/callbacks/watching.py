@@ -7,8 +7,8 @@ from typing import Any
 from tasks.callbacks.norms import Norms
 from tasks.callbacks.pictures import Pictures
 from tasks.callbacks.plan import Plan
-from xformer_kit import callbacks
-from xformer_kit.callbacks import CALLBACKS, watches
+from xformer_kit.config import callbacks
+from xformer_kit.config.callbacks import CALLBACKS, watches
 
 MADE: dict[type, Any] = {callbacks.Norms: Norms, callbacks.Pictures: Pictures}
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.foreign import printable
+from xformer_kit.registry.printable import printable
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
 
@@ -140,7 +140,7 @@ def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last"
 
     Raises ConfigError, also if no checkpoint can be read.
     """
-    from xformer_kit.making import restored
+    from xformer_kit.model.api import restored
 
     path, config = open_run(run, parts)
     name, state = _readable(path, run, parts, wanted, first)
@@ -150,7 +150,7 @@ def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last"
 def _readable(path: Path, run: str, parts: list[str], wanted: str | None, first: str) -> tuple[str, dict[str, Any]]:
     """The name and the state of a checkpoint that is whole."""
     from tasks import summary
-    from xformer_kit.checkpoint import DamagedError, damage, read
+    from xformer_kit.model.checkpoint import DamagedError, damage, read
     from xformer_kit.registry import ConfigError
 
     folder = path / "checkpoints"

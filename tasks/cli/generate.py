@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import load_run
-from xformer_kit.foreign import printable
+from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
 EXAMPLES = """examples:

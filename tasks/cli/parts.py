@@ -22,8 +22,8 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from xformer_kit.callbacks import CALLBACKS
     from xformer_kit.config import GROUPS, INNER
+    from xformer_kit.config.callbacks import CALLBACKS
     from xformer_kit.inspect import parts
 
     import_files(args.parts)

@@ -142,7 +142,7 @@ def _mask(args: Any) -> Any:
     import torch
 
     from xformer_kit.inspect import plot_mask
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
     config, run = _config(args)
     length = _length(args, config)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import console, print_json, study_folder
-from xformer_kit.sentences import first_line
+from xformer_kit.registry.messages import first_line
 
 SUMMARY = "write the report of a study anew, from the runs that are there"
 EXAMPLES = """examples:
@@ -22,7 +22,7 @@ def options(parser: Any) -> None:
 
 def run(args: Any) -> int:
     from tasks.study.report import report
-    from xformer_kit.proposed import xformer
+    from xformer_kit.registry.command_lines import xformer
     from xformer_kit.study.results import title
 
     folder = study_folder(args.study)

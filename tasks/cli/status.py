@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.cli.command import console, print_json, study_folder
-from xformer_kit.sentences import first_line
+from xformer_kit.registry.messages import first_line
 
 SUMMARY = "how far a study is, what failed, and how to go on"
 EXAMPLES = """examples:

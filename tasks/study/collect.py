@@ -7,7 +7,7 @@ from typing import Any
 from tasks.study import state
 from tasks.study.saved_plan import read_plan
 from xformer_kit.registry import ConfigError
-from xformer_kit.saved_files import read_columns
+from xformer_kit.registry.saved_files import read_columns
 from xformer_kit.study.results import Outcome, Results
 
 

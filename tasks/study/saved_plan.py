@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tasks.study.settle import PLAN
 from xformer_kit.registry import ConfigError, shown
-from xformer_kit.saved_files import read_object
+from xformer_kit.registry.saved_files import read_object
 
 HUGE = 1e300
 WAY = "Start the study again; its runs are kept."

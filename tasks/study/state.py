@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from tasks import summary
 from tasks.endings import FAILED, NONFINITE, PRUNED, SIGNALS
-from xformer_kit.saved_files import read_whole_rows
+from xformer_kit.registry.saved_files import read_whole_rows
 
 Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked

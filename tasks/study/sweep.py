@@ -13,8 +13,8 @@ from tasks.study.group import publish
 from tasks.study.group import words as words_of
 from tasks.study.settle import Plan, settled
 from tasks.study.table import Table
-from xformer_kit.proposed import xformer
 from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry.command_lines import xformer
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import Run

@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.study import state, stopping
 from tasks.study.settle import Plan
-from xformer_kit.sentences import first_line
+from xformer_kit.registry.messages import first_line
 from xformer_kit.study.plan import Run
 
 EVERY = 1.0  # seconds between two looks

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
-from xformer_kit.saved_files import read_object
+from xformer_kit.registry.saved_files import read_object
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
 ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another; seconds, where a budget rests on them

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 DRAWN = Case(tiny(), "").ids[:2, :8]
 HEADS, WIDE = 6, 10

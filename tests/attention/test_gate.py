@@ -9,7 +9,7 @@ from x_attention import HEADS, ours, run, state_of, theirs, x
 
 from xformer_kit import build, compose
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 
 def low(module, where):

@@ -14,11 +14,11 @@ from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, randomise
 from xformer_kit.mask import Causal
-from xformer_kit.model import Model
+from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.norm import NORMS
-from xformer_kit.packing import packed
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens, View
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -10,8 +10,8 @@ from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import Causal
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens, View
 
 SLIDING = {"name": "sliding_window", "window": 4}
 

@@ -11,8 +11,8 @@ from xformer_kit import build, compose
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
-from xformer_kit.model import Model
-from xformer_kit.packing import packed
+from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.model import Model
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 

@@ -12,8 +12,8 @@ from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
-from xformer_kit.model import Model
-from xformer_kit.packing import packed
+from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.model import Model
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -112,8 +112,8 @@ def test_differential_is_that_of_transformers():
     from xformer_kit.attention import Differential
     from xformer_kit.kernel import Reference
     from xformer_kit.mask import Causal
+    from xformer_kit.model.tokens import Tokens, View
     from xformer_kit.position import POSITIONS
-    from xformer_kit.tokens import Tokens, View
 
     config = transformers.DiffLlamaConfig(
         hidden_size=36, num_attention_heads=8, num_key_value_heads=4, head_dim=10, attn_implementation="eager"

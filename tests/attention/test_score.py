@@ -272,7 +272,7 @@ def test_laws(law, node):
 @pytest.mark.parametrize("node", NODES[1:], ids=IDS[1:])
 def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_reference(node):
     from xformer_kit.inspect.describe import kernels
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
     from xformer_kit.plan import towers
 
     config = tiny(attn={"name": "multi_head", "score": node})
@@ -285,7 +285,7 @@ def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_referen
 
 
 def test_plain_softmax_is_left_to_the_kernel():
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
     assert all(block.attn.score is None for block in Model(tiny(), 37).decoder.blocks)
 

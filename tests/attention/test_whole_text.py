@@ -15,8 +15,8 @@ from xformer_kit.attention.nystrom import inverse
 from xformer_kit.inspect.describe import describe
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, MAX_LEN, VOCAB, Case, randomise
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -15,7 +15,7 @@ from xformer_kit.config import check, compose, config_yaml, read_config
 from xformer_kit.config.saved import MOST_VALUES, check_parts, check_unchanged, parse_config
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.size import too_large
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS
 
 NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(

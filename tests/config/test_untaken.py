@@ -7,7 +7,7 @@ from refusing import refused
 from xformer_kit import compose
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"

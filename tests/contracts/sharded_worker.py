@@ -18,10 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
-from xformer_kit.compiling import compile_blocks
-from xformer_kit.model import Model
-from xformer_kit.sharding import shard
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.model.model import Model
+from xformer_kit.model.sharding import shard
+from xformer_kit.model.tokens import Tokens
 
 WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processes together
 VARIANTS = {name: (name, None) for name in (ALL | TWO_TOWERS) if name not in ("t5_reference", "alibi")} | {

@@ -8,8 +8,8 @@ from compositions import ALL, TWO_TOWERS, batch, loss_of, model_of
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
-from xformer_kit.init import canonical
-from xformer_kit.tower import Tower
+from xformer_kit.model.init import canonical
+from xformer_kit.model.stack import Tower
 
 
 def step(model, tokens):

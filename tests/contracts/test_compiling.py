@@ -6,7 +6,7 @@ from compositions import ALL, LENGTH, TWO_TOWERS, batch, loss_of, model_of
 from torch import _dynamo
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from xformer_kit.compiling import GRAPHS, compile_blocks
+from xformer_kit.model.compiling import GRAPHS, compile_blocks
 
 # Graphs of a training step: one, and where the first block differs, or there is another tower, two.
 KINDS = {"mixed": 2, "first_values": 2, "two_towers": 2, "two_apart": 2}

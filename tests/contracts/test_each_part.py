@@ -9,7 +9,7 @@ from compositions import LENGTH, TINY, VOCAB, batch, config_of, loss_of, model_o
 from refusing import refused
 
 from xformer_kit import ConfigError, build
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.tokens import Tokens
 
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
 

@@ -13,7 +13,7 @@ from xformer_kit.data import collate, prepare
 from xformer_kit.data.documents import numbered
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import randomise
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 

@@ -11,9 +11,9 @@ from xformer_kit.ffn import FFNS
 from xformer_kit.inspect import flops
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import VOCAB
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.optim import parameter_groups
-from xformer_kit.tokens import UNKNOWN, Tokens
 
 DIM, WIDTH, EXPERTS = 7, 11, 5
 X = torch.randn(3, 6, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -209,7 +209,7 @@ def test_layers_without_experts_are_variants():
 
 
 def test_what_a_step_reports_comes_back_to_each_router_and_is_logged():
-    from xformer_kit.tokens import Tokens
+    from xformer_kit.model.tokens import Tokens
 
     model = tiny_model(ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}}, future_tokens=2)
     _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), future=True)

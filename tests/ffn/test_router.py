@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from xformer_kit.ffn import ROUTERS
 from xformer_kit.ffn.router import beyond
-from xformer_kit.tokens import UNKNOWN, Tokens
+from xformer_kit.model.tokens import UNKNOWN, Tokens
 
 EYE = torch.eye(4, dtype=torch.float64)  # logits are the token itself
 

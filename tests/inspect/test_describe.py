@@ -9,7 +9,7 @@ from xformer_kit.inspect.origins import Origins
 from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, TOWERS, towers
 
 SMALL = ["logger=none", "model.dim=32", "model.layers=4", "attn.heads=4", "data.seq_len=16", "data.batch_size=2"]

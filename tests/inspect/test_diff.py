@@ -8,7 +8,7 @@ from tasks.cli import main
 from tasks.cli.diff import words
 from xformer_kit import compose
 from xformer_kit.inspect.diff import Tensors, diff
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 SMALL = ["model.dim=8", "model.layers=2", "attn.heads=2", "ffn.width=12", "tokenizer=byte", "data.seq_len=16"]
 

@@ -11,7 +11,7 @@ from xformer_kit.inspect import flops
 from xformer_kit.kernel import untrained
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import COMPANIONS, compositions
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
 

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.kernel import KERNELS
 from xformer_kit.mask import Causal, Full
-from xformer_kit.tokens import View
+from xformer_kit.model.tokens import View
 
 
 def computed(kernel, seen: View, given: list[torch.Tensor]) -> list[torch.Tensor]:

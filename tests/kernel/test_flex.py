@@ -14,8 +14,8 @@ from xformer_kit.kernel.flex import Asked, _kept
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import faces
 from xformer_kit.mask import MASKS, Causal
+from xformer_kit.model.tokens import View
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import View
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
 SIGHT = {"document": [4, 7, 99], "real": [13, 9, -5]}
@@ -121,7 +121,7 @@ def test_a_model_by_name_runs_forward_and_generates():
 
 def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
     """The choice itself, on tensors that say they are there."""
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     wide = ["logger=none", "model.dim=64", "attn.heads=2"]

@@ -13,7 +13,7 @@ from xformer_kit import ConfigError, build
 from xformer_kit.kernel import KERNELS, varlen
 from xformer_kit.laws import tiny
 from xformer_kit.mask import Causal, Full
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.tokens import Tokens
 
 PLAIN = KERNELS["reference"]()
 SIGHTS = {

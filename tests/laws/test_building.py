@@ -10,7 +10,7 @@ from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.laws import LAWS, LawBroken, tiny
 from xformer_kit.laws import building as building_laws
 from xformer_kit.laws.building import among_many
-from xformer_kit.model import Head, Model
+from xformer_kit.model.model import Head, Model
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS, Placement
 
@@ -65,14 +65,14 @@ def test_every_law_is_seen_to_bite():
 
 def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
     monkeypatch.setattr(
-        "xformer_kit.model.TiedHead", lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest)
+        "xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest)
     )
     with pytest.raises(LawBroken, match="the head and the embedding are two storages"):
         LAWS["tying"](tiny())
 
 
 def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
-    monkeypatch.setattr("xformer_kit.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest))
+    monkeypatch.setattr("xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest))
     with pytest.raises(LawBroken, match="a tied head is saved twice"):
         LAWS["tying"](tiny())
 

@@ -12,7 +12,7 @@ from xformer_kit.laws import LAWS, LawBroken, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.masks import picture
 from xformer_kit.laws.numbers import freed
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 
 class NoScale(Reference):

@@ -7,9 +7,9 @@ from torch.testing import assert_close
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import randomise
 from xformer_kit.mask import AllOf, AnyOf, Causal, Full, Prefix, SlidingWindow, matrix
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 VOCAB = 37
 

@@ -24,8 +24,8 @@ from xformer_kit.mask import (
     Strided,
     matrix,
 )
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 
 def rows(mask, length=6, heads=1):

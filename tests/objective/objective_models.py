@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from xformer_kit.laws import tiny
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 
 WORDS = 20  # tokens of the text: their ids are 0 .. 19

@@ -10,9 +10,9 @@ from xformer_kit import build, compose
 from xformer_kit import loss as module
 from xformer_kit.data.batch import mapped
 from xformer_kit.laws import tiny
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.tokens import Tokens
 
 N, VOCAB, LAYERS, ROWS, LENGTH = 3, 29, 2, 4, 12
 BLOCKS = {

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.loss import cross_entropy
+from xformer_kit.model.loss import cross_entropy
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Objective
 from xformer_kit.registry import ConfigError, Context
-from xformer_kit.tokens import Tokens
 
 VOCAB = 11
 

@@ -6,8 +6,8 @@ import torch
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens, View
 
 HEADS, DIM = 3, 20
 

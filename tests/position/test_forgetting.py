@@ -61,7 +61,7 @@ def test_gates_of_later_tokens_and_of_pairs_are_summed_between_the_two():
 
 
 def test_gates_start_nearly_open():
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
     place = Model(tiny(position="forgetting"), 37).decoder.position["layer_1"]
     assert (place.offset == 5).all()

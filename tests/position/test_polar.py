@@ -7,7 +7,7 @@ import torch
 
 from tests.position.test_content import HEADS, PAIRS, TOWERS, attention, mixed
 from xformer_kit.laws import faults, tiny
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 LENGTH = 13
 

@@ -8,8 +8,8 @@ import torch
 
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case, randomise
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
-from xformer_kit.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

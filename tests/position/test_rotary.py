@@ -9,9 +9,9 @@ from test_parity import DIM, HEADS, LAYERS, WIDTH, close, llama_state, loaded, p
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
-from xformer_kit.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -10,7 +10,7 @@ import torch
 from tasks.study.settle import Costs, settled
 from tests.warm import laid_over
 from xformer_kit.config import compose, preflight
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.budget import matched, turned
 from xformer_kit.study.key import modules, run_key

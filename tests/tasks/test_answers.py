@@ -60,7 +60,7 @@ def test_a_score_is_the_likelihood_of_the_answer_and_its_end(trained, capsys):
     import torch
 
     from xformer_kit import load
-    from xformer_kit.tokens import Tokens
+    from xformer_kit.model.tokens import Tokens
 
     words = ["score", trained / "run", "--input", trained / "in.txt", "--reference", trained / "right.txt", "--json"]
     rows = json.loads(said(capsys, *words))

@@ -5,7 +5,7 @@ import json
 import torch
 
 from tasks import run
-from xformer_kit.making import load as load_trained
+from xformer_kit.model.api import load as load_trained
 
 
 def state(folder, name="last"):

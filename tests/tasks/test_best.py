@@ -6,7 +6,7 @@ import torch
 
 from tasks import run
 from tasks.callbacks import Deadline
-from xformer_kit.making import load
+from xformer_kit.model.api import load
 
 SWING = [
     "optim.lr=3",

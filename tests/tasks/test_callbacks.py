@@ -9,8 +9,8 @@ from refusing import refused
 from tasks import checkpoint, run
 from tasks.callbacks import users
 from xformer_kit import compose
-from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import read_config
+from xformer_kit.config.callbacks import CALLBACKS
 
 MINE = '''
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from xformer_kit.callbacks import CALLBACKS
+from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.registry import at_least
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tasks import checkpoint
 from tasks.endings import NoRun, NotSaved
-from xformer_kit.checkpoint import ENTRIES
+from xformer_kit.model.checkpoint import ENTRIES
 
 
 def state(step: int) -> dict:

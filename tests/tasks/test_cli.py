@@ -11,8 +11,8 @@ import torch
 from tasks.cli import main
 from tasks.cli.command import short, size
 from xformer_kit import load
-from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config.callbacks import CALLBACKS
 
 MINE = '''
 from xformer_kit.attention import ATTENTIONS, MultiHead

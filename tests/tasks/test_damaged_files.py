@@ -12,7 +12,7 @@ from tasks.study.collect import results
 from tasks.study.progress import progress
 from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
 from xformer_kit.registry import ConfigError
-from xformer_kit.saved_files import read_object
+from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study import stop
 from xformer_kit.study.report.content import content
 

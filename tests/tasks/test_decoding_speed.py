@@ -6,7 +6,7 @@ import pytest
 
 from tasks.decoding_speed import ROUNDS, decodable
 from xformer_kit import compose
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import metric
 

@@ -13,7 +13,7 @@ import torch
 
 from tasks import run
 from xformer_kit import compose
-from xformer_kit.making import load
+from xformer_kit.model.api import load
 
 PAIRS = [
     "experiment=null", "task=seq2seq", "model=encoder_decoder", "task.decoded=4", "task.beam=2", "model.dim=16",

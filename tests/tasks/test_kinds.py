@@ -103,7 +103,7 @@ def test_answers_are_compared_with_what_is_right(start):
 
 def test_accuracy_is_the_share_of_the_asked_tokens_by_eye():
     from tasks.language_modeling import answered
-    from xformer_kit.tokens import Tokens
+    from xformer_kit.model.tokens import Tokens
 
     class Parrot:  # says the token that it has just seen
         def hidden(self, tokens):

@@ -15,12 +15,12 @@ from tasks.callbacks.profile import Profile
 from tasks.cli import main
 from tasks.loggers import Quietly
 from xformer_kit import compose
-from xformer_kit.callbacks import Norms as Options
 from xformer_kit.config import config_hash
+from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.pictures import plot_bias, plot_mask
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import made, plain
-from xformer_kit.making import load
+from xformer_kit.model.api import load
 
 WATCHED = (
     "callbacks.norms.every=5",

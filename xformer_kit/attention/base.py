@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.score import SCORES
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry, apart, at_least, divisors, listed, near
-from xformer_kit.tokens import View
 
 
 class Cache:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
-from xformer_kit.packing import Packed
+from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least, within
 
 

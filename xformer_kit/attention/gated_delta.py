@@ -12,7 +12,7 @@ from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import spread
-from xformer_kit.packing import Packed
+from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least
 
 

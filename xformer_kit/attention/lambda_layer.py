@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.recurrent import exact, unmixed
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least
-from xformer_kit.tokens import View
 
 MARGIN = 8.0  # powers of e between the largest factor and the largest number, for products with queries and gradients
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
-from xformer_kit.packing import Packed, is_plain
+from xformer_kit.model.fused_projections import Packed, is_plain
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least, within
-from xformer_kit.tokens import View
 
 
 class Seen(NamedTuple):

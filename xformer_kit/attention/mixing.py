@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, listed
-from xformer_kit.tokens import Tokens, View
 
 
 class Rows(NamedTuple):

@@ -14,7 +14,7 @@ from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm
 from xformer_kit.attention.score import SCORES, Score, Softmax
 from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
-from xformer_kit.packing import Packed
+from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, apart, at_least, shown, within
 
 

@@ -11,7 +11,7 @@ from xformer_kit.attention.base import ATTENTIONS, check_heads
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.packing import Packed
+from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.entmax import entmax
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry, above
-from xformer_kit.tokens import View
 
 
 class Score(nn.Module):

@@ -5,8 +5,8 @@ from functools import partial
 from torch import Tensor
 
 from xformer_kit.attention.score import SCORES, Score
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import above
-from xformer_kit.tokens import View
 
 
 @SCORES.register("residual", also_called=("realformer", "residual_attention"))

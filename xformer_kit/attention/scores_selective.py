@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.score import SCORES, Score
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens, View
 
 
 class Keys(KeyValueCache):

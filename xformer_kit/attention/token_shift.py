@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.tokens import Tokens
 
 
 class Before(NamedTuple):

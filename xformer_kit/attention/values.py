@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from xformer_kit.attention.qk_norm import normed
 from xformer_kit.kernel.reference import spread
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry, above
-from xformer_kit.tokens import View
 
 Attend = Callable[[Tensor], Tensor]  # values (b, kv, s, e) -> their weighted sums (b, h, t, e)
 Over = Literal["none", "head", "each_head", "projection"]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from xformer_kit.callbacks import faults as callback_faults
 from xformer_kit.config import sharing, towers, untaken, vain
+from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
 from xformer_kit.config.trainable import future, suits, vocabulary
@@ -12,10 +12,11 @@ from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
-from xformer_kit.init import INITS
 from xformer_kit.kernel import refusal
+from xformer_kit.model.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
+from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.plan import (
     AHEAD,
     KINDS,
@@ -29,7 +30,6 @@ from xformer_kit.plan import (
 )
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import ConfigError, Context, Registry, shown, unknown_option
-from xformer_kit.schedule import SCHEDULES
 
 GROUPS: dict[str, Registry] = KINDS | {
     "task": OBJECTIVES,

@@ -20,7 +20,7 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from xformer_kit.callbacks import complete
+from xformer_kit.config.callbacks import complete
 from xformer_kit.config.check import GROUPS, INNER, check
 from xformer_kit.config.composing import Loader, loaded, store
 from xformer_kit.config.parts import import_parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from xformer_kit.callbacks import watches
+from xformer_kit.config.callbacks import watches
 
 # Left out of the hash: where things are and how often they are looked at, not what is computed.
 INCIDENTAL = {

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType
 
-from xformer_kit.callbacks import CALLBACKS
+from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.config.check import INNER
 from xformer_kit.registry import ConfigError, Registry
 

@@ -14,7 +14,7 @@ from xformer_kit.config.identity import decisive
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.plan import KINDS, TOWERS
 from xformer_kit.registry import REQUIRED, ConfigError, plain, shown
-from xformer_kit.saved_files import read_object
+from xformer_kit.registry.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
 MOST_VALUES = 100_000  # of a config once its aliases are written out

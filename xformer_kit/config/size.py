@@ -88,7 +88,7 @@ def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
 def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
     import torch
 
-    from xformer_kit.model import Model
+    from xformer_kit.model.model import Model
 
     try:
         with torch.device("meta"):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.tokens import Tokens
 
 Example = Mapping[str, np.ndarray]
 Batch = dict[str, Tokens | Tensor]

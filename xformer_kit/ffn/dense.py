@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xformer_kit.packing import Packed
+from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.registry import Registry, above, apart, at_least, within
-from xformer_kit.tokens import UNKNOWN, Tokens
 
 Report = dict[str, Tensor]
 

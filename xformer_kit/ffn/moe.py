@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped
 from xformer_kit.ffn.router import ROUTERS, Router, Routes, Softmax
+from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.registry import Options, Registry, at_least
-from xformer_kit.tokens import UNKNOWN
 
 # What an expert is made like. Its width is an option of the mixture.
 EXPERTS = Registry(

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Options, Registry, above, at_least, listed
-from xformer_kit.tokens import Tokens
 
 Report = dict[str, Tensor]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.processors import AllowedNext, constraints
 from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating, prompt_of
-from xformer_kit.packing import packed
+from xformer_kit.model.fused_projections import packed
 
 NEVER = -1.0e9  # below the score of every text, yet a number that can be added to
 

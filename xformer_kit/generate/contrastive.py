@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from xformer_kit.generate.choosing import Choice
 from xformer_kit.generate.processors import NEVER
 from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating
-from xformer_kit.packing import packed
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.tokens import Tokens
 
 
 @torch.inference_mode()

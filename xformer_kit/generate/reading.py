@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.tokens import Tokens, checked_ids
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens, checked_ids
 
 MANY = 32  # new tokens from which on copies of the weights pay (see `packing`)
 

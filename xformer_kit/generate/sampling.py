@@ -13,7 +13,7 @@ from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
-from xformer_kit.packing import packed
+from xformer_kit.model.fused_projections import packed
 from xformer_kit.registry import ConfigError
 
 

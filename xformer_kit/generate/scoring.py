@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.generate.reading import evaluating, prompt_of
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 CHUNK = 2**24  # logits that exist at once
 

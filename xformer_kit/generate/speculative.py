@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from xformer_kit.generate.choosing import Choice, Draws, drawn
 from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating
-from xformer_kit.packing import packed
+from xformer_kit.model.fused_projections import packed
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 
 @torch.inference_mode()

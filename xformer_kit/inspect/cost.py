@@ -8,7 +8,7 @@ import torch
 
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.inspect.parameters import count
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 NOT_THE_MODEL = ("trainer", "optim", "schedule", "seed", "name", "logger", "callbacks", "ema", "checkpoints")
 

@@ -17,11 +17,11 @@ from xformer_kit.inspect.explain import dropping
 from xformer_kit.inspect.origins import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.kernel import KERNELS, against, choose
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import TowerPlan, contexts, max_len, towers
 from xformer_kit.registry import ConfigError, Context
-from xformer_kit.tokens import Tokens
 
 
 class Choice(NamedTuple):

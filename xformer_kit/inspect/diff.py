@@ -12,7 +12,7 @@ import torch
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
 from xformer_kit.inspect.tree import ranges
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
 
 Config = Mapping[str, Any]
 Shape = tuple[int, ...]

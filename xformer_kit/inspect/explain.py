@@ -16,11 +16,11 @@ from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.kernel import KERNELS, against, choose
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.stack import Tower
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import SublayerPlan, TowerPlan, contexts, towers
 from xformer_kit.registry import Context
-from xformer_kit.tokens import Tokens
-from xformer_kit.tower import Tower
 
 
 class Run(NamedTuple):

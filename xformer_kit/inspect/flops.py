@@ -23,8 +23,8 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.kernel import Chunked, Kernel, Reference
-from xformer_kit.tokens import Tokens
-from xformer_kit.tower import Tower
+from xformer_kit.model.stack import Tower
+from xformer_kit.model.tokens import Tokens
 
 
 class Flops(NamedTuple):

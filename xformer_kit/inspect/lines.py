@@ -12,7 +12,7 @@ from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, bounds, whole
 from xformer_kit.registry import ConfigError, nearest
-from xformer_kit.saved_files import read_columns
+from xformer_kit.registry.saved_files import read_columns
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
 NAMED = 12  # runs in a note

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.data.buckets import step_rows
-from xformer_kit.loss import first_chunks
-from xformer_kit.model import Model
+from xformer_kit.model.loss import first_chunks
+from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 

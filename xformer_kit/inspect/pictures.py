@@ -13,10 +13,10 @@ from xformer_kit.inspect.style import COLOURS, INK, LINES, MARKERS, WIDTH, whole
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.mask.base import matrix
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import ConfigError, Context, Registry
-from xformer_kit.tokens import Tokens
 
 
 def plot_mask(

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.head import Shape
 from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
-from xformer_kit.model import Model
+from xformer_kit.model.head import Shape
+from xformer_kit.model.model import Model
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, SublayerPlan, TowerPlan
 from xformer_kit.position import POSITIONS
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.kernel.recurrence import Recurrence
+from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry
-from xformer_kit.tokens import View
 
 Weigh = Callable[[Tensor, Tensor | None], Tensor]  # (scores with biases, what is seen or None: all) -> weights
 

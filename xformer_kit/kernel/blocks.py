@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import bias
-from xformer_kit.tokens import View
+from xformer_kit.model.tokens import View
 
 
 class Block(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Kernel
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens, View
 
 Pair = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (row, head, query, key), all numbers -> what is seen
 BLOCK_MASKS = 64  # of masks and lengths, kept for the next forward

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.tokens import View
+from xformer_kit.model.tokens import View
 
 
 class Recurrence(NamedTuple):

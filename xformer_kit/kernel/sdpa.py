@@ -10,8 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from xformer_kit.kernel import dropout as dropping
 from xformer_kit.kernel.base import KERNELS, Kernel, covers, with_memory
 from xformer_kit.kernel.blocks import Block, cut, slices, table
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, at_least
-from xformer_kit.tokens import Tokens, View
 
 ROWS, ROWS_ON_CUDA = 128, 1024  # queries of a block: 64 to 128 measured fastest on a CPU; each block is a call
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.base import KERNELS
 from xformer_kit.kernel.sdpa import SDPA, beyond_softmax
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens, View
 
 WIDEST, STEP = 256, 8  # channels of a head in torch's kernel: at most, and in multiples of
 HALVES = torch.bfloat16, torch.float16

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.config import config_yaml, read_config
-from xformer_kit.init import residual_names
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import Case, faults, made, sized
-from xformer_kit.model import Model
+from xformer_kit.model.init import residual_names
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS
 from xformer_kit.registry import REQUIRED
-from xformer_kit.tokens import Tokens
 
 FEW = 1
 _others_tried: ContextVar[int | None] = ContextVar("others tried", default=None)  # of each kind; None: all

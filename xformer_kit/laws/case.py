@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
 from xformer_kit.config.machine import untrained_on
-from xformer_kit.init import generator
-from xformer_kit.model import Encoded, Model
-from xformer_kit.past import Past
+from xformer_kit.model.cache import Past
+from xformer_kit.model.init import generator
+from xformer_kit.model.model import Encoded, Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import AHEAD, KINDS, broken_laws, contexts, named, tower_plan, towers
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context
 from xformer_kit.registry import plain as copied
-from xformer_kit.tokens import Tokens
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # draw of the weights -> factor of matrices

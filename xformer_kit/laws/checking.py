@@ -7,8 +7,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from xformer_kit.callbacks import CALLBACKS
 from xformer_kit.config import GROUPS, INNER, import_parts
+from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny

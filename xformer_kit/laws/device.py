@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import LENGTH, SOURCE, Case
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 CHUNKS = (slice(0, 5), slice(5, 6), slice(6, 10))  # a prompt, one token, several
 

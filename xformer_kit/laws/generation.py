@@ -5,9 +5,9 @@ from torch import Tensor
 
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, Case
-from xformer_kit.model import Model
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
-from xformer_kit.tokens import Tokens
 
 CHUNKS = ((1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7))  # ways to split prompt and continuation
 PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens

@@ -6,7 +6,7 @@ from torch import Tensor
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import MASKS, AllOf, AnyOf, Full, Mask, Not
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.tokens import Tokens
 
 LENGTH, HEADS = 17, 5
 

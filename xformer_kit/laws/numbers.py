@@ -15,8 +15,8 @@ from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, faults, sized
 from xformer_kit.laws.masks import picture
 from xformer_kit.laws.sequence import CUT, ROWS, SOURCE_CUT, SOURCE_ROWS, packed, padded
 from xformer_kit.mask import MASKS, Mask
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 PAIR = MASKS.create({"name": "sliding_window", "window": 2})  # a token and the one before it
 DRAWS = 1, 5, 20  # of texts and targets: more of them where fewer leave a doubt

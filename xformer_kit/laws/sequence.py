@@ -8,8 +8,8 @@ from torch import Tensor
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, LENGTH, SOURCE, VOCAB, Case, faults, unordered
 from xformer_kit.mask.base import BLIND
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 ROWS = (LENGTH, 7, 10)  # real tokens of each row of a padded batch
 SOURCE_ROWS = (4, SOURCE, 8)  # and of each row of its source

@@ -6,8 +6,8 @@ from torch import Tensor
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import BATCH, SOURCE, Case, unordered
 from xformer_kit.laws.sequence import SOURCE_ROWS, padded
-from xformer_kit.model import Model
-from xformer_kit.tokens import Tokens
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
 
 NONE = "no source"
 PROMPT = 5  # tokens of the first call

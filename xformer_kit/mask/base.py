@@ -12,8 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Registry
-from xformer_kit.tokens import Tokens
 
 INF = math.inf
 Band = tuple[float, float]  # how many slots to the left and to the right a query sees; INF is unbounded

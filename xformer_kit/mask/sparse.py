@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from xformer_kit.mask.base import INF, MASKS, Mask
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import at_least, shown
-from xformer_kit.tokens import Tokens
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Registry, listed
-from xformer_kit.tokens import Tokens
 
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, above
-from xformer_kit.tokens import Tokens
 
 
 @OBJECTIVES.register("language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt"))

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, between
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, at_least
-from xformer_kit.tokens import Tokens
 
 MASK = "<mask>"
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, hiding
 from xformer_kit.objective.language_modeling import LanguageModeling
 from xformer_kit.registry import Context
-from xformer_kit.tokens import Tokens
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))

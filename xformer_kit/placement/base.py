@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Registry
-from xformer_kit.tokens import Tokens
 
 State = tuple[Tensor, ...]
 Sublayer = Callable[[Tensor], Tensor]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.init import deepnet
+from xformer_kit.model.init import deepnet
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
 from xformer_kit.registry import above
 

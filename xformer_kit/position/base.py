@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Registry
-from xformer_kit.tokens import Tokens, View
 
 
 def plain(tokens: Tokens) -> bool:

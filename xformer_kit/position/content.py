@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.model.tokens import View
 from xformer_kit.position.base import POSITIONS, Position, plain, still
 from xformer_kit.registry import at_least
-from xformer_kit.tokens import View
 
 
 def spread(x: Tensor, heads: int) -> Tensor:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position, plain, still
 from xformer_kit.position.relative import exact, of_heads
 from xformer_kit.registry import at_least, at_most
-from xformer_kit.tokens import Tokens
 
 
 class Curve(NamedTuple):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.registry import above, at_least
-from xformer_kit.tokens import Tokens
 
 
 def exact(x: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.position.scaling import AS_TRAINED, SCALINGS, Scaling
 from xformer_kit.registry import Context, above, at_least, near
-from xformer_kit.tokens import Tokens
 
 Table = tuple[Tensor, Tensor]
 

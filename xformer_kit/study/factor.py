@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from xformer_kit.proposed import quoted
 from xformer_kit.registry import nearest, shown
+from xformer_kit.registry.command_lines import quoted
 from xformer_kit.study.space import Interval, interval
 
 Levels = dict[str, str]  # factor -> label of its level

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from xformer_kit.foreign import printable
+from xformer_kit.registry.printable import printable
 from xformer_kit.study import factorial, stop
 from xformer_kit.study.answer import answer, effect_sentences, missing
 from xformer_kit.study.claim import Claim, held

@@ -4,7 +4,7 @@ import csv
 import io
 from typing import Any
 
-from xformer_kit.foreign import cell
+from xformer_kit.registry.printable import cell
 from xformer_kit.study.report.arms import MEASURED, PLANNED, Arm, metrics
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Climb, Laws

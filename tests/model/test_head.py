@@ -1,0 +1,67 @@
+"""What becomes of the logits, with all of them at once and in the loss, which never holds them all."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import DIM, VOCAB, Case, made
+from xformer_kit.model.loss import cross_entropy
+
+SHAPED = {"logit_scale": 0.3, "logit_softcap": 2.0, "head_bias": True}
+LEARNED = SHAPED | {"logit_scale": "learned"}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_are_scaled_and_bounded(tied):
+    case, plain = Case(tiny(tie_embeddings=tied, **SHAPED), ""), Case(tiny(tie_embeddings=tied, head_bias=True), "")
+    ours, raw = case.logits(case.model(), case.ids), plain.logits(plain.model(), plain.ids)
+    assert_close(ours, 2 * torch.tanh(0.3 * raw / 2))
+    assert ours.abs().max() < 2
+
+
+def test_each_token_learns_the_scale_of_its_logit():
+    case, plain = Case(tiny(logit_scale="learned", head_bias=True), ""), Case(tiny(head_bias=True), "")
+    model, raw = case.model(), plain.logits(plain.model(), plain.ids)
+    scales = model.head.scales[:VOCAB].detach() * DIM**0.5
+    assert_close(case.logits(model, case.ids), raw * scales)
+    assert_close(made(case.config).head.scales.detach() * DIM**0.5, torch.ones(40))
+
+
+@pytest.mark.parametrize("shaped", [{}, {"logit_scale": 0.3}, {"logit_softcap": 2.0}, SHAPED, LEARNED])
+def test_the_loss_is_that_of_the_logits(shaped):
+    case = Case(tiny(**shaped), "")
+    model, target = case.model(), case.ids.roll(1, -1)
+    hidden = case.read(model, case.ids).detach().requires_grad_()
+    ours = model.head(hidden, target)
+    theirs = F.cross_entropy(model.head(hidden).flatten(0, 1), target.flatten(), reduction="sum")
+    assert_close(ours, theirs)
+    leaves = [hidden, *model.head.parameters(), model.embed.weight]
+    for a, b in zip(*(torch.autograd.grad(loss, leaves) for loss in (ours, theirs)), strict=True):
+        assert_close(a, b)
+
+
+@pytest.mark.parametrize("shaped", [SHAPED, LEARNED])
+def test_generation_with_packed_weights_takes_the_same_logits(shaped):
+    case = Case(tiny(**shaped), "")
+    model = case.model()
+    model.head.packed = model.head.pack(3)
+    with torch.no_grad():
+        packed = case.logits(model, case.ids)
+        model.head.packed = None
+        assert_close(packed, case.logits(model, case.ids))
+
+
+def test_a_softcap_by_eye():
+    inputs = torch.ones(1, 1), torch.tensor([[3.0], [0]]), torch.tensor([0])
+    high = 2 * torch.tanh(torch.tensor(1.5))
+    assert_close(cross_entropy(*inputs, softcap=2.0), (1 + (-high).exp()).log())
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"logit_scale": 0.0}, "model.logit_scale: must be above 0; got 0.0. Try 1.0 or learned."),
+    ({"logit_softcap": -1.0}, "model.logit_softcap: must be above 0; got -1.0. null caps nothing."),
+])  # fmt: skip
+def test_a_fault_of_the_logits_is_answered(changes, sentence):
+    assert faults(tiny(**changes)) == [sentence]

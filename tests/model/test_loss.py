@@ -1,0 +1,297 @@
+"""Chunked cross-entropy against torch's own: values, gradients, precision, memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from xformer_kit import loss as module
+from xformer_kit.inspect.memory import Ledger
+from xformer_kit.model.loss import cross_entropies, cross_entropy
+
+TERMS = [{}, {"label_smoothing": 0.1}, {"z_loss": 0.03}, {"label_smoothing": 0.7, "z_loss": 1e-4}]
+TERMS += [{"softcap": 2.0}, {"softcap": 1.5, "label_smoothing": 0.2, "z_loss": 0.03}]
+
+
+@pytest.fixture(params=["chunks", "at once"])
+def path(request, monkeypatch):
+    """Both ways of computing it, on small shapes: chunks of a few tokens, or everything at once."""
+    monkeypatch.setattr(module, "SMALL", 0 if request.param == "chunks" else 2**40)
+    monkeypatch.setattr(module, "CHUNK", 70)
+    return request.param
+
+
+def example(tokens=13, dim=5, rows=23, vocab=23, bias=True, dtype=torch.float64, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(tokens, dim, generator=g, dtype=dtype).requires_grad_()
+    weight = torch.randn(rows, dim, generator=g, dtype=dtype).requires_grad_()
+    shift = torch.randn(rows, generator=g, dtype=dtype).requires_grad_() if bias else None
+    target = torch.randint(vocab, (tokens,), generator=g)
+    target[2::5] = -1  # not to be predicted
+    return hidden, weight, target, shift
+
+
+def plain(hidden, weight, target, bias=None, vocab_size=None, label_smoothing=0.0, z_loss=0.0, softcap=None):
+    """The definition: all logits, then torch's loss over the targets that count, and the squares of log Z."""
+    keep = target >= 0
+    logits = F.linear(hidden, weight, bias)[keep, :vocab_size]
+    logits = logits if softcap is None else softcap * (logits / softcap).tanh()
+    loss = F.cross_entropy(logits, target[keep], reduction="sum", label_smoothing=label_smoothing)
+    return loss + z_loss * logits.exp().sum(-1).log().square().sum() if z_loss else loss
+
+
+def gradients(loss, *leaves):
+    return torch.autograd.grad(loss, [leaf for leaf in leaves if leaf is not None and leaf.requires_grad])
+
+
+def assert_same(inputs, **options):
+    hidden, weight, _, bias = inputs
+    ours, theirs = cross_entropy(*inputs, **options), plain(*inputs, **options)
+    assert_close(ours, theirs)
+    for a, b in zip(gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True):
+        assert_close(a, b)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tokens=st.integers(1, 31),
+    dim=st.integers(1, 7),
+    vocab=st.integers(2, 41),
+    padding=st.integers(0, 5),
+    chunk=st.integers(1, 900),
+    bias=st.booleans(),
+    seed=st.integers(0, 99),
+    terms=st.sampled_from(TERMS),
+)
+def test_chunks_equal_the_definition_for_any_shape_and_chunk(tokens, dim, vocab, padding, chunk, bias, seed, terms):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SMALL", 0)
+        patch.setattr(module, "CHUNK", chunk)
+        assert_same(example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab, **terms)
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7])  # chunks of 3 tokens: short, exact, one over, two, two and a rest
+def test_chunk_boundaries(tokens, monkeypatch):
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "CHUNK", 3 * 23)
+    assert_same(example(tokens))
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_equal_on_both_paths(path, terms):
+    assert_same(example(), **terms)
+    assert_same(example(bias=False), **terms)
+    assert_same(example(rows=29, vocab=23), vocab_size=23, **terms)
+
+
+def test_leading_dimensions_do_not_matter(path):
+    hidden, weight, target, bias = example(tokens=12)
+    folded = cross_entropy(hidden.view(3, 4, 5), weight, target.view(3, 4), bias)
+    assert_close(folded, cross_entropy(hidden, weight, target, bias))
+
+
+def test_by_eye(path):
+    # Equal logits over 4 words: every one of the 2 targets that count costs log 4.
+    loss = cross_entropy(torch.zeros(3, 2), torch.ones(4, 2), torch.tensor([1, -1, 3]))
+    assert_close(loss, 2 * torch.tensor(4.0).log())
+
+
+def test_smoothing_and_z_loss_by_eye(path):
+    # One token, 4 words with logits 3, 0, 0, 0 and Z = e^3 + 3: a quarter of the smoothing goes to each word.
+    inputs = torch.ones(1, 1), torch.tensor([[3.0], [0], [0], [0]]), torch.tensor([0])
+    log_z = (torch.tensor(3.0).exp() + 3).log()
+    assert_close(cross_entropy(*inputs, label_smoothing=0.4), log_z - (0.6 * 3 + 0.4 * 3 / 4))
+    assert_close(cross_entropy(*inputs, z_loss=0.5), log_z - 3 + 0.5 * log_z**2)
+
+
+@pytest.mark.parametrize("terms", TERMS[1:], ids=str)
+def test_every_negative_target_is_ignored(path, terms):
+    hidden, weight, target, bias = example()
+    other = torch.where(target < 0, -100, target)
+    assert_close(cross_entropy(hidden, weight, other, bias), cross_entropy(hidden, weight, target, bias))
+    one, same = (cross_entropy(hidden, weight, t, bias, **terms) for t in (other, target))
+    assert_close(one, same)
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_without_a_target_the_loss_and_every_gradient_are_zero(path, terms):
+    hidden, weight, target, bias = example()
+    loss = cross_entropy(hidden, weight, torch.full_like(target, -1), bias, **terms)
+    assert loss == 0
+    assert all((g == 0).all() for g in gradients(loss, hidden, weight, bias))
+
+
+def test_rows_that_pad_the_vocabulary_take_no_part(path):
+    hidden, weight, target, bias = example(rows=29, vocab=23)
+    cut = cross_entropy(hidden, weight[:23], target, bias[:23])
+    loss = cross_entropy(hidden, weight, target, bias, vocab_size=23)
+    assert_close(loss, cut)
+    _, of_weight, of_bias = gradients(loss, hidden, weight, bias)
+    assert (of_weight[23:] == 0).all()
+    assert (of_bias[23:] == 0).all()
+
+
+@pytest.mark.parametrize("upstream", [0.0, -2.5])
+def test_the_upstream_gradient_scales(path, upstream):
+    hidden, weight, target, bias = example()
+    once = gradients(cross_entropy(hidden, weight, target, bias), hidden, weight, bias)
+    scaled = gradients(upstream * cross_entropy(hidden, weight, target, bias), hidden, weight, bias)
+    for a, b in zip(scaled, once, strict=True):
+        assert_close(a, upstream * b)
+
+
+def test_a_kept_graph_runs_backward_twice_to_the_same_gradient(path):
+    hidden, weight, target, _ = example()
+    loss = 3 * cross_entropy(hidden, weight, target)
+    first = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
+    for a, b in zip(first, torch.autograd.grad(loss, (hidden, weight)), strict=True):
+        assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 3])
+def test_what_is_frozen_gets_no_gradient_and_changes_no_other(path, frozen):
+    inputs = example()
+    inputs[frozen].requires_grad_(False)
+    assert_same(inputs)
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=str)
+def test_gradcheck(path, terms):
+    hidden, weight, target, bias = example(tokens=7, dim=3, rows=11, vocab=11)
+    assert torch.autograd.gradcheck(lambda h, w, b: cross_entropy(h, w, target, b, **terms), (hidden, weight, bias))
+
+
+def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
+    inputs = example()
+    with torch.no_grad():
+        loss = cross_entropy(*inputs)
+    assert not loss.requires_grad
+    assert_close(loss, plain(*inputs).detach())
+
+
+def test_without_gradients_none_is_computed(monkeypatch):
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "_accumulate", lambda *_: pytest.fail("a gradient that nobody asked for"))
+    inputs = example()
+    with torch.no_grad():
+        cross_entropy(*inputs)
+    cross_entropy(*(p if p is None else p.detach() for p in inputs))
+
+
+def test_large_logits_stay_finite(path):
+    hidden, weight, target, bias = example(dtype=torch.float32)
+    with torch.no_grad():
+        hidden *= 1e4
+    loss = cross_entropy(hidden, weight, target, bias)
+    assert_close(loss, plain(hidden, weight, target, bias))
+    assert all(g.isfinite().all() for g in gradients(loss, hidden, weight, bias))
+
+
+def test_a_second_derivative_is_refused(monkeypatch):
+    monkeypatch.setattr(module, "SMALL", 0)
+    hidden, weight, target, _ = example()
+    (first,) = torch.autograd.grad(cross_entropy(hidden, weight, target) ** 2, hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_half_precision_sums_in_fp32(path, dtype, autocast, terms):
+    exact = example(tokens=61, vocab=23)
+    want = gradients(plain(*exact, **terms), *exact[:2], exact[3])
+    stored = torch.float32 if autocast else dtype
+    hidden, weight, bias = (exact[i].detach().to(stored).requires_grad_() for i in (0, 1, 3))
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        loss = cross_entropy(hidden, weight, exact[2], bias, **terms)
+    assert loss.dtype == torch.float32
+    assert_close(loss.double(), plain(*exact, **terms), rtol=1e-2, atol=0)
+    for g, right in zip(gradients(loss, hidden, weight, bias), want, strict=True):
+        assert g.dtype == stored
+        assert (g.double() - right).norm() < 2e-2 * right.norm()
+
+
+def test_half_precision_logits_become_a_loss_in_fp32(path):
+    hidden, weight, target, bias = (p.detach() for p in example(tokens=61))
+    half = [p.bfloat16() for p in (hidden, weight, bias)]
+    logits = F.linear(half[0], half[1]).float() + half[2].float()  # rounded once, by the product
+    right = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
+    tight = 1e-6 if module.SMALL == 0 else 1e-3  # F.linear rounds a second time, after the bias
+    assert_close(cross_entropy(half[0], half[1], target, half[2]), right, rtol=tight, atol=0)
+
+
+@pytest.mark.parametrize("terms", TERMS)
+def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
+    hidden, weight, target, bias = example(tokens=3 * 13, rows=29)
+    scale = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
+    streams = hidden.view(3, 13, 5), weight, target.view(3, 13), scale
+    total, sums = cross_entropies(*streams, bias, 23, **terms)
+    parts = [plain(hidden[i : i + 13], weight, target[i : i + 13], bias, 23, **terms) for i in (0, 13, 26)]
+    expected = sum(s * part for s, part in zip(scale, parts, strict=True))
+    assert_close(total, expected)
+    assert_close(sums, torch.stack(parts).detach())
+    assert not sums.requires_grad
+    leaves = hidden, weight, bias
+    for a, b in zip(gradients(3 * total, *leaves), gradients(3 * expected, *leaves), strict=True):
+        assert_close(a, b)
+
+
+def test_more_streams_hold_no_more_logits(monkeypatch):
+    """What lives at once, at its most, grows with the streams' hidden states, not with their logits or weights."""
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "CHUNK", 64 * 4000)
+    peaks = []
+    for n in (1, 5):
+        hidden, target = torch.randn(n, 256, 8, requires_grad=True), torch.zeros(n, 256, dtype=torch.int64)
+        weight = torch.randn(4000, 8, requires_grad=True)
+        with Ledger() as ledger:
+            ledger.watching = True
+            cross_entropies(hidden, weight, target, torch.ones(n))[0].backward()
+        peaks.append(ledger.peak)
+    assert peaks[0] > 64 * 4000 * 4  # one chunk of logits
+    assert peaks[1] - peaks[0] < 4 * 256 * 4000 * 4 / 50  # a fiftieth of the logits of four more streams
+
+
+class Largest(TorchDispatchMode):
+    """The most elements that any tensor made in here has."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return out
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
+    tokens, vocab, dim = 1031, 32_003, 3  # 33 million logits
+    hidden, weight = torch.randn(tokens, dim).requires_grad_(), torch.randn(vocab, dim).requires_grad_()
+    with Largest() as made, torch.set_grad_enabled(grad):
+        loss = cross_entropy(hidden, weight, torch.randint(vocab, (tokens,)), **terms)
+        if grad:
+            loss.backward()
+    assert made.elements <= module.CHUNK
+    with Largest() as all_at_once:  # the law bites where all logits are made
+        F.linear(hidden, weight)
+    assert all_at_once.elements == tokens * vocab > module.CHUNK
+
+
+@pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
+def test_compiles_into_one_graph(monkeypatch, terms):
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module, "CHUNK", 5 * 23)
+    torch._dynamo.reset()
+    hidden, weight, target, bias = example(dtype=torch.float32)
+    compiled = torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)
+    ours, theirs = compiled(hidden, weight, target, bias, **terms), plain(hidden, weight, target, bias, **terms)
+    assert_close(ours, theirs)
+    for a, b in zip(gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True):
+        assert_close(a, b)

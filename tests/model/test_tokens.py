@@ -1,0 +1,51 @@
+"""Where tokens stand: by eye."""
+
+import torch
+
+from xformer_kit.model.tokens import Tokens
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def positions(past=None, **fields):
+    return Tokens(**fields).placed(past).position.tolist()
+
+
+def test_positions_count_tokens():
+    assert positions(ids=IDS) == [[0, 1, 2, 3, 4]]
+
+
+def test_positions_count_real_tokens_so_that_left_padding_shifts_nothing():
+    real = torch.tensor([[False, False, True, True, True], [True, True, True, False, False]])
+    assert positions(ids=IDS.expand(2, -1), real=real) == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2]]
+
+
+def test_positions_restart_with_a_document():
+    assert positions(ids=IDS, document=torch.tensor([[0, 0, 1, 1, 4]])) == [[0, 1, 0, 1, 0]]
+
+
+def test_a_document_of_padded_tokens_starts_at_zero():
+    real = torch.tensor([[False, True, True, True, True]])
+    assert positions(ids=IDS, real=real, document=torch.tensor([[0, 0, 0, 1, 1]])) == [[0, 0, 1, 0, 1]]
+
+
+def test_positions_and_documents_go_on_behind_a_past_at_any_split():
+    real, document = torch.tensor([[False, True, True, True, True]]), torch.tensor([[0, 0, 3, 3, 3]])
+    whole = Tokens(ids=IDS, real=real, document=document).placed()
+    for split in range(1, 5):
+        past = Tokens(ids=IDS[:, :split], real=real[:, :split], document=document[:, :split]).placed()
+        rest = Tokens(ids=IDS[:, split:], real=real[:, split:], document=document[:, split:]).placed(past)
+        both = past.then(rest)
+        assert both.position.tolist() == whole.position.tolist()
+        assert both.slot.tolist() == whole.slot.tolist()
+        if split >= 3:  # all that follows is real and of the last document: it need not be said
+            bare = Tokens(ids=IDS[:, split:]).placed(past)
+            assert past.then(bare).position.tolist() == whole.position.tolist()
+            assert past.then(bare).document.tolist() == document.tolist()
+
+
+def test_the_target_of_a_token_is_the_next_of_its_document():
+    tokens = Tokens(ids=IDS, real=torch.tensor([[True] * 4 + [False]]), document=torch.tensor([[0, 0, 1, 1, 1]]))
+    seen, target = tokens.shifted()
+    assert seen.ids.tolist() == [[5, 6, 7, 8]]
+    assert target.tolist() == [[6, -1, 8, -1]]

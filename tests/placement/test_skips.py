@@ -1,0 +1,122 @@
+"""Skips to later layers, against a loop over the blocks that is written out."""
+
+import re
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import Case, randomise
+from xformer_kit.laws.case import made as make
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.placement.skips import Join
+
+
+def entered(x, y, weight):
+    """a x + b y, or x + [x, y] W."""
+    return x + torch.cat([x, y], -1) @ weight.T if weight.ndim > 1 else weight[0] * x + weight[1] * y
+
+
+def looped(model, ids):
+    """What the final norm gives for a tower of six layers, each with its joins in front."""
+    tower = model.tower
+    tokens, x = model._embedded(Tokens(ids=ids), tower, model.embed, None, "model")
+    views, state, inputs = tower.views(tokens, tokens, None, x.dtype), (x,), []
+    unet, reinject = tower.skip.unet, tower.skip.reinject
+    for depth, block in enumerate(tower.calls):
+        inputs.append(state[0])
+        (x,) = state
+        if depth >= 3:
+            x = entered(x, inputs[5 - depth], unet[str(depth)].weight)
+        if depth >= 1:
+            x = entered(x, inputs[0], reinject[str(depth)].weight)
+        state, _, _ = block((x,), views)
+    return tower.norm(state[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("reinject", "unet"), [("factor", "matrix"), ("matrix", "factor")])
+def test_a_tower_with_skips_is_its_loop(reinject, unet):
+    case = Case(tiny(layers=6, reinject=reinject, unet=unet), "")
+    model = case.model()
+    assert (len(model.decoder.skip.reinject), sorted(model.decoder.skip.unet)) == (5, ["3", "4", "5"])
+    assert_close(case.read(model, case.ids), looped(model, case.ids))
+
+
+def test_an_odd_tower_has_a_layer_in_the_middle_that_nothing_enters():
+    assert sorted(make(tiny(layers=5, unet="factor")).decoder.skip.unet) == ["3", "4"]
+
+
+@torch.no_grad()
+def test_each_stream_gets_what_the_same_stream_was():
+    """With factors a and b, two streams that are one stay one: the output is that of a tower of one stream, twice."""
+    case = Case(tiny(layers=3, reinject="factor", unet="factor", placement="pre", final_norm=False), "")
+    hyper = {**case.config, "placement": {"name": "hyper_connections", "streams": 2, "dynamic": False, "shared": True}}
+    one, two = (make(config).double().eval() for config in (case.config, hyper))
+    for model in (one, two):
+        randomise(model.decoder.skip)
+    assert_close(case.read(two, case.ids), 2 * case.read(one, case.ids))
+
+
+def test_a_matrix_is_the_combination_of_x_transformers():
+    theirs = pytest.importorskip("x_transformers.x_transformers").ConcatCombine(7, 0).double()
+    x, y = (torch.randn(2, 3, 7, dtype=torch.float64) for _ in range(2))
+    ours = Join(7, "matrix").double()
+    with torch.no_grad():
+        of_earlier, of_stream = theirs.combine.weight.chunk(2, dim=1)
+        ours.weight.copy_(torch.cat([of_stream - torch.eye(7), of_earlier], 1))
+    assert_close(ours(x, y), theirs(x, [y]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("way", ["factor", "matrix"])
+def test_a_model_with_skips_starts_as_one_without(way):
+    case = Case(tiny(layers=4), "")
+    plain, skips = (make(config).eval() for config in (case.config, tiny(layers=4, reinject=way, unet=way)))
+    assert_close(case.read(skips, case.ids), case.read(plain, case.ids))
+
+
+def test_a_factor_does_not_decay_and_a_matrix_does():
+    from xformer_kit.optim import parameter_groups
+
+    decayed, free = parameter_groups(make(tiny(reinject="matrix", unet="factor")), 0.1)
+    assert "decoder.skip.reinject.1.weight" in dict(decayed["params"])
+    assert "decoder.skip.unet.1.weight" in dict(free["params"])
+
+
+@pytest.mark.parametrize("changes", [
+    {"layers": 5, "unique_layers": 2, "sharing": "cycle_rev", "placement": "post"},
+    {"model": "encoder_decoder", "encoder": {"layers": 1}},
+])  # fmt: skip
+def test_skips_keep_every_law(changes):
+    config = tiny(reinject="factor", unet="matrix", **changes)
+    for law in LAWS.values():
+        law(config)
+
+
+def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
+    case = Case(tiny(layers=2, reinject="factor", future_tokens=2), "")
+    model = case.model()
+    read = model.hidden(Tokens(ids=case.ids), future=True)[0]
+    with torch.no_grad():
+        model.decoder.skip.reinject["1"].weight.mul_(3)
+    moved = model.hidden(Tokens(ids=case.ids), future=True)[0]
+    assert all((a - b).abs().max() > 1e-3 for a, b in zip(read, moved, strict=True))
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    (
+        {"layers": 1, "reinject": "factor"},
+        r"model\.reinject: leads to a later layer, and there is none; got 'factor'\. Try model\.layers=2, or null\.",
+    ),
+    ({"unet": "sum"}, r"model\.unet: .*factor.*matrix.*got 'sum'.*"),
+])  # fmt: skip
+def test_what_cannot_be_is_answered(changes, sentence):
+    (fault,) = faults(tiny(**changes))
+    assert re.fullmatch(sentence, fault)
+
+
+def test_a_join_says_what_it_is():
+    assert [repr(Join(4, way)) for way in ("factor", "matrix")] == ["Join(factor)", "Join(matrix)"]
+    assert not list(make(tiny()).decoder.skip.parameters())

@@ -1,0 +1,358 @@
+"""The signature of a part is the schema of its config."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from xformer_kit.registry import (
+    REQUIRED,
+    ConfigError,
+    Context,
+    Options,
+    Registry,
+    UnknownValueError,
+    at_least,
+    nearest,
+    within,
+)
+from xformer_kit.registry.signature import meaning
+
+
+class Hat:
+    """Base of the parts of this file."""
+
+
+@pytest.fixture
+def hats() -> Registry:
+    registry = Registry("hat", given=("dim", "depth"), base=Hat, group="wardrobe")
+
+    @registry.register("top", also_called=("cylinder", "stovepipe"))
+    class Top(Hat):
+        """A tall hat.
+
+        felt: what it is made of
+        """
+
+        def __init__(
+            self,
+            dim: int,
+            *,
+            height: int = 7,  # inches
+            felt: Literal["beaver", "rabbit"] = "beaver",
+            brim: float | None = None,  # inches; null is a quarter of height
+        ):
+            self.dim, self.height, self.felt, self.brim = dim, height, felt, brim
+
+        @classmethod
+        def check(cls, options, context):
+            yield from at_least(options, "inch", height=1)
+            yield from within(options, brim=(0, 3))
+
+    @registry.register("stack")
+    @dataclass(frozen=True)
+    class Stack(Hat):
+        """Hats on hats."""
+
+        of: tuple[Hat, ...]  # hats, from below
+
+    @registry.register("bare")
+    class Bare(Hat):
+        """No hat."""
+
+    return registry
+
+
+def faults(registry, node, **context):
+    return list(registry.faults(node, "wardrobe", Context(**context)))
+
+
+# What a signature says.
+
+
+def test_options_are_the_keyword_only_parameters(hats):
+    assert list(hats.options("top")) == ["height", "felt", "brim"]
+    height = hats.options("top")["height"]
+    assert (height.type, height.default, height.meaning) == (int, 7, "inches")
+    assert hats.options("bare") == {}
+
+
+def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(hats):
+    assert hats.options("top")["brim"].meaning == "inches; null is a quarter of height"
+    assert hats.options("top")["felt"].meaning == "what it is made of"
+    of = hats.options("stack")["of"]
+    assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
+
+
+# fmt: off
+def test_a_meaning_may_stand_behind_a_default_in_brackets():
+    def part(
+        *,
+        # of a long name
+        a: int = 1,
+        b: float = (
+            0.5  # of that
+        ),
+        c: str = "c",
+        d: bool = (
+            False  # whether
+        ),
+    ):
+        """A part."""
+
+    class Data:
+        e: int | None = (
+            None  # inches
+        )
+        f: int = 2  # type: ignore[assignment]  # feet
+
+    assert [meaning(part, name) for name in "abcd"] == ["", "of that", "", "whether"]
+    assert [meaning(Data, name) for name in "ef"] == ["inches", "feet"]
+# fmt: on
+
+
+def test_defaults_are_a_complete_node(hats):
+    assert hats.defaults("top") == {"name": "top", "height": 7, "felt": "beaver", "brim": None}
+    assert hats.defaults("stack") == {"name": "stack", "of": REQUIRED}
+
+
+def test_a_part_gets_what_it_asks_for_and_no_more(hats):
+    hat = hats.create({"name": "top", "height": 9}, dim=3, depth=4)
+    assert (hat.dim, hat.height, hat.felt) == (3, 9, "beaver")
+    assert type(hats.create("bare", dim=3)).__name__ == "Bare"
+
+
+def test_nested_parts_are_built(hats):
+    stack = hats.create({"name": "stack", "of": [{"name": "bare"}, {"name": "stack", "of": [{"name": "bare"}]}]})
+    assert isinstance(stack.of, tuple)
+    assert [type(hat).__name__ for hat in (*stack.of, *stack.of[1].of)] == ["Bare", "Stack", "Bare"]
+
+
+def test_a_tuple_default_is_a_list_in_the_config():
+    registry = Registry("pair")
+
+    @registry.register("betas")
+    def betas(*, betas: tuple[float, float] = (0.9, 0.99)):
+        return betas
+
+    assert registry.defaults("betas") == {"name": "betas", "betas": [0.9, 0.99]}
+    assert registry.create({"name": "betas", "betas": [0.5, 0.6]}) == (0.5, 0.6)
+
+
+# What a registry refuses when a part is registered.
+
+
+def refused(part, name="wrong", given=("dim",)) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Registry("hat", given=given).register(name)(part)
+    return str(caught.value)
+
+
+def test_star_args_are_refused():
+    def part(*sizes):
+        pass
+
+    assert refused(part) == (
+        "hat 'wrong' takes *sizes; name every option instead, so that a typo in a config is an error."
+    )
+
+
+def test_double_star_kwargs_are_refused():
+    def part(dim: int, **rest: int):
+        pass
+
+    assert refused(part) == (
+        "hat 'wrong' takes **rest; name every option instead, so that a typo in a config is an error."
+    )
+
+
+def test_an_option_without_a_type_is_refused():
+    def part(*, size=3):
+        pass
+
+    assert refused(part) == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
+
+
+def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
+    def part(size: int = 3):
+        pass
+
+    assert refused(part) == "hat 'wrong': the model does not give 'size' (it gives dim); put options behind a bare *."
+    assert refused(part, given=()) == (
+        "hat 'wrong': the model does not give 'size' (it gives nothing); put options behind a bare *."
+    )
+
+
+def test_a_name_taken_twice_is_refused(hats):
+    with pytest.raises(ConfigError) as caught:
+        hats.register("top")(Hat)
+    assert str(caught.value) == "hat 'top' is registered twice; give one of them another name."
+
+
+def test_a_module_without_a_constructor_has_no_options():
+    from torch import nn
+
+    registry = Registry("norm")
+    registry.register("identity")(type("Same", (nn.Module,), {}))
+    assert registry.options("identity") == {}
+
+
+def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
+    hats.forget(__name__)
+    assert dict(hats) == {}
+    assert hats.also_called == {}
+
+
+# What it answers to a config. Whole sentences.
+
+
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        ("topp", "wardrobe: no hat is called 'topp'. Did you mean 'top'? Known: bare, stack, top."),
+        ("zzz", "wardrobe: no hat is called 'zzz'. Known: bare, stack, top."),
+        ("cylinder", "wardrobe: 'cylinder' is called 'top' here."),
+        (3, "wardrobe: must name a hat; got 3. Known: bare, stack, top."),
+        (None, "wardrobe: must name a hat; got null. Known: bare, stack, top."),
+        ({"height": 3}, "wardrobe: must name a hat; got {height: 3}. Known: bare, stack, top."),
+        (
+            {"name": "top", "hight": 3},
+            "wardrobe.hight: hat 'top' has no option 'hight'. Did you mean 'height'? It has: height, felt, brim.",
+        ),
+        (
+            {"name": "bare", "brim": 1},
+            "wardrobe.brim: hat 'bare' has no option 'brim'. It has: none. Try wardrobe=top.",
+        ),
+        (
+            {"name": "stack", "of": [], "fellt": 1},
+            "wardrobe.fellt: hat 'stack' has no option 'fellt'. Did you mean 'felt' of wardrobe=top? It has: of.",
+        ),
+        ({"name": "bare", "x": 1}, "wardrobe.x: hat 'bare' has no option 'x'. It has: none."),
+        ({"name": "top", "height": "tall"}, "wardrobe.height: must be a whole number; got 'tall'."),
+        ({"name": "top", "height": 7.5}, "wardrobe.height: must be a whole number; got 7.5."),
+        ({"name": "top", "height": True}, "wardrobe.height: must be a whole number; got true."),
+        ({"name": "top", "brim": "wide"}, "wardrobe.brim: must be a number or null; got 'wide'."),
+        (
+            {"name": "top", "felt": "rabit"},
+            "wardrobe.felt: no choice is called 'rabit'. Did you mean 'rabbit'? Known: beaver, rabbit.",
+        ),
+        ({"name": "top", "height": 0}, "wardrobe.height: must be at least 1 inch; got 0."),
+        ({"name": "top", "brim": 3}, "wardrobe.brim: must be at least 0 and below 3; got 3."),
+        ({"name": "stack"}, "wardrobe.of: hat 'stack' needs this option; give it hats, from below."),
+        ({"name": "stack", "of": 3}, "wardrobe.of: must be a list of hat; got 3."),
+        (
+            {"name": "stack", "of": [{"name": "bare"}, {"name": "top", "height": 0}]},
+            "wardrobe.of[1].height: must be at least 1 inch; got 0.",
+        ),
+        (
+            {"name": "stack", "of": ["bear"]},
+            "wardrobe.of[0]: no hat is called 'bear'. Did you mean 'bare'? Known: bare, stack, top.",
+        ),
+    ],
+    ids=str,
+)
+def test_a_fault_is_one_whole_sentence(hats, node, sentence):
+    assert faults(hats, node) == [sentence]
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["top", "bare", {"name": "top", "brim": 2}, {"name": "top", "brim": None}, {"name": "stack", "of": ["bare"]}],
+    ids=str,
+)
+def test_what_fits_has_no_fault(hats, node):
+    assert faults(hats, node) == []
+
+
+def test_all_faults_come_at_once(hats):
+    assert len(faults(hats, {"name": "top", "hight": 3, "felt": "cat", "height": "x"})) == 3
+
+
+def test_a_range_is_checked_beside_a_type_that_does_not_fit(hats):
+    assert faults(hats, {"name": "top", "height": "x", "brim": 99}) == [
+        "wardrobe.height: must be a whole number; got 'x'.",
+        "wardrobe.brim: must be at least 0 and below 3; got 99.",
+    ]
+
+
+def test_what_rests_on_an_option_at_fault_is_not_said():
+    options = Options(("height",), height="x", brim=2)
+    assert list(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
+    assert options.felt is None
+    with pytest.raises(UnknownValueError):
+        options.height  # noqa: B018
+
+
+def test_an_unknown_name_is_an_error_that_names_the_group(hats):
+    with pytest.raises(ConfigError, match=r"^wardrobe: no hat is called 'fez'\. Known: bare, stack, top\.$"):
+        hats["fez"]
+
+
+def test_a_key_beside_the_options_is_offered(hats):
+    [sentence] = hats.faults({"name": "bare", "bathc": 1}, "data", Context(), beside=["batch"])
+    assert sentence == "data.bathc: hat 'bare' has no option 'bathc'. Did you mean 'batch'? It has: batch."
+
+
+def test_config_error_holds_every_fault():
+    error = ConfigError(["a: one.", "b: two."])
+    assert error.faults == ("a: one.", "b: two.")
+    assert str(error) == "a: one.\nb: two."
+    assert isinstance(error, ValueError)
+    assert ConfigError("a: one.").faults == ("a: one.",)
+
+
+def test_nearest_says_nothing_where_nothing_is_near():
+    assert nearest("rotray", ["rotary"]) == " Did you mean 'rotary'?"
+    assert nearest("xyz", ["rotary"]) == ""
+
+
+def test_true_and_false_choose_parts_where_the_registry_says_which():
+    class Light:
+        pass
+
+    lights = Registry("light", base=Light, switch=("off", "on"))
+    lights.register("off")(Light)
+    lights.register("on")(dataclass(frozen=True)(type("On", (Light,), {"__annotations__": {"power": int}, "power": 3})))
+    assert [lights.complete(node) for node in (False, True, "on")] == [
+        {"name": "off"},
+        *[{"name": "on", "power": 3}] * 2,
+    ]
+    assert lights.create(True).power == 3
+    assert not [*lights.faults(True, "light", Context()), *lights.faults(False, "light", Context())]
+    assert list(Registry("lamp").faults(True, "lamp", Context())) == ["lamp: must name a lamp; got true. Known: ."]
+
+
+def test_an_option_that_a_part_lacks_is_none():
+    assert Options(a=1).b is None
+
+
+def test_every_option_of_every_part_has_a_meaning():
+    from xformer_kit.config import GROUPS, INNER
+
+    silent = [
+        f"{group} {name}.{option}"
+        for group, registry in (GROUPS | INNER).items()
+        for name in registry
+        for option, said in registry.options(name).items()
+        if not said.meaning
+    ]
+    assert silent == []
+
+
+def test_every_part_has_a_first_sentence():
+    from xformer_kit.config import GROUPS
+
+    for registry in GROUPS.values():
+        for name, part in registry.items():
+            assert (part.__doc__ or "").strip(), name
+
+
+def test_no_option_of_a_part_has_the_name_of_a_setting_beside_it():
+    """data.seed is the order of examples: a corpus with an option of that name would hide it."""
+    from xformer_kit.config import GROUPS
+    from xformer_kit.config.settings import SETTINGS
+
+    for group in ("data", "tokenizer"):
+        settings = set(SETTINGS.options(group)) if group in SETTINGS else set()
+        for name in GROUPS[group]:
+            assert not settings & set(GROUPS[group].options(name)), name

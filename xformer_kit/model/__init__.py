@@ -1,0 +1,1 @@
+"""The model: embedding, stacks of blocks, head, and what they compute with."""

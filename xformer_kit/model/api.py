@@ -1,0 +1,108 @@
+"""A config -> a model with its initial weights; a run's directory -> a trained one."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import xformer_kit.model.checkpoint as checkpoints
+from xformer_kit.config import GROUPS, ensure, import_parts, read_config
+from xformer_kit.config.saved import OF_MODEL, check_parts, check_unchanged
+from xformer_kit.config.size import too_large
+from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.model.model import Model
+from xformer_kit.objective import objective_of
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import resume
+
+
+def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None) -> Model:
+    """The model of a config; the source's vocabulary is another where it is given. Raises ConfigError with all its faults."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}.")
+    if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
+        raise ConfigError(f"vocab_size: must be at least 1 token; got {vocab_size!r}.")
+    if missing := [key for key in ("model", *GROUPS) if key not in config]:
+        raise ConfigError(
+            f"build: takes a whole config, such as compose(['model=decoder']) gives; got one without {', '.join(missing)}."
+        )
+    ensure(config, data=False)
+    if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (None, vocab_size):
+        raise ConfigError(
+            f"model.vocab_size: must be the vocab_size that build(...) is given; got {own} and {vocab_size}. Give one of them, "
+            "or the same size twice."
+        )
+    return _made(config, vocab_size, source_vocab_size)
+
+
+def _made(config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None) -> Model:
+    """The model of a config that has been checked."""
+    size = vocab_size or config["model"].get("vocab_size")
+    if not size:
+        raise ConfigError(
+            "model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...)."
+        )
+    if source_vocab_size not in (None, size) and "encoder" in config["model"] and config["model"]["share_embeddings"]:
+        raise ConfigError(
+            f"model.share_embeddings: source and target must have one vocabulary; got {source_vocab_size} and {size} tokens. "
+            "Set it to false, or tokenizer.shared to true."
+        )
+    return Model(config, size, source_vocab_size)
+
+
+def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
+    """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
+
+    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist. Raises ConfigError if the
+    run, its components, its sizes or the checkpoint do not allow it.
+    """
+    parts = [parts] if isinstance(parts, str) else list(parts)
+    config = read_config(run)
+    check_parts(run, parts, "load(run, parts=[FILE])")
+    file = _checkpoint(run, parts, checkpoint)
+    try:
+        state = checkpoints.read(file)
+    except checkpoints.DamagedError as error:
+        raise ConfigError(f"{file}: cannot be read as a checkpoint: {error}. Load another one of the run.") from None
+    return restored(run, config, parts, state)
+
+
+def restored(run: str | Path, config: Mapping[str, Any], parts: Iterable[str], state: Mapping[str, Any]) -> Model:
+    """`load` with a config and the state of a checkpoint that have been read already."""
+    if "config" in state:
+        check_unchanged(run, config, state, OF_MODEL)
+    import_parts(parts, GROUPS.values())
+    tokenizer = load_tokenizer(Path(run) / "tokenizer.json")
+    tokenizer.specials = objective_of(config).specials
+    source = _source_tokenizer(Path(run), tokenizer)
+    size = config["model"].get("vocab_size") or tokenizer.size
+    ensure(config, data=False)
+    if fault := next(too_large(config, training=False), None):
+        raise ConfigError(f"{run}: {fault}")
+    model = _made(config, size, None if source is tokenizer else source.size)
+    try:
+        model.load_state_dict(state["state_dict"])
+        model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{run}: the weights of its checkpoint must be those of config.yaml's model; {reason}."
+        ) from None
+    model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
+    return model.eval()
+
+
+def _source_tokenizer(run: Path, tokenizer: Any) -> Any:
+    """That of the sources, where they have one of their own."""
+    file = run / "source_tokenizer.json"
+    if not file.is_file():
+        return tokenizer
+    source = load_tokenizer(file)
+    source.specials = tokenizer.specials
+    return source
+
+
+def _checkpoint(run: str | Path, parts: Iterable[str], name: str) -> Path:
+    for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
+        if path.is_file():
+            return path
+    raise ConfigError(f"{run}: has no checkpoint yet; go on with it: {resume(run, parts)}")

@@ -1,0 +1,13 @@
+"""Norms: `norm(dim) -> Module` over the last axis."""
+
+from xformer_kit.norm.norms import (
+    NORMS,
+    RMS,
+    _RMSNorm,
+)
+
+__all__ = [
+    "NORMS",
+    "RMS",
+    "_RMSNorm",
+]

@@ -1,0 +1,11 @@
+"""Optimizers and schedules of the learning rate."""
+
+from xformer_kit.optim.optimizers import (
+    OPTIMIZERS,
+    parameter_groups,
+)
+
+__all__ = [
+    "OPTIMIZERS",
+    "parameter_groups",
+]

@@ -1,0 +1,47 @@
+"""Which components exist, which options each has, and how a faulty config is reported."""
+
+from xformer_kit.registry.messages import (
+    Options,
+    UnknownValueError,
+    above,
+    apart,
+    article,
+    at_least,
+    at_most,
+    divisors,
+    listed,
+    near,
+    nearest,
+    shown,
+    unknown_option,
+    within,
+)
+from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
+from xformer_kit.registry.registry import ConfigError, Context, Option, Registry
+
+__all__ = [
+    "NESTED",
+    "REQUIRED",
+    "ConfigError",
+    "Context",
+    "Option",
+    "Options",
+    "Registry",
+    "UnknownValueError",
+    "above",
+    "apart",
+    "article",
+    "at_least",
+    "at_most",
+    "divisors",
+    "listed",
+    "mismatch",
+    "near",
+    "nearest",
+    "nested",
+    "plain",
+    "shown",
+    "type_name",
+    "unknown_option",
+    "within",
+]

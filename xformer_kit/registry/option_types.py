@@ -1,0 +1,138 @@
+"""Types of options: whether a value fits one, how a message names it, and what is built of nested parts."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+from xformer_kit.registry.messages import article, nearest, shown
+
+if TYPE_CHECKING:
+    from xformer_kit.registry import Context, Registry
+
+REQUIRED = "???"  # the default of an option that must be given (OmegaConf's own mark of a missing value)
+NESTED: dict[type, "Registry"] = {}  # base class of built parts -> their registry, which enters itself
+
+
+@cache
+def nested(annotation: Any) -> "Registry | None":
+    """The registry of the parts that an option holds. Parts that the model gives something come as a factory, and their
+    option is annotated with `Callable[..., Base]`."""
+    if not isinstance(annotation, type) and get_origin(annotation) is Callable:
+        annotation = get_args(annotation)[-1]
+    return NESTED.get(annotation) if isinstance(annotation, type) else None
+
+
+def type_name(annotation: Any) -> str:
+    """A type as a user reads it: `int | None`, `relu | gelu`, `list of mask`."""
+    if (inner := nested(annotation)) is not None:
+        return inner.kind
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(str(a) for a in args)
+    if origin in (Union, UnionType):
+        return " | ".join("null" if a is NoneType else type_name(a) for a in args)
+    if origin in (list, tuple):
+        count = f"{len(args)} " if origin is tuple and args[-1:] != (...,) else ""
+        return f"list of {count}{type_name(args[0])}" if args else "list"
+    if origin is dict or annotation is dict:
+        return f"mapping of {type_name(args[1])}" if args else "mapping"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+@cache
+def fitting(annotation: Any) -> frozenset[type]:
+    """Types of which every value fits; most values have such a type, and need no closer look."""
+    if get_origin(annotation) in (Union, UnionType):
+        return frozenset().union(*map(fitting, get_args(annotation)))
+    return frozenset({annotation} & {int, bool, str, NoneType}) | ({int} if annotation is float else set())
+
+
+def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[str]:
+    """Sentences that say why a value does not fit a type; none where it fits. An int serves as a float."""
+    if value == REQUIRED or type(value) in fitting(annotation):
+        return
+    if (inner := nested(annotation)) is not None:
+        yield from inner.faults(value, path, context)
+        return
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        parts = [registry for a in args if (registry := nested(a)) is not None]
+        if parts and isinstance(value, Mapping):
+            yield from parts[0].faults(value, path, context)
+            return
+        if any(not list(mismatch(a, value, path, context)) for a in args):
+            return
+        if mappings := [a for a in args if get_origin(a) is dict and isinstance(value, Mapping)]:
+            yield from mismatch(mappings[0], value, path, context)
+            return
+    elif origin in (list, tuple):
+        if isinstance(value, (list, tuple)):
+            each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
+            if len(each) != len(value):
+                yield f"{path}: must be a list of {len(each)} values; got {shown(value)}."
+                return
+            for i, (kind, item) in enumerate(zip(each, value, strict=True)):
+                yield from mismatch(kind, item, f"{path}[{i}]", context)
+            return
+    elif origin is Literal:
+        if value in args and type(value) in {type(a) for a in args}:
+            return
+        hint = nearest(str(value), [str(a) for a in args])
+        yield f"{path}: no choice is called {shown(value)}.{hint} Known: {', '.join(str(a) for a in args)}."
+        return
+    elif origin is dict or annotation is dict:
+        if isinstance(value, Mapping):
+            for key, item in value.items() if args else ():
+                yield from mismatch(args[1], item, f"{path}.{key}", context)
+            return
+    elif annotation is Any or (annotation is NoneType and value is None):
+        return
+    elif isinstance(annotation, type):
+        if annotation is float and isinstance(value, float) and not math.isfinite(value):
+            yield f"{path}: must be a finite number; got {value}."
+            return
+        if annotation is float and isinstance(value, int) and not isinstance(value, bool):
+            return
+        if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
+            return
+    yield f"{path}: must be {article(type_name(annotation))}; got {shown(value)}."
+
+
+def nest(annotation: Any, value: Any) -> Any:
+    """Build the parts that a value nests; plain values pass unchanged, lists for a tuple become tuples."""
+    if (inner := nested(annotation)) is not None:
+        value = inner.named(value)
+        if not isinstance(value, Mapping):
+            return value
+        return partial(inner.create, value) if get_origin(annotation) is Callable else inner.create(value)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        for a in args:
+            if nested(a) is not None or get_origin(a) in (tuple, list, dict):
+                return nest(a, value)
+    if origin in (list, tuple) and not isinstance(value, Mapping):
+        kinds = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
+        return origin(nest(kind, item) for kind, item in zip(kinds, value, strict=True))
+    if origin is dict and isinstance(value, Mapping):
+        return {key: nest(args[1], item) for key, item in value.items()}
+    return value
+
+
+PLAIN = frozenset({NoneType, bool, int, float, str})  # most defaults are one of these
+
+
+def plain(value: Any) -> Any:
+    """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a copy."""
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, (Mapping, list, tuple)):
+        return {k: plain(v) for k, v in value.items()} if isinstance(value, Mapping) else [plain(v) for v in value]
+    for base, registry in NESTED.items():
+        if isinstance(value, base):
+            name = next(name for name, part in registry.items() if part is type(value))
+            return {"name": name} | {option: plain(getattr(value, option)) for option in registry.options(name)}
+    return value
