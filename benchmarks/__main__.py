@@ -1,9 +1,10 @@
-"""Run the benchmarks one after the other, each in a process of its own, and keep their figures in benchmarks/results.
+"""Run the benchmarks one after the other, each in a process of its own, and keep their figures in
+benchmarks/results.
 
     python -m benchmarks [--only NAME ...] [--quick]
 
-One that fails stops no other: it is named at the end, and the exit code is 1. `--quick` takes the fewest rounds, to see
-that all of them run; such figures mean nothing and are not kept.
+One that fails stops no other: it is named at the end, and the exit code is 1. `--quick` takes the
+fewest rounds, to see that all of them run; such figures mean nothing and are not kept.
 """
 
 import argparse
@@ -33,19 +34,28 @@ BENCHMARKS = {
     "cross_entropy": Flags("--save", "--pairs 1"),
     "kernel_speed": Flags("--save", "--rounds 1 --no-memory"),
     "recurrent_speed": Flags("--save", "--rounds 1 --tokens 128"),
-    "recall": Flags("--save", "--runs outputs/recall_quick --more trainer.max_steps=2 schedule.warmup=1"),
+    "recall": Flags(
+        "--save", "--runs outputs/recall_quick --more trainer.max_steps=2 schedule.warmup=1"
+    ),
     "data": Flags("--save", "--megabytes 2 --repeat 1"),
     "trainer_overhead": Flags("--save", "--pairs 1 --steps 40"),
 }
 
-OF_A_RUN = {"translation", "findings"}  # those that ask for a run that was trained, and are called by hand
+OF_A_RUN = {
+    "translation",
+    "findings",
+}  # those that ask for a run that was trained, and are called by hand
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument(
+        "--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), metavar="NAME"
+    )
     parser.add_argument("--quick", action="store_true", help="the fewest rounds; nothing is kept")
     given = parser.parse_args()
     failed = []
@@ -53,7 +63,9 @@ def main() -> int:
         flags = BENCHMARKS[name].quick if given.quick else BENCHMARKS[name].whole
         print(f"\npython -m benchmarks.{name} {flags}", flush=True)
         began = time.perf_counter()
-        code = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *flags.split()], cwd=ROOT).returncode
+        code = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", *flags.split()], cwd=ROOT
+        ).returncode
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
         if code:
             failed.append(f"{name} (exit code {code})")

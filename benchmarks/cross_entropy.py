@@ -1,11 +1,13 @@
-"""Cross-entropy from hidden states: peak memory and time of ours beside plain logits, forward and backward.
+"""Cross-entropy from hidden states: peak memory and time of ours beside plain logits, forward and
+backward.
 
     python -m benchmarks.cross_entropy [--threads 2] [--pairs 7] [--save]
 
-Time: interleaved pairs in one process, first ours then plain, then the other way round; the ratio is the median over
-pairs, so that a slow minute of the machine hits both. Memory: a fresh process for each, the rise of the peak resident
-set (VmHWM, reset through /proc/self/clear_refs, so Linux only) over what was resident when the inputs were made and
-torch had run a small example. It counts everything: logits, gradients, and the buffers of the matrix library.
+Time: interleaved pairs in one process, first ours then plain, then the other way round; the ratio
+is the median over pairs, so that a slow minute of the machine hits both. Memory: a fresh process
+for each, the rise of the peak resident set (VmHWM, reset through /proc/self/clear_refs, so Linux
+only) over what was resident when the inputs were made and torch had run a small example. It counts
+everything: logits, gradients, and the buffers of the matrix library.
 """
 
 import argparse
@@ -47,7 +49,9 @@ def seconds(way, hidden, weight, target):
 
 
 def times(shape, pairs):
-    """Medians in seconds, and the median and the range of ours / plain over interleaved pairs, after one warm-up."""
+    """Medians in seconds, and the median and the range of ours / plain over interleaved pairs,
+    after one warm-up.
+    """
     data = inputs(*shape)
     for way in WAYS:
         seconds(way, *data)
@@ -57,7 +61,10 @@ def times(shape, pairs):
             taken[way].append(seconds(way, *data))
     ratios = sorted(a / b for a, b in zip(taken["ours"], taken["plain"], strict=True))
     medians = {f"{way}_seconds": statistics.median(values) for way, values in taken.items()}
-    return medians | {"time_ratio": statistics.median(ratios), "time_ratio_range": [ratios[0], ratios[-1]]}
+    return medians | {
+        "time_ratio": statistics.median(ratios),
+        "time_ratio_range": [ratios[0], ratios[-1]],
+    }
 
 
 def resident(field):
@@ -91,7 +98,9 @@ def peak_in_a_fresh_process(way, shape, threads):
 def measure(shape, threads, pairs):
     tokens, dim, vocab = shape
     # A small step takes milliseconds: more pairs there cost nothing and steady the median.
-    row = {"tokens": tokens, "dim": dim, "vocab": vocab} | times(shape, pairs if vocab > 10_000 else 5 * pairs)
+    row = {"tokens": tokens, "dim": dim, "vocab": vocab} | times(
+        shape, pairs if vocab > 10_000 else 5 * pairs
+    )
     for way in WAYS:
         row[f"{way}_mib"] = peak_in_a_fresh_process(way, shape, threads)
     return row | {"memory_ratio": row["ours_mib"] / row["plain_mib"]}
@@ -100,23 +109,33 @@ def measure(shape, threads, pairs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--pairs", type=int, default=7, help="interleaved pairs at the largest vocabulary")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/cross_entropy.json")
-    parser.add_argument("--peak", nargs=4, metavar=("WAY", "TOKENS", "DIM", "VOCAB"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--pairs", type=int, default=7, help="interleaved pairs at the largest vocabulary"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/cross_entropy.json"
+    )
+    parser.add_argument(
+        "--peak", nargs=4, metavar=("WAY", "TOKENS", "DIM", "VOCAB"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.peak:
         print(peak(options.peak[0], tuple(map(int, options.peak[1:]))))
         return
-    print("tokens   dim   vocab | plain ms   ours ms  ratio     range     | plain MiB  ours MiB  ratio")
+    print(
+        "tokens   dim   vocab | plain ms   ours ms  ratio     range     | plain MiB  ours MiB "
+        " ratio"
+    )
     rows = []
     for shape in SHAPES:
         row = measure(shape, options.threads, options.pairs)
         low, high = row["time_ratio_range"]
         print(
-            f"{row['tokens']:6d} {row['dim']:5d} {row['vocab']:7d} | {1e3 * row['plain_seconds']:8.1f} "
-            f"{1e3 * row['ours_seconds']:9.1f} {row['time_ratio']:6.2f}  {low:.2f} to {high:.2f} | "
-            f"{row['plain_mib']:9.1f} {row['ours_mib']:9.1f} {row['memory_ratio']:6.3f}",
+            f"{row['tokens']:6d} {row['dim']:5d} {row['vocab']:7d} |"
+            f" {1e3 * row['plain_seconds']:8.1f} {1e3 * row['ours_seconds']:9.1f}"
+            f" {row['time_ratio']:6.2f}  {low:.2f} to {high:.2f} | {row['plain_mib']:9.1f}"
+            f" {row['ours_mib']:9.1f} {row['memory_ratio']:6.3f}",
             flush=True,
         )
         rows.append(row)

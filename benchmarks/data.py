@@ -2,8 +2,8 @@
 
     python -m benchmarks.data [--megabytes 100] [--repeat 3] [--save]
 
-Each preparation is a process of its own with an empty cache; memory is the peak of the resident set, with and without
-what importing torch takes.
+Each preparation is a process of its own with an empty cache; memory is the peak of the resident
+set, with and without what importing torch takes.
 """
 
 import argparse
@@ -22,7 +22,10 @@ def write_text(path: Path, megabytes: float) -> None:
     """Words of English letters with some two-byte characters, in lines; the same each time."""
     draw = random.Random(0)
     letters = "etaoinshrdlucmfwygpbvk"
-    words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(20_000)] + ["é", "naïve"]
+    words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) for _ in range(20_000)] + [
+        "é",
+        "naïve",
+    ]
     line = "\n".join(" ".join(draw.choices(words, k=12)) for _ in range(2_000)) + "\n"
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(max(1, int(megabytes * 1e6 / len(line.encode())))):
@@ -47,7 +50,12 @@ def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
     }
     data = prepare(config)
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "memory": peak(), "above_imports": peak() - imported, "tokens": data.train.tokens}
+    return {
+        "seconds": seconds,
+        "memory": peak(),
+        "above_imports": peak() - imported,
+        "tokens": data.train.tokens,
+    }
 
 
 def measure_reading(path: str, cache: str) -> float:
@@ -58,7 +66,10 @@ def measure_reading(path: str, cache: str) -> float:
 
     data = {"name": "text", "path": path, "seq_len": 256, "batch_size": 64, "cache": cache}
     windows = prepare({"data": data, "tokenizer": {"name": "byte"}}).train
-    steps, examples = Steps(GlobalBatches(len(windows), 64, seed=0), stop=2_000), Examples(windows, None, seed=0)
+    steps, examples = (
+        Steps(GlobalBatches(len(windows), 64, seed=0), stop=2_000),
+        Examples(windows, None, seed=0),
+    )
     rates = []
     for _ in range(3):
         start, count = time.perf_counter(), 0
@@ -69,26 +80,35 @@ def measure_reading(path: str, cache: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--tokenizers", nargs="+", default=["byte", "char"])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/data.json")
-    parser.add_argument("--one", nargs=3, metavar=("PATH", "CACHE", "TOKENIZER"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--one", nargs=3, metavar=("PATH", "CACHE", "TOKENIZER"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(*options.one)))
         return
     found = compare(options.megabytes, options.tokenizers, options.repeat)
     if options.save:
-        from benchmarks.measure import machine, save  # brings torch, which a preparation must not find imported
+        from benchmarks.measure import (
+            machine,
+            save,
+        )  # brings torch, which a preparation must not find imported
 
         about = machine() | {"megabytes": options.megabytes, "repeat": options.repeat}
         print(f"written to {save('data', about, found)}")
 
 
 def compare(megabytes: float, tokenizers: list[str], repeat: int) -> dict:
-    """Medians of each tokenizer's preparations, the time of reading the cache again, and the rate of batches."""
+    """Medians of each tokenizer's preparations, the time of reading the cache again, and the rate
+    of batches.
+    """
     found: dict = {}
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "text.txt"))
@@ -99,11 +119,15 @@ def compare(megabytes: float, tokenizers: list[str], repeat: int) -> dict:
             for i in range(repeat):
                 given = [path, f"{folder}/cache-{tokenizer}-{i}", tokenizer]
                 command = [sys.executable, "-m", "benchmarks.data", "--one", *given]
-                runs.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+                runs.append(
+                    json.loads(
+                        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                    )
+                )
             at = found[tokenizer] = {key: median(run[key] for run in runs) for key in runs[0]}
             print(
-                f"prepare, {tokenizer}: {at['seconds']:.2f} s, {at['memory']:.0f} MB of memory at its peak, "
-                f"{at['above_imports']:.0f} MB above imports"
+                f"prepare, {tokenizer}: {at['seconds']:.2f} s, {at['memory']:.0f} MB of memory at"
+                f" its peak, {at['above_imports']:.0f} MB above imports"
             )
         again = measure(path, f"{folder}/cache-{tokenizers[0]}-0", tokenizers[0])
         found["seconds_from_the_cache"] = again["seconds"]

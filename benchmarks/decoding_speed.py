@@ -1,9 +1,10 @@
 """How fast does a model speak beside other libraries, on CPU, greedily and with its cache?
 
-    python -m benchmarks.decoding_speed [--batches 1 8] [--tokens 256] [--rounds 5] [--threads 2] [--save]
+    python -m benchmarks.decoding_speed [--batches 1 8] [--tokens 256] [--rounds 5] [--threads 2]
+    [--save]
 
-6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. One text of each contestant in turn makes a round; ratios
-are medians over rounds.
+6 layers x 384, 6 heads, vocab 65, from a prompt of 8 tokens. One text of each contestant in turn
+makes a round; ratios are medians over rounds.
 """
 
 import argparse
@@ -19,7 +20,9 @@ AGAINST = "transformers GPT-2"
 
 
 def contestants(shape: Shape, only: list[str]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """Those that can be built and have a generation of their own, and why the others are skipped."""
+    """Those that can be built and have a generation of their own, and why the others are
+    skipped.
+    """
     found, skipped = {}, {}
     for name, make in (OURS | PEERS).items():
         if only and not any(word in name for word in only):
@@ -46,7 +49,9 @@ def measure(batch: int, tokens: int, count: int, only: list[str], clock: str) ->
         def speak() -> None:
             out = peer.generate(ids, tokens)
             if out.shape != (batch, PROMPT + tokens):
-                raise RuntimeError(f"asked for {tokens} tokens of {batch} texts; got the shape {tuple(out.shape)}")
+                raise RuntimeError(
+                    f"asked for {tokens} tokens of {batch} texts; got the shape {tuple(out.shape)}"
+                )
 
         return speak
 
@@ -70,8 +75,12 @@ def measure(batch: int, tokens: int, count: int, only: list[str], clock: str) ->
 
 def show(figures: dict) -> None:
     print(f"batch {figures['batch']}, {figures['tokens']} tokens")
-    for name, row in sorted(figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]):
-        print(f"  {name:30s} {row['tokens_per_second']:8.1f} tokens/s, at best {row['fastest']:8.1f}")
+    for name, row in sorted(
+        figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]
+    ):
+        print(
+            f"  {name:30s} {row['tokens_per_second']:8.1f} tokens/s, at best {row['fastest']:8.1f}"
+        )
     for name, against in figures["ratios"].items():
         if AGAINST in against:
             print(f"  {name}: {against[AGAINST]:.2f} of {AGAINST}")
@@ -80,14 +89,20 @@ def show(figures: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="texts at once")
     parser.add_argument("--tokens", type=int, default=256, help="new tokens of each text")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/decoding_speed.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/decoding_speed.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

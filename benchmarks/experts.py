@@ -1,10 +1,12 @@
-"""How fast is a mixture of experts beside that of transformers, on CPU, in fp32, forward and backward?
+"""How fast is a mixture of experts beside that of transformers, on CPU, in fp32, forward and
+backward?
 
     python -m benchmarks.experts [--shapes A B C] [--rounds 15] [--threads 2] [--save]
 
-Mixtral's block with the same sizes and the same weights, as transformers computes experts by default in a model
-(`grouped_mm`) and as it is written (`eager`), in turn with ours, without and with the loss for even loads, which theirs
-computes elsewhere. Ratios are medians over rounds; above 1, ours is faster.
+Mixtral's block with the same sizes and the same weights, as transformers computes experts by
+default in a model (`grouped_mm`) and as it is written (`eager`), in turn with ours, without and
+with the loss for even loads, which theirs computes elsewhere. Ratios are medians over rounds; above
+1, ours is faster.
 """
 
 import argparse
@@ -29,15 +31,25 @@ class Shape(NamedTuple):
 
 SHAPES = {
     "A": Shape(tokens=1024, dim=256, width=512, experts=8, top_k=2),  # Mixtral's proportions
-    "B": Shape(tokens=2048, dim=256, width=128, experts=64, top_k=6),  # many small ones, as DeepSeekMoE has
-    "C": Shape(tokens=128, dim=128, width=256, experts=4, top_k=1),  # where calls count as much as products
+    "B": Shape(
+        tokens=2048, dim=256, width=128, experts=64, top_k=6
+    ),  # many small ones, as DeepSeekMoE has
+    "C": Shape(
+        tokens=128, dim=128, width=256, experts=4, top_k=1
+    ),  # where calls count as much as products
 }
 WAYS = ("grouped_mm", "eager")
 
 
 def ours(shape: Shape, balance: float) -> nn.Module:
     router = {"name": "softmax", "balance": balance}
-    node = {"name": "moe", "experts": shape.experts, "top_k": shape.top_k, "width": shape.width, "router": router}
+    node = {
+        "name": "moe",
+        "experts": shape.experts,
+        "top_k": shape.top_k,
+        "width": shape.width,
+        "router": router,
+    }
     return FFNS.create(node, dim=shape.dim)
 
 
@@ -46,7 +58,9 @@ def theirs(shape: Shape, way: str) -> nn.Module:
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
     sizes = {"hidden_size": shape.dim, "intermediate_size": shape.width}
-    config = MixtralConfig(**sizes, num_local_experts=shape.experts, num_experts_per_tok=shape.top_k)
+    config = MixtralConfig(
+        **sizes, num_local_experts=shape.experts, num_experts_per_tok=shape.top_k
+    )
     config._experts_implementation = way
     return MixtralSparseMoeBlock(config)
 
@@ -113,11 +127,15 @@ def measure(shape: Shape, count: int, clock: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+    )
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/experts.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -127,7 +145,9 @@ def main() -> None:
         print(found["shape"])
         for contestant, ms in found["ms"].items():
             against = found["ratios"].get(contestant, {})
-            said = "".join(f"  {value:.2f} of transformers' {way}" for way, value in against.items())
+            said = "".join(
+                f"  {value:.2f} of transformers' {way}" for way, value in against.items()
+            )
             print(f"  {contestant:18s} {ms:8.2f} ms{said}", flush=True)
     if options.save:
         about = machine(options.threads) | {"clock": options.clock}

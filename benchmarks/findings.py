@@ -1,9 +1,10 @@
-"""What studies of published claims found: `python train.py study=findings/NAME` trains one, and this keeps what its report says.
+"""What studies of published claims found: `python train.py study=findings/NAME` trains one, and
+this keeps what its report says.
 
     python -m benchmarks.findings [--studies outputs/studies] [--save]
 
-A study with runs still to come is left out. Findings that were kept before and are not among the studies stay, each with its own
-time and machine.
+A study with runs still to come is left out. Findings that were kept before and are not among the
+studies stay, each with its own time and machine.
 """
 
 import argparse
@@ -16,7 +17,9 @@ from tasks.study.collect import results
 from xformer_kit.study import stop
 from xformer_kit.study.report.content import content
 
-NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "conf" / "study" / "findings").glob("*.yaml"))
+NAMES = sorted(
+    path.stem for path in (Path(__file__).parents[1] / "conf" / "study" / "findings").glob("*.yaml")
+)
 
 
 def finding(folder: Path) -> dict[str, Any] | None:
@@ -46,9 +49,13 @@ def _seconds(folder: Path, key: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.findings", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.findings", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--studies", type=Path, default=Path("outputs/studies"))
-    parser.add_argument("--save", action="store_true", help="keep what was found in benchmarks/results")
+    parser.add_argument(
+        "--save", action="store_true", help="keep what was found in benchmarks/results"
+    )
     given = parser.parse_args()
     kept = RESULTS / "findings.json"
     figures = json.loads(kept.read_text())["figures"] if kept.exists() else {}

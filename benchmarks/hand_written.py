@@ -1,7 +1,9 @@
-"""What a careful person writes by hand: a small GPT in one file, its training step and its cached decoding.
+"""What a careful person writes by hand: a small GPT in one file, its training step and its cached
+decoding.
 
-It is the measure of what our parts cost. Pre-norm blocks with one matrix for queries, keys and values, torch's causal
-attention, learned positions, LayerNorm with a bias, no other biases, and the head tied to the embedding.
+It is the measure of what our parts cost. Pre-norm blocks with one matrix for queries, keys and
+values, torch's causal attention, learned positions, LayerNorm with a bias, no other biases, and the
+head tied to the embedding.
 """
 
 import torch
@@ -17,9 +19,14 @@ class Block(nn.Module):
         self.heads, self.head_dim = heads, dim // heads
         self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
-        self.up, self.down = nn.Linear(dim, 4 * dim, bias=False), nn.Linear(4 * dim, dim, bias=False)
+        self.up, self.down = (
+            nn.Linear(dim, 4 * dim, bias=False),
+            nn.Linear(4 * dim, dim, bias=False),
+        )
 
-    def forward(self, x: Tensor, past: tuple[Tensor, Tensor] | None = None, start: int = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None = None, start: int = 0
+    ) -> Tensor:
         b, t, dim = x.shape
         qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, self.head_dim)
         q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
@@ -57,7 +64,9 @@ class GPT(nn.Module):
 
     @torch.inference_mode()
     def generate(self, ids: Tensor, count: int) -> Tensor:
-        """Greedy: ids (b, t) -> (b, t + count), with keys and values kept in rooms of the final length."""
+        """Greedy: ids (b, t) -> (b, t + count), with keys and values kept in rooms of the final
+        length.
+        """
         b, t = ids.shape
         heads, head_dim = self.blocks[0].heads, self.blocks[0].head_dim
         room = (b, heads, t + count, head_dim)

@@ -1,11 +1,13 @@
-"""The kernel `sdpa` beside a direct call of torch's function, forward and backward: time by mask, with dropout, and memory.
+"""The kernel `sdpa` beside a direct call of torch's function, forward and backward: time by mask,
+with dropout, and memory.
 
     python -m benchmarks.kernel_speed [--threads 1] [--rounds 9] [--no-memory] [--save]
 
-Time: rounds in one process, every other one backwards; figures are medians of ratios within a round, in seconds of CPU time, so
-compare them with one thread. `direct` is one call of torch.nn.functional.scaled_dot_product_attention, with its own causal mask
-or with a dense one; masks are made once for both. Memory: a fresh process for each length, the rise of the peak resident set over
-one forward and backward of one layer, its mask made anew (Linux only).
+Time: rounds in one process, every other one backwards; figures are medians of ratios within a
+round, in seconds of CPU time, so compare them with one thread. `direct` is one call of
+torch.nn.functional.scaled_dot_product_attention, with its own causal mask or with a dense one;
+masks are made once for both. Memory: a fresh process for each length, the rise of the peak resident
+set over one forward and backward of one layer, its mask made anew (Linux only).
 """
 
 import argparse
@@ -30,7 +32,11 @@ from xformer_kit.position import POSITIONS
 
 WINDOW, HEADS, DIM, DROPOUT = 256, 6, 64, 0.1
 SHAPES = ((2, 512), (1, 2048))  # rows, tokens
-KINDS = {"full": {"name": "full"}, "causal": {"name": "causal"}, "window": {"name": "sliding_window", "window": WINDOW}}
+KINDS = {
+    "full": {"name": "full"},
+    "causal": {"name": "causal"},
+    "window": {"name": "sliding_window", "window": WINDOW},
+}
 LENGTHS = (1024, 2048, 4096, 8192)
 MEMORY = ("causal", "window", "window alibi", "causal dropout", "dense window")
 
@@ -43,11 +49,19 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 def seen(kind: str, length: int, position: str = "none") -> View:
     """A view as a tower prepares it, for all layers."""
     place = POSITIONS.create(
-        {"name": position}, dim=8, heads=HEADS, head_dim=DIM, max_len=length, layers=1, tower="decoder"
+        {"name": position},
+        dim=8,
+        heads=HEADS,
+        head_dim=DIM,
+        max_len=length,
+        layers=1,
+        tower="decoder",
     )
     tokens = Tokens(slot=torch.arange(length)[None]).placed()
     view = View(tokens, tokens, MASKS.create(KINDS[kind]), place)
-    return view._replace(prepared=KERNELS["sdpa"]().prepare(view, HEADS, position != "none", torch.float32))
+    return view._replace(
+        prepared=KERNELS["sdpa"]().prepare(view, HEADS, position != "none", torch.float32)
+    )
 
 
 def ours(given: list[Tensor], view: View, dropout: float = 0.0) -> Tensor:
@@ -80,13 +94,17 @@ def times(rows: int, length: int, count: int) -> dict[str, float]:
         runs[f"{kind}"] = partial(ours, given, view)
         runs[f"{kind} dropout"] = partial(ours, given, view, DROPOUT)
         runs[f"{kind} dropout direct"] = partial(direct(kind, length), *given, dropout_p=DROPOUT)
-    taken = rounds({name: partial(step, run, given, up) for name, run in runs.items()}, count, clock="cpu")
+    taken = rounds(
+        {name: partial(step, run, given, up) for name, run in runs.items()}, count, clock="cpu"
+    )
     figures = {f"{name} ms": 1e3 * statistics.median(values) for name, values in taken.items()}
     for kind in KINDS:
         figures[f"{kind} / direct"] = ratio(taken[kind], taken[f"{kind} direct"])
         figures[f"{kind} / causal"] = ratio(taken[kind], taken["causal"])
         figures[f"{kind} dropout / none"] = ratio(taken[f"{kind} dropout"], taken[kind])
-        figures[f"{kind} dropout direct / none"] = ratio(taken[f"{kind} dropout direct"], taken[f"{kind} direct"])
+        figures[f"{kind} dropout direct / none"] = ratio(
+            taken[f"{kind} dropout direct"], taken[f"{kind} direct"]
+        )
     return figures
 
 
@@ -98,7 +116,11 @@ def peak(what: str, length: int) -> float:
             out = direct("window", length)(*given)
         else:
             kind, _, more = what.partition(" ")
-            out = ours(given, seen(kind, length, "alibi" if more == "alibi" else "none"), DROPOUT * (more == "dropout"))
+            out = ours(
+                given,
+                seen(kind, length, "alibi" if more == "alibi" else "none"),
+                DROPOUT * (more == "dropout"),
+            )
         out.sum().backward()
 
     run(320, inputs(1, 320))
@@ -110,9 +132,18 @@ def peak(what: str, length: int) -> float:
 
 
 def peaks(what: str, threads: int) -> list[float]:
-    command = [sys.executable, "-m", "benchmarks.kernel_speed", "--threads", str(threads), "--peak", what]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.kernel_speed",
+        "--threads",
+        str(threads),
+        "--peak",
+        what,
+    ]
     return [
-        float(subprocess.run([*command, str(n)], check=True, capture_output=True, text=True).stdout) for n in LENGTHS
+        float(subprocess.run([*command, str(n)], check=True, capture_output=True, text=True).stdout)
+        for n in LENGTHS
     ]
 
 
@@ -121,34 +152,49 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--no-memory", action="store_true", help="times alone")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/kernel_speed.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/kernel_speed.json"
+    )
     parser.add_argument("--peak", nargs=2, metavar=("WHAT", "TOKENS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.peak:
         print(peak(options.peak[0], int(options.peak[1])))
         return
-    figures: dict[str, object] = {"heads": HEADS, "head_dim": DIM, "window": WINDOW, "dropout": DROPOUT}
-    print("rows x tokens  mask     ms    / direct  / causal  dropout / none   torch's dropout / none")
+    figures: dict[str, object] = {
+        "heads": HEADS,
+        "head_dim": DIM,
+        "window": WINDOW,
+        "dropout": DROPOUT,
+    }
+    print(
+        "rows x tokens  mask     ms    / direct  / causal  dropout / none   torch's dropout / none"
+    )
     for rows, length in SHAPES:
         found = times(rows, length, options.rounds)
         figures[f"{rows} x {length}"] = found
         for kind in KINDS:
             print(
-                f"{rows} x {length:<9}  {kind:6} {found[f'{kind} ms']:6.1f} {found[f'{kind} / direct']:9.2f} "
-                f"{found[f'{kind} / causal']:9.2f} {found[f'{kind} dropout / none']:14.2f} "
-                f"{found[f'{kind} dropout direct / none']:21.2f}",
+                f"{rows} x {length:<9}  {kind:6} {found[f'{kind} ms']:6.1f}"
+                f" {found[f'{kind} / direct']:9.2f} {found[f'{kind} / causal']:9.2f}"
+                f" {found[f'{kind} dropout / none']:14.2f}"
+                f" {found[f'{kind} dropout direct / none']:21.2f}",
                 flush=True,
             )
     if not options.no_memory:
-        print(f"MiB at the peak, 1 x {HEADS} heads   " + "".join(f"{n:9,}" for n in LENGTHS) + " tokens")
+        print(
+            f"MiB at the peak, 1 x {HEADS} heads   "
+            + "".join(f"{n:9,}" for n in LENGTHS)
+            + " tokens"
+        )
         figures["mib"] = {}
         for what in MEMORY:
             grown = peaks(what, options.threads)
             figures["mib"][what] = dict(zip(map(str, LENGTHS), grown, strict=True))  # type: ignore[index]
             print(f"{what:28}" + "".join(f"{mib:9.1f}" for mib in grown), flush=True)
     if options.save:
-        print(f"written to {save('kernel_speed', machine(options.threads) | {'rounds': options.rounds}, figures)}")
+        about = machine(options.threads) | {"rounds": options.rounds}
+        print(f"written to {save('kernel_speed', about, figures)}")
 
 
 if __name__ == "__main__":

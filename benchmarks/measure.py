@@ -1,7 +1,8 @@
-"""How two things are timed beside each other on a machine that does other work too, and how results are kept.
+"""How two things are timed beside each other on a machine that does other work too, and how results
+are kept.
 
-Rounds: one run of each contestant in turn, so that a slow minute hits all of them alike; what is compared are ratios
-within a round, and of those the median.
+Rounds: one run of each contestant in turn, so that a slow minute hits all of them alike; what is
+compared are ratios within a round, and of those the median.
 """
 
 import json
@@ -23,7 +24,10 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "litgpt")
 
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads, so compare it with one thread
+CLOCKS = {
+    "wall": time.perf_counter,
+    "cpu": time.process_time,
+}  # cpu: of all threads, so compare it with one thread
 
 
 def seconds(run: Callable[[], Any], clock: str = "wall") -> float:
@@ -35,7 +39,9 @@ def seconds(run: Callable[[], Any], clock: str = "wall") -> float:
 def rounds(
     contestants: Mapping[str, Callable[[], Any]], count: int, warm: int = 1, clock: str = "wall"
 ) -> dict[str, list[float]]:
-    """Seconds of each contestant in each of `count` rounds; every other round runs them backwards."""
+    """Seconds of each contestant in each of `count` rounds; every other round runs them
+    backwards.
+    """
     for _ in range(warm):
         for run in contestants.values():
             run()
@@ -61,7 +67,9 @@ def machine(threads: int | None = None) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
-        "command": f"python -m benchmarks.{Path(sys.argv[0]).stem} {shlex.join(sys.argv[1:])}".strip(),
+        "command": (
+            f"python -m benchmarks.{Path(sys.argv[0]).stem} {shlex.join(sys.argv[1:])}".strip()
+        ),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -74,7 +82,9 @@ def machine(threads: int | None = None) -> dict[str, Any]:
 def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 

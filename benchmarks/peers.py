@@ -1,8 +1,10 @@
-"""The same language model in ours and in other libraries: `loss(ids, target)` for training, `generate(ids, count)`.
+"""The same language model in ours and in other libraries: `loss(ids, target)` for training,
+`generate(ids, count)`.
 
-Every peer has the sizes of a Shape, no dropout, and its head tied to its embedding. GPT-2's family has learned
-positions, LayerNorm and an mlp of 4 x dim with gelu; Llama's rotary positions, RMSNorm and a gated network of about
-8/3 x dim. A library that is not installed raises ImportError, and the benchmark says so.
+Every peer has the sizes of a Shape, no dropout, and its head tied to its embedding. GPT-2's family
+has learned positions, LayerNorm and an mlp of 4 x dim with gelu; Llama's rotary positions, RMSNorm
+and a gated network of about 8/3 x dim. A library that is not installed raises ImportError, and the
+benchmark says so.
 """
 
 from collections.abc import Callable
@@ -29,7 +31,9 @@ class Shape(NamedTuple):
 
     @property
     def gated(self) -> int:
-        """Width of a gated network with about as many parameters as an mlp of 4 x dim: a multiple of 8."""
+        """Width of a gated network with about as many parameters as an mlp of 4 x dim: a multiple
+        of 8.
+        """
         return -(-round(8 / 3 * self.dim) // 8) * 8
 
 
@@ -37,7 +41,8 @@ class Peer(NamedTuple):
     family: str  # gpt or llama
     model: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]  # mean cross-entropy
-    generate: Callable[[Tensor, int], Tensor] | None = None  # greedy, with a cache: (b, t) -> (b, t + count)
+    # greedy, with a cache: (b, t) -> (b, t + count)
+    generate: Callable[[Tensor, int], Tensor] | None = None
 
 
 def mean_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -53,14 +58,21 @@ def ours(shape: Shape, family: str, *more: str) -> Peer:
         "llama": ["position=rotary", "norm=rms", "ffn=glu", f"ffn.width={shape.gated}"],
     }[family]
     sizes = [f"model.dim={shape.dim}", f"model.layers={shape.layers}", f"attn.heads={shape.heads}"]
-    config = compose([*sizes, *parts, f"data.seq_len={shape.length}", "model.vocab_multiple=1", *more])
+    config = compose(
+        [*sizes, *parts, f"data.seq_len={shape.length}", "model.vocab_multiple=1", *more]
+    )
     model = build(config, vocab_size=shape.vocab)
 
     def loss(ids: Tensor, target: Tensor) -> Tensor:
         hidden, _ = model.hidden(Tokens(ids=ids))
         return model.head(hidden, target) / target.numel()
 
-    return Peer(family, model, loss, lambda ids, count: model.generate(ids, max_new_tokens=count, temperature=0.0))
+    return Peer(
+        family,
+        model,
+        loss,
+        lambda ids, count: model.generate(ids, max_new_tokens=count, temperature=0.0),
+    )
 
 
 def ours_gpt(shape: Shape) -> Peer:
@@ -85,10 +97,20 @@ def transformers_gpt2(shape: Shape) -> Peer:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
-        vocab_size=shape.vocab, n_positions=shape.length, n_embd=shape.dim, n_layer=shape.layers, n_head=shape.heads,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, activation_function="gelu_pytorch_tanh",
-        attn_implementation="sdpa", bos_token_id=0, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=shape.vocab,
+        n_positions=shape.length,
+        n_embd=shape.dim,
+        n_layer=shape.layers,
+        n_head=shape.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        activation_function="gelu_pytorch_tanh",
+        attn_implementation="sdpa",
+        bos_token_id=0,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return _transformers("gpt", GPT2LMHeadModel(config))
 
 
@@ -96,10 +118,18 @@ def transformers_llama(shape: Shape) -> Peer:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=shape.vocab, max_position_embeddings=shape.length, hidden_size=shape.dim,
-        intermediate_size=shape.gated, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        tie_word_embeddings=True, attn_implementation="sdpa", bos_token_id=0, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=shape.vocab,
+        max_position_embeddings=shape.length,
+        hidden_size=shape.dim,
+        intermediate_size=shape.gated,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+        bos_token_id=0,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return _transformers("llama", LlamaForCausalLM(config))
 
 
@@ -108,7 +138,9 @@ def _transformers(family: str, model: nn.Module) -> Peer:
         return mean_loss(model(input_ids=ids, use_cache=False).logits, target)
 
     def generate(ids: Tensor, count: int) -> Tensor:
-        return model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False)
+        return model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False
+        )
 
     return Peer(family, model, loss, generate)
 
@@ -118,7 +150,11 @@ def x_transformers(shape: Shape, flash: bool = False) -> Peer:
     from x_transformers.autoregressive_wrapper import AutoregressiveWrapper
 
     decoder = Decoder(
-        dim=shape.dim, depth=shape.layers, heads=shape.heads, attn_dim_head=shape.dim // shape.heads, attn_flash=flash
+        dim=shape.dim,
+        depth=shape.layers,
+        heads=shape.heads,
+        attn_dim_head=shape.dim // shape.heads,
+        attn_flash=flash,
     )
     model = TransformerWrapper(
         num_tokens=shape.vocab, max_seq_len=shape.length, attn_layers=decoder, tie_embedding=True
@@ -137,13 +173,25 @@ def x_transformers_flash(shape: Shape) -> Peer:
 
 
 def litgpt_llama(shape: Shape) -> Peer:
-    return _litgpt(shape, "llama", norm_class_name="RMSNorm", mlp_class_name="LLaMAMLP", intermediate_size=shape.gated)
+    return _litgpt(
+        shape,
+        "llama",
+        norm_class_name="RMSNorm",
+        mlp_class_name="LLaMAMLP",
+        intermediate_size=shape.gated,
+    )
 
 
 def litgpt_neox(shape: Shape) -> Peer:
-    """The nearest that litgpt has to GPT-2: LayerNorm and an mlp with gelu, but rotary positions."""
+    """The nearest that litgpt has to GPT-2: LayerNorm and an mlp with gelu, but rotary
+    positions.
+    """
     return _litgpt(
-        shape, "gpt", norm_class_name="LayerNorm", mlp_class_name="GptNeoxMLP", intermediate_size=4 * shape.dim
+        shape,
+        "gpt",
+        norm_class_name="LayerNorm",
+        mlp_class_name="GptNeoxMLP",
+        intermediate_size=4 * shape.dim,
     )
 
 
@@ -151,10 +199,17 @@ def _litgpt(shape: Shape, family: str, **options) -> Peer:
     from litgpt.model import GPT, Config
 
     config = Config(
-        block_size=shape.length, n_layer=shape.layers, n_embd=shape.dim, n_head=shape.heads, bias=False,
-        padded_vocab_size=shape.vocab, vocab_size=shape.vocab, parallel_residual=False, rotary_percentage=1.0,
+        block_size=shape.length,
+        n_layer=shape.layers,
+        n_embd=shape.dim,
+        n_head=shape.heads,
+        bias=False,
+        padded_vocab_size=shape.vocab,
+        vocab_size=shape.vocab,
+        parallel_residual=False,
+        rotary_percentage=1.0,
         **options,
-    )  # fmt: skip
+    )
     model = GPT(config)
     model.lm_head.weight = model.transformer.wte.weight
     return Peer(family, model, lambda ids, target: mean_loss(model(ids), target))
@@ -165,11 +220,23 @@ class TorchEncoder(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.embed, self.position = nn.Embedding(shape.vocab, shape.dim), nn.Embedding(shape.length, shape.dim)
-        layer = nn.TransformerEncoderLayer(
-            shape.dim, shape.heads, 4 * shape.dim, 0.0, "gelu", batch_first=True, norm_first=True, bias=False
+        self.embed, self.position = (
+            nn.Embedding(shape.vocab, shape.dim),
+            nn.Embedding(shape.length, shape.dim),
         )
-        self.encoder = nn.TransformerEncoder(layer, shape.layers, nn.LayerNorm(shape.dim), enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(
+            shape.dim,
+            shape.heads,
+            4 * shape.dim,
+            0.0,
+            "gelu",
+            batch_first=True,
+            norm_first=True,
+            bias=False,
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, shape.layers, nn.LayerNorm(shape.dim), enable_nested_tensor=False
+        )
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(shape.length))
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.products [--threads 2] [--save]
 
-For matrices of several shapes and 1 to 512 rows: x W^T as torch.nn.functional.linear takes it against (W x^T)^T, and against
-x W^T with W laid out column by column. Above 1, the other order is faster. Each shape has as many matrices as fill the
-caches of a small model, for in generation none is read twice in a row. `xformer_kit/model/fused_projections.py` chooses by these figures.
+For matrices of several shapes and 1 to 512 rows: x W^T as torch.nn.functional.linear takes it
+against (W x^T)^T, and against x W^T with W laid out column by column. Above 1, the other order is
+faster. Each shape has as many matrices as fill the caches of a small model, for in generation none
+is read twice in a row. `xformer_kit/model/fused_projections.py` chooses by these figures.
 """
 
 import argparse
@@ -16,7 +17,16 @@ from torch.nn.functional import linear
 
 from benchmarks.measure import machine, ratio, rounds, save
 
-SHAPES = [(256, 256), (256, 768), (256, 1024), (1024, 256), (384, 1536), (1536, 384), (768, 3072), (256, 8000)]
+SHAPES = [
+    (256, 256),
+    (256, 768),
+    (256, 1024),
+    (1024, 256),
+    (384, 1536),
+    (1536, 384),
+    (768, 3072),
+    (256, 8000),
+]
 ROWS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 512)
 FILL = 6_000_000  # numbers in the matrices of one shape together
 
@@ -39,10 +49,14 @@ def orders(inputs: int, outputs: int, rows: int) -> dict[str, Callable[[], None]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/products.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/products.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -54,9 +68,18 @@ def main() -> None:
                 first, *others = rounds(orders(inputs, outputs, rows), options.rounds).values()
             found = [ratio(first, other) for other in others]
             figures.append(
-                {"inputs": inputs, "outputs": outputs, "rows": rows, "turned": found[0], "columns": found[1]}
+                {
+                    "inputs": inputs,
+                    "outputs": outputs,
+                    "rows": rows,
+                    "turned": found[0],
+                    "columns": found[1],
+                }
             )
-            print(f"{inputs:6d} {outputs:7d} {rows:4d}   {found[0]:9.2f}   {found[1]:12.2f}", flush=True)
+            print(
+                f"{inputs:6d} {outputs:7d} {rows:4d}   {found[0]:9.2f}   {found[1]:12.2f}",
+                flush=True,
+            )
     if options.save:
         print(f"written to {save('products', machine(options.threads), figures)}")
 

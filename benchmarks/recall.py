@@ -1,9 +1,12 @@
-"""Which attention recalls? The probe `recall` with softmax, gated delta and linear attention, drawn into docs/recall.png.
+"""Which attention recalls? The probe `recall` with softmax, gated delta and linear attention, drawn
+into docs/recall.png.
 
-    python -m benchmarks.recall [--attn multi_head gated_delta linear] [--runs outputs/recall_by_attention] [--save]
+    python -m benchmarks.recall [--attn multi_head gated_delta linear] [--runs
+    outputs/recall_by_attention] [--save]
 
-Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, figure 2): 4 keys with their values, each asked for
-later among 64 tokens. Every run is `python train.py experiment=recall attn=NAME`; one that is finished is not repeated.
+Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, figure 2): 4 keys with their
+values, each asked for later among 64 tokens. Every run is `python train.py experiment=recall
+attn=NAME`; one that is finished is not repeated.
 """
 
 import argparse
@@ -23,7 +26,9 @@ def train(attn: str, directory: Path, more: list[str]) -> dict:
     """The summary of a run, which is trained where it is not there yet."""
     if not (directory / "summary.json").exists():
         words = ["experiment=recall", f"attn={attn}", "trainer.val_every=100", "logger=none", *more]
-        subprocess.run([sys.executable, "train.py", *words, f"hydra.run.dir={directory}"], check=True)
+        subprocess.run(
+            [sys.executable, "train.py", *words, f"hydra.run.dir={directory}"], check=True
+        )
     return json.loads((directory / "summary.json").read_text())
 
 
@@ -31,7 +36,9 @@ def curve(directory: Path) -> list[tuple[int, float]]:
     """Step and share of the answers of the validation set that are right."""
     with (directory / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    return [(int(row["step"]), float(row["val/accuracy"])) for row in rows if row.get("val/accuracy")]
+    return [
+        (int(row["step"]), float(row["val/accuracy"])) for row in rows if row.get("val/accuracy")
+    ]
 
 
 def draw(curves: dict[str, list[tuple[int, float]]], file: Path) -> None:
@@ -43,9 +50,16 @@ def draw(curves: dict[str, list[tuple[int, float]]], file: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(6.4, 4), layout="constrained")
     for attn, points in curves.items():
         steps, shares = zip(*points, strict=True)
-        (line,) = axes.plot(steps, [100 * share for share in shares], LINES.get(attn, "-."), lw=2, label=attn)
+        (line,) = axes.plot(
+            steps, [100 * share for share in shares], LINES.get(attn, "-."), lw=2, label=attn
+        )
         axes.annotate(
-            attn, (steps[-1], 100 * shares[-1]), (5, 0), textcoords="offset points", va="center", color=line.get_color()
+            attn,
+            (steps[-1], 100 * shares[-1]),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            color=line.get_color(),
         )
     axes.set(
         xlabel="optimizer steps",
@@ -62,7 +76,9 @@ def draw(curves: dict[str, list[tuple[int, float]]], file: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--attn", nargs="+", default=list(LINES))
     parser.add_argument("--runs", type=Path, default=Path("outputs/recall_by_attention"))
     parser.add_argument("--more", nargs="*", default=[], help="further overrides")
@@ -70,10 +86,14 @@ def main() -> None:
     args = parser.parse_args()
     summaries = {attn: train(attn, args.runs / attn, args.more) for attn in args.attn}
     found = {
-        attn: {"test accuracy": said["test/accuracy"], "parameters": said["params"]} for attn, said in summaries.items()
+        attn: {"test accuracy": said["test/accuracy"], "parameters": said["params"]}
+        for attn, said in summaries.items()
     }
     for attn, row in found.items():
-        print(f"{attn:12} {row['test accuracy']:7.2%} of the test answers, {row['parameters']:,} parameters")
+        print(
+            f"{attn:12} {row['test accuracy']:7.2%} of the test answers, {row['parameters']:,}"
+            " parameters"
+        )
     if args.save:
         draw({attn: curve(args.runs / attn) for attn in args.attn}, PAGE)
         save("recall", machine(), found)

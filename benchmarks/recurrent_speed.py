@@ -1,11 +1,14 @@
-"""How much faster are attentions that keep a state in chunks than token by token, forward and backward, on CPU?
+"""How much faster are attentions that keep a state in chunks than token by token, forward and
+backward, on CPU?
 
-    python -m benchmarks.recurrent_speed [--tokens 2048] [--rounds 5] [--threads 2] [--clock cpu] [--save]
+    python -m benchmarks.recurrent_speed [--tokens 2048] [--rounds 5] [--threads 2] [--clock cpu]
+    [--save]
 
-What each kind makes of one random text, dim 256 in 4 heads, batch 1, fp32, is given to kernel=chunked and to
-kernel=reference, which is the loop over tokens as the equations are written: `form` is their ratio, `layer` that of the whole
-layer with its projections, which both share. Ratios are medians over rounds. Memory: bytes that autograd keeps for the
-backward pass of the layer, and how many times as many at twice the tokens.
+What each kind makes of one random text, dim 256 in 4 heads, batch 1, fp32, is given to
+kernel=chunked and to kernel=reference, which is the loop over tokens as the equations are written:
+`form` is their ratio, `layer` that of the whole layer with its projections, which both share.
+Ratios are medians over rounds. Memory: bytes that autograd keeps for the backward pass of the
+layer, and how many times as many at twice the tokens.
 """
 
 import argparse
@@ -31,17 +34,24 @@ KINDS = ("linear", "retention", "gated_delta", "performer")
 def layer(name: str, kernel: str) -> nn.Module:
     torch.manual_seed(0)
     options = {"name": name, "heads": HEADS}
-    made = ATTENTIONS.create(options, dim=DIM, depth=0, layers=1, norm=nn.RMSNorm, kernel=KERNELS.create(kernel))
+    made = ATTENTIONS.create(
+        options, dim=DIM, depth=0, layers=1, norm=nn.RMSNorm, kernel=KERNELS.create(kernel)
+    )
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape) * (parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3))
+            parameter.copy_(
+                torch.randn(parameter.shape)
+                * (parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3)
+            )
     return made
 
 
 def step(made: nn.Module, tokens: int):
     x = torch.randn(1, tokens, DIM, generator=torch.Generator().manual_seed(1), requires_grad=True)
     placed = Tokens(ids=torch.zeros(1, tokens, dtype=torch.long)).placed()
-    position = POSITIONS.create({"name": "none"}, dim=DIM, heads=HEADS, head_dim=DIM // HEADS, max_len=tokens, layers=1)
+    position = POSITIONS.create(
+        {"name": "none"}, dim=DIM, heads=HEADS, head_dim=DIM // HEADS, max_len=tokens, layers=1
+    )
     view = View(placed, placed, Causal(), position, memo={})
 
     def run() -> None:
@@ -95,7 +105,9 @@ def kept(made: nn.Module, tokens: int) -> int:
 
 def measure(name: str, tokens: int, count: int, clock: str) -> dict:
     made = {kernel: layer(name, kernel) for kernel in ("chunked", "reference")}
-    whole = rounds({kernel: step(module, tokens) for kernel, module in made.items()}, count, clock=clock)
+    whole = rounds(
+        {kernel: step(module, tokens) for kernel, module in made.items()}, count, clock=clock
+    )
     taken = rounds({kernel: form(name, kernel, tokens) for kernel in made}, count, clock=clock)
     once, twice = (kept(made["chunked"], n) for n in (tokens, 2 * tokens))
     return {
@@ -116,10 +128,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/recurrent_speed.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/recurrent_speed.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    print("attn          tokens | chunked ms   steps ms    form   layer | kept MiB, at twice the tokens")
+    print(
+        "attn          tokens | chunked ms   steps ms    form   layer | kept MiB, at twice the"
+        " tokens"
+    )
     rows = []
     for name in KINDS:
         row = measure(name, options.tokens, options.rounds, options.clock)

@@ -1,10 +1,12 @@
 """How fast does an encoder-decoder learn and answer beside other libraries, on CPU, eager, in fp32?
 
-    python -m benchmarks.seq2seq_speed [--what train greedy beam] [--rounds 5] [--threads 2] [--save]
+    python -m benchmarks.seq2seq_speed [--what train greedy beam] [--rounds 5] [--threads 2]
+    [--save]
 
-3 + 3 layers, dim 256, 4 heads, networks of 1,024, vocab 8,000. A training step is forward, loss, backward and a fused
-AdamW step over 64 pairs of 32 tokens; an answer is 32 tokens to a source of 32, for batches of 1 and 16, greedy and with
-4 beams. One of each contestant in turn makes a round; ratios are medians over rounds.
+3 + 3 layers, dim 256, 4 heads, networks of 1,024, vocab 8,000. A training step is forward, loss,
+backward and a fused AdamW step over 64 pairs of 32 tokens; an answer is 32 tokens to a source of
+32, for batches of 1 and 16, greedy and with 4 beams. One of each contestant in turn makes a round;
+ratios are medians over rounds.
 """
 
 import argparse
@@ -53,22 +55,32 @@ def stepper(name: str, peer: Peer) -> Callable[[], None]:
 def train(peers: dict[str, Peer], count: int) -> dict:
     taken = rounds({name: stepper(name, peer) for name, peer in peers.items()}, count)
     rows = {
-        name: {"ms": 1e3 * statistics.median(times), "tokens_per_second": SHAPE.tokens / statistics.median(times)}
+        name: {
+            "ms": 1e3 * statistics.median(times),
+            "tokens_per_second": SHAPE.tokens / statistics.median(times),
+        }
         for name, times in taken.items()
     }
     return {"rows": rows, "ratios": against(taken)}
 
 
 def answer(peers: dict[str, Peer], batch: int, beam: int, count: int) -> dict:
-    source = torch.randint(2, SHAPE.vocab, (batch, SHAPE.length), generator=torch.Generator().manual_seed(0))
+    source = torch.randint(
+        2, SHAPE.vocab, (batch, SHAPE.length), generator=torch.Generator().manual_seed(0)
+    )
 
     def speaker(peer: Peer) -> Callable[[], None]:
         peer.model.eval()
         return lambda: peer.generate(source, SHAPE.length, beam)
 
     with torch.no_grad():
-        taken = rounds({name: speaker(peer) for name, peer in peers.items() if peer.generate}, count)
-    rows = {name: {"tokens_per_second": batch * SHAPE.length / statistics.median(t)} for name, t in taken.items()}
+        taken = rounds(
+            {name: speaker(peer) for name, peer in peers.items() if peer.generate}, count
+        )
+    rows = {
+        name: {"tokens_per_second": batch * SHAPE.length / statistics.median(t)}
+        for name, t in taken.items()
+    }
     return {"batch": batch, "beam": beam, "rows": rows, "ratios": against(taken)}
 
 
@@ -83,19 +95,32 @@ def against(taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 
 def show(title: str, figures: dict) -> None:
     print(title)
-    for name, row in sorted(figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]):
+    for name, row in sorted(
+        figures["rows"].items(), key=lambda item: -item[1]["tokens_per_second"]
+    ):
         print(f"  {name:24s} {row['tokens_per_second']:9.1f} tokens/s")
     for name, others in figures["ratios"].items():
-        print(f"  {name}: " + ", ".join(f"{value:.2f} of {other}" for other, value in others.items()))
+        print(
+            f"  {name}: " + ", ".join(f"{value:.2f} of {other}" for other, value in others.items())
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", nargs="+", choices=("train", "greedy", "beam"), default=["train", "greedy", "beam"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--what",
+        nargs="+",
+        choices=("train", "greedy", "beam"),
+        default=["train", "greedy", "beam"],
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/seq2seq_speed.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/seq2seq_speed.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.startup [--rounds 7] [--clock cpu] [--save]
 
-`python train.py --help` and a config error are processes beside `import torch` in a process of its own, in interleaved
-rounds: what counts is the median of the differences within a round. A default model is built in a fresh process, after
-its imports.
+`python train.py --help` and a config error are processes beside `import torch` in a process of its
+own, in interleaved
+rounds: what counts is the median of the differences within a round. A default model is built in a
+fresh process, after its imports.
 """
 
 import argparse
@@ -48,7 +49,9 @@ def run(arguments: list[str]) -> tuple[dict[str, float], str]:
     """Seconds of a process on both clocks, and what it printed."""
     wall, cpu = time.perf_counter(), child_cpu()
     environment = os.environ | {"PYTHONPATH": str(HERE)}
-    done = subprocess.run([sys.executable, *arguments], cwd=HERE, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=HERE, env=environment, capture_output=True, text=True
+    )
     return {"wall": time.perf_counter() - wall, "cpu": child_cpu() - cpu}, done.stdout
 
 
@@ -69,14 +72,20 @@ def measure(count: int, clock: str) -> dict[str, float]:
         beyond = (a - b for a, b in zip(taken[name], taken[torch], strict=True))
         figures[f"seconds of {name} beyond {torch}"] = statistics.median(beyond)
     figures["seconds of composing the default config"] = statistics.median(made["composing"])
-    figures["seconds of building the default model after imports"] = statistics.median(made["building"])
+    figures["seconds of building the default model after imports"] = statistics.median(
+        made["building"]
+    )
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: steady beside other work")
+    parser.add_argument(
+        "--clock", choices=("wall", "cpu"), default="wall", help="cpu: steady beside other work"
+    )
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/startup.json")
     options = parser.parse_args()
     figures = measure(options.rounds, options.clock)

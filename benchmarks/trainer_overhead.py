@@ -1,9 +1,11 @@
-"""What does a run add to each step of a bare loop? A tiny model, both loops interleaved, medians of pairs.
+"""What does a run add to each step of a bare loop? A tiny model, both loops interleaved, medians of
+pairs.
 
     python -m benchmarks.trainer_overhead [--pairs 5] [--steps 500] [--save]
 
-The bare loop has the same model, data order, optimizer, schedule and clipping, and reads no loss. The run has the
-progress bar, metrics.csv and W&B offline; it is timed over its steps, without validation and checkpoints.
+The bare loop has the same model, data order, optimizer, schedule and clipping, and reads no loss.
+The run has the progress bar, metrics.csv and W&B offline; it is timed over its steps, without
+validation and checkpoints.
 """
 
 import argparse
@@ -29,11 +31,20 @@ clock = time.perf_counter
 
 
 def tiny(steps: int, logger: str = "wandb") -> dict:
-    return compose([
-        "model.dim=64", "model.layers=2", "attn.heads=4", "data.seq_len=32", "data.batch_size=8",
-        f"trainer.max_steps={steps}", "trainer.val_every=null", "trainer.checkpoint_every=null",
-        "trainer.limit_val_batches=1", f"logger={logger}",
-    ])  # fmt: skip
+    return compose(
+        [
+            "model.dim=64",
+            "model.layers=2",
+            "attn.heads=4",
+            "data.seq_len=32",
+            "data.batch_size=8",
+            f"trainer.max_steps={steps}",
+            "trainer.val_every=null",
+            "trainer.checkpoint_every=null",
+            "trainer.limit_val_batches=1",
+            f"logger={logger}",
+        ]
+    )
 
 
 def bare(steps: int) -> float:
@@ -77,7 +88,9 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
                 self.ended = clock()
 
     watch, make = Watch(), tasks.session.trainers.make
-    tasks.session.trainers.make = lambda config, callbacks, *rest: make(config, [*callbacks, watch], *rest)
+    tasks.session.trainers.make = lambda config, callbacks, *rest: make(
+        config, [*callbacks, watch], *rest
+    )
     tasks.session.Bar = lambda total, done, _live: tasks.bar.Bar(total, done, live)
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -88,20 +101,29 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--logger", default="wandb")
     parser.add_argument("--no-bar", action="store_true")
-    parser.add_argument("--cpu", action="store_true", help="seconds of this process on a CPU, for a busy machine")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/trainer_overhead.json")
+    parser.add_argument(
+        "--cpu", action="store_true", help="seconds of this process on a CPU, for a busy machine"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/trainer_overhead.json"
+    )
     given = parser.parse_args()
     global clock
     clock = time.process_time if given.cpu else time.perf_counter
     os.environ["WANDB_MODE"] = "offline"
     torch.set_num_threads(1)
     bare(2 * WARM)
-    pairs = [(bare(given.steps), run(given.steps, given.logger, not given.no_bar)) for _ in range(given.pairs)]
+    pairs = [
+        (bare(given.steps), run(given.steps, given.logger, not given.no_bar))
+        for _ in range(given.pairs)
+    ]
     found = {
         "bare_ms": 1e3 * statistics.median(a for a, _ in pairs),
         "run_ms": 1e3 * statistics.median(b for _, b in pairs),
@@ -110,7 +132,11 @@ def main() -> None:
     }
     print(json.dumps(found, indent=2))
     if given.save:
-        about = machine(1) | {"pairs": given.pairs, "steps": given.steps, "clock": "cpu" if given.cpu else "wall"}
+        about = machine(1) | {
+            "pairs": given.pairs,
+            "steps": given.steps,
+            "clock": "cpu" if given.cpu else "wall",
+        }
         print(f"written to {save('trainer_overhead', about, found)}")
 
 

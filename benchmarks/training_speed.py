@@ -2,9 +2,10 @@
 
     python -m benchmarks.training_speed [--shapes A B] [--rounds 9] [--threads 2] [--save]
 
-A step is forward, loss, backward and a fused AdamW step. One step of each contestant in turn makes a round; ratios
-are medians over rounds. The share of the machine's rate sets the FLOPs of a step's products with weights (torch's
-FlopCounterMode) against the rate of one large product, measured in every round too.
+A step is forward, loss, backward and a fused AdamW step. One step of each contestant in turn makes
+a round; ratios are medians over rounds. The share of the machine's rate sets the FLOPs of a step's
+products with weights (torch's FlopCounterMode) against the rate of one large product, measured in
+every round too.
 """
 
 import argparse
@@ -23,7 +24,8 @@ SHAPES = {
 }
 RATE = "matrix products"
 PRODUCTS = 8  # products of one measurement of the rate
-# Products with weights only: torch counts those of attention in some kernels and not in others; addmm_ it leaves out.
+# Products with weights only: torch counts those of attention in some kernels and not in others;
+# addmm_ it leaves out.
 WEIGHTED = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.addmm_)
 
 
@@ -37,7 +39,9 @@ def optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
         from xformer_kit.optim import OPTIMIZERS
 
         return OPTIMIZERS.create(OPTIMIZERS.defaults("adamw"), model=model)
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    return torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True
+    )
 
 
 def stepper(name: str, peer: Peer, shape: Shape) -> Callable[[], None]:
@@ -86,7 +90,9 @@ def measure(shape: Shape, count: int, only: list[str], clock: str) -> dict:
     steps = {name: stepper(name, peer, shape) for name, peer in peers.items()}
     flops = {}
     for name, step in steps.items():
-        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: added}) as counter:
+        with FlopCounterMode(
+            display=False, custom_mapping={torch.ops.aten.addmm_: added}
+        ) as counter:
             step()
         counts = counter.get_flop_counts()["Global"]
         flops[name] = sum(count for op, count in counts.items() if op in WEIGHTED)
@@ -103,7 +109,12 @@ def measure(shape: Shape, count: int, only: list[str], clock: str) -> dict:
             "flops": flops[name],
             "share_of_matrix_rate": flops[name] / work * ratio(taken[RATE], taken[name]),
         }
-    return {"shape": shape._asdict(), "rows": rows, "skipped": skipped, "ratios": ratios(rows, taken)}
+    return {
+        "shape": shape._asdict(),
+        "rows": rows,
+        "skipped": skipped,
+        "ratios": ratios(rows, taken),
+    }
 
 
 def ratios(rows: dict, taken: dict[str, list[float]]) -> dict[str, dict]:
@@ -130,19 +141,27 @@ def show(figures: dict) -> None:
         for label in ("best_of_its_family", "best_of_all"):
             if label in against:
                 best = against[label]
-                print(f"  {name}: {best['ratio']:.3f} of {best['peer']} ({label.replace('_', ' ')})")
+                print(
+                    f"  {name}: {best['ratio']:.3f} of {best['peer']} ({label.replace('_', ' ')})"
+                )
     for name, reason in figures["skipped"].items():
         print(f"  {name}: skipped, {reason}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: steady beside other work"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="words of the contestants' names")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/training_speed.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/training_speed.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

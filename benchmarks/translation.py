@@ -1,14 +1,17 @@
 """How well does transformers' Marian translate after the same training as a run of ours?
 
-    python train.py experiment=tatoeba data.path=deu-eng.tsv logger=none hydra.run.dir=outputs/tatoeba/ours
-    python -m benchmarks.translation outputs/tatoeba/ours [--weights marian.pt] [--rounds 10] [--save]
+    python train.py experiment=tatoeba data.path=deu-eng.tsv logger=none
+    hydra.run.dir=outputs/tatoeba/ours python -m benchmarks.translation outputs/tatoeba/ours
+    [--weights marian.pt] [--rounds 10] [--save]
 
-MarianMTModel of the same sizes starts from weights of its own and learns from the batches of the run, in their order, with
-the run's tokenizer, optimizer, schedule, clipping, dropout and label smoothing, for as many steps. Both answer the test
-split with the same beams, each by its own search, and sacrebleu is asked in the same way. Last, a training step of each is
-timed in turn on the same batches: medians over rounds, of the processor's time on one thread.
+MarianMTModel of the same sizes starts from weights of its own and learns from the batches of the
+run, in their order, with the run's tokenizer, optimizer, schedule, clipping, dropout and label
+smoothing, for as many steps. Both answer the test split with the same beams, each by its own
+search, and sacrebleu is asked in the same way. Last, a training step of each is timed in turn on
+the same batches: medians over rounds, of the processor's time on one thread.
 
---weights is where Marian's weights are kept; where they are there already, for all steps, it is not trained again.
+--weights is where Marian's weights are kept; where they are there already, for all steps, it is not
+trained again.
 """
 
 import argparse
@@ -60,35 +63,59 @@ def special(data: Data) -> tuple[int, int]:
 
 
 def marian(config: Config, data: Data) -> nn.Module:
-    """MarianMTModel with the sizes of a run, started by transformers. As is usual there, a target starts with the padding,
-    whose embedding is zero where it is read."""
+    """MarianMTModel with the sizes of a run, started by transformers. As is usual there, a target
+    starts with the padding, whose embedding is zero where it is read.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     model, attn, ffn = config["model"], config["attn"], config["ffn"]
     start, end = special(data)
     sizes = {"layers": model["layers"], "attention_heads": attn["heads"], "ffn_dim": ffn["width"]}
-    both = {f"{tower}_{name}": size for tower in ("encoder", "decoder") for name, size in sizes.items()}
+    both = {
+        f"{tower}_{name}": size for tower in ("encoder", "decoder") for name, size in sizes.items()
+    }
     torch.manual_seed(config["seed"])
-    return MarianMTModel(MarianConfig(
-        vocab_size=data.objective.tokenizer.size, d_model=model["dim"], max_position_embeddings=config["data"]["seq_len"],
-        activation_function=ffn["activation"], dropout=model["dropout"], attention_dropout=attn["dropout"],
-        activation_dropout=ffn["dropout"], scale_embedding=model["embed_scale"] == "sqrt_dim", init_std=config["init"]["std"],
-        pad_token_id=start, decoder_start_token_id=start, eos_token_id=end, forced_eos_token_id=None, **both,
-    ))  # fmt: skip
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=data.objective.tokenizer.size,
+            d_model=model["dim"],
+            max_position_embeddings=config["data"]["seq_len"],
+            activation_function=ffn["activation"],
+            dropout=model["dropout"],
+            attention_dropout=attn["dropout"],
+            activation_dropout=ffn["dropout"],
+            scale_embedding=model["embed_scale"] == "sqrt_dim",
+            init_std=config["init"]["std"],
+            pad_token_id=start,
+            decoder_start_token_id=start,
+            eos_token_id=end,
+            forced_eos_token_id=None,
+            **both,
+        )
+    )
 
 
 def mask(tokens: Tokens) -> Tensor:
     return torch.ones_like(tokens.ids) if tokens.real is None else tokens.real.long()
 
 
-def marian_loss(model: nn.Module, batch: dict[str, Tokens], label_smoothing: float) -> tuple[Tensor, Tensor]:
+def marian_loss(
+    model: nn.Module, batch: dict[str, Tokens], label_smoothing: float
+) -> tuple[Tensor, Tensor]:
     """The sum of cross-entropies in nats, and the number of tokens that it is over."""
     source, (seen, goal) = batch["source"], batch["target"].shifted()
     logits = model(
-        input_ids=source.ids, attention_mask=mask(source), decoder_input_ids=seen.ids, use_cache=False
+        input_ids=source.ids,
+        attention_mask=mask(source),
+        decoder_input_ids=seen.ids,
+        use_cache=False,
     ).logits
     nats = F.cross_entropy(
-        logits.flatten(0, 1), goal.flatten(), ignore_index=-1, reduction="sum", label_smoothing=label_smoothing
+        logits.flatten(0, 1),
+        goal.flatten(),
+        ignore_index=-1,
+        reduction="sum",
+        label_smoothing=label_smoothing,
     )
     return nats, (goal >= 0).sum()
 
@@ -97,7 +124,11 @@ class Training:
     """The loop of a run, bare. loss: (model, batch) -> (nats, tokens, ...)."""
 
     def __init__(self, config: Config, model: nn.Module, loss: Callable[..., Any], total: int):
-        self.model, self.loss, self.clip = model.train(), loss, config["trainer"]["gradient_clip_val"]
+        self.model, self.loss, self.clip = (
+            model.train(),
+            loss,
+            config["trainer"]["gradient_clip_val"],
+        )
         self.optimizer = OPTIMIZERS.create(config["optim"], model=model)
         self.schedule = SCHEDULES.create(config["schedule"], max_steps=total)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
@@ -132,7 +163,9 @@ def batches(data: Data) -> Iterator[dict[str, Any]]:
 
 
 def train(config: Config, data: Data, weights: Path) -> None:
-    """Train Marian; its weights are kept as often as those of the run are, with the step and how long it took."""
+    """Train Marian; its weights are kept as often as those of the run are, with the step and how
+    long it took.
+    """
     training, total = of_marian(config, data), data.total_steps
     often = config["trainer"]["checkpoint_every"] or total
     wall, cpu, read, nats, count = CLOCKS["wall"](), CLOCKS["cpu"](), 0, 0.0, 0
@@ -143,8 +176,14 @@ def train(config: Config, data: Data, weights: Path) -> None:
             print(f"step {done:,}/{total:,}  loss {nats / count:.3f}", flush=True)
             nats, count = 0.0, 0
         if done % often == 0 or done == total:
-            spent = {"seconds": CLOCKS["wall"]() - wall, "cpu_seconds": CLOCKS["cpu"]() - cpu, "tokens": read}
-            torch.save({"step": done, "state": training.model.state_dict(), "spent": spent}, weights)
+            spent = {
+                "seconds": CLOCKS["wall"]() - wall,
+                "cpu_seconds": CLOCKS["cpu"]() - cpu,
+                "tokens": read,
+            }
+            torch.save(
+                {"step": done, "state": training.model.state_dict(), "spent": spent}, weights
+            )
 
 
 def trained(config: Config, data: Data, weights: Path) -> tuple[nn.Module, Figures]:
@@ -159,18 +198,29 @@ def trained(config: Config, data: Data, weights: Path) -> tuple[nn.Module, Figur
 
 
 @torch.inference_mode()
-def marian_answers(model: nn.Module, data: Data, examples: Sequence[Any], most: int, beam: int) -> list[np.ndarray]:
-    """As `tasks.decoding.answers`: as many rows at once, by length, and as many tokens at most; the search is theirs."""
+def marian_answers(
+    model: nn.Module, data: Data, examples: Sequence[Any], most: int, beam: int
+) -> list[np.ndarray]:
+    """As `tasks.decoding.answers`: as many rows at once, by length, and as many tokens at most; the
+    search is theirs.
+    """
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(examples)
     end = special(data)[1]
     for some in (order[start : start + ROWS] for start in range(0, len(order), ROWS)):
-        prompts = [data.objective.pair(examples[i]["source"], examples[i]["target"][:0]) for i in some]
+        prompts = [
+            data.objective.pair(examples[i]["source"], examples[i]["target"][:0]) for i in some
+        ]
         source = collate([{"source": prompt["source"]} for prompt in prompts])["source"]
         ids = model.generate(
-            source.ids, attention_mask=mask(source), num_beams=beam, max_new_tokens=most, do_sample=False,
-            length_penalty=1.0, early_stopping=False,
-        )  # fmt: skip
+            source.ids,
+            attention_mask=mask(source),
+            num_beams=beam,
+            max_new_tokens=most,
+            do_sample=False,
+            length_penalty=1.0,
+            early_stopping=False,
+        )
         for i, row in zip(some, ids[:, 1:].tolist(), strict=True):
             found[i] = np.array(row[: row.index(end)] if end in row else row, dtype=np.int64)
     return found
@@ -192,19 +242,29 @@ def translated(config: Config, data: Data, ours: nn.Module, theirs: nn.Module) -
         spent = CLOCKS["cpu"]() - start
         found[name] = {**compared(said, right), "cpu_seconds": spent, "first": said[:5]}
         every[name] = said
-        print("{}: BLEU {bleu:.2f} {signature}, chrF {chrf:.2f}".format(name, **found[name]), flush=True)
+        print(
+            "{}: BLEU {bleu:.2f} {signature}, chrF {chrf:.2f}".format(name, **found[name]),
+            flush=True,
+        )
     return found | {"bootstrap": bootstrapped(every, right)}
 
 
 def bootstrapped(answers: dict[str, list[str]], right: list[str]) -> Figures:
-    """BLEU over 1,000 draws of the pairs, and half the width that 95 % of them span; p: how likely so large a difference is
-    where there is none (Koehn, 2004, "Statistical Significance Tests for Machine Translation Evaluation", section 4)."""
+    """BLEU over 1,000 draws of the pairs, and half the width that 95 % of them span; p: how likely
+    so large a difference is where there is none (Koehn, 2004, "Statistical Significance Tests for
+    Machine Translation Evaluation", section 4).
+    """
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
-    test = PairedTest(list(answers.items()), {"BLEU": BLEU()}, [right], test_type="bs", n_samples=1000)
+    test = PairedTest(
+        list(answers.items()), {"BLEU": BLEU()}, [right], test_type="bs", n_samples=1000
+    )
     rows = zip(answers, test()[1]["BLEU"], strict=True)
-    return {name: {"mean": float(row.mean), "half": float(row.ci), "p": row.p_value} for name, row in rows}
+    return {
+        name: {"mean": float(row.mean), "half": float(row.ci), "p": row.p_value}
+        for name, row in rows
+    }
 
 
 def timed(config: Config, data: Data, count: int) -> Figures:
@@ -222,32 +282,57 @@ def timed(config: Config, data: Data, count: int) -> Figures:
         name: {"ms": 1e3 * statistics.median(t), "tokens_per_second": tokens * count / sum(t)}
         for name, t in taken.items()
     }
-    return {"clock": "cpu", "rounds": count, "rows": rows, "ratio": ratio(taken[MARIAN], taken[OURS])}
+    return {
+        "clock": "cpu",
+        "rounds": count,
+        "rows": rows,
+        "ratio": ratio(taken[MARIAN], taken[OURS]),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="directory of a finished run of experiment=tatoeba")
     parser.add_argument("--weights", type=Path, default=Path("marian.pt"))
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/translation.json")
+    parser.add_argument(
+        "--save", action="store_true", help="write benchmarks/results/translation.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     config, data = opened(options.run)
     models = build(config, data.objective.tokenizer.size), marian(config, data)
     counts = [sum(p.numel() for p in model.parameters() if p.requires_grad) for model in models]
     if len(set(counts)) > 1:
-        raise SystemExit(f"Marian has {counts[1]:,} parameters, the run {counts[0]:,}: no run of experiment=tatoeba.")
+        raise SystemExit(
+            f"Marian has {counts[1]:,} parameters, the run {counts[0]:,}: no run of"
+            " experiment=tatoeba."
+        )
     theirs, spent = trained(config, data, options.weights)
     ran = summary.read(options.run) or {}
     if ran.get("steps") != data.total_steps:
-        raise SystemExit(f"{options.run}: is not finished; got {ran.get('steps', 0)} of {data.total_steps} steps.")
+        raise SystemExit(
+            f"{options.run}: is not finished; got {ran.get('steps', 0)} of {data.total_steps}"
+            " steps."
+        )
     kept = ("seconds", "tokens_per_second", "val/loss", "test/bleu")
-    found: Figures = {"parameters": counts[0], "steps": ran["steps"], "run": {key: ran.get(key) for key in kept}}
-    found |= {"training of Marian": spent, "test": translated(config, data, load(str(options.run)), theirs)}
+    found: Figures = {
+        "parameters": counts[0],
+        "steps": ran["steps"],
+        "run": {key: ran.get(key) for key in kept},
+    }
+    found |= {
+        "training of Marian": spent,
+        "test": translated(config, data, load(str(options.run)), theirs),
+    }
     found["step"] = timed(config, data, options.rounds)
     for name, row in found["step"]["rows"].items():
-        print(f"{name}: {row['ms']:.0f} ms a step, {row['tokens_per_second']:.0f} tokens/s of the processor's time")
+        print(
+            f"{name}: {row['ms']:.0f} ms a step, {row['tokens_per_second']:.0f} tokens/s of the"
+            " processor's time"
+        )
     if options.save:
         print(f"written to {save('translation', machine(1), found)}")
 

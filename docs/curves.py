@@ -36,7 +36,10 @@ def norm(figure: Any, name: str) -> str:
     axes.legend(title="channel", frameon=False)
     axes.set(xlabel="x", ylabel="what becomes of it")
     others = ", ".join(f"{value:g}" for value in BESIDE)
-    return f"What becomes of a token (x, {others}), as the part starts: its first channel, and the one that is {BESIDE[0]:g}"
+    return (
+        f"What becomes of a token (x, {others}), as the part starts: its first channel, and the one"
+        f" that is {BESIDE[0]:g}"
+    )
 
 
 def score(figure: Any, name: str) -> str:
@@ -47,13 +50,23 @@ def score(figure: Any, name: str) -> str:
         weights = made(scores, None)[0, 0, 0]
     axes = figure.subplots()
     axes.bar(range(len(SCORES)), weights.tolist(), color=BLUE, width=0.6)
-    axes.plot(range(len(SCORES)), scores[0, 0, 0].softmax(-1).tolist(), "o", color=INK, markersize=3, label="softmax")
+    axes.plot(
+        range(len(SCORES)),
+        scores[0, 0, 0].softmax(-1).tolist(),
+        "o",
+        color=INK,
+        markersize=3,
+        label="softmax",
+    )
     axes.axhline(0, color=INK, linewidth=0.6)
     axes.set_xticks(range(len(SCORES)), [f"{value:g}" for value in SCORES])
     axes.legend(frameon=False)
     axes.set(xlabel="scores of a row", ylabel="weights")
     told = "".join(f", {key}={size}" for key, size in turned.items())
-    return f"Weights of eight keys with these scores, in a head that has just started{told}; dots: softmax"
+    return (
+        f"Weights of eight keys with these scores, in a head that has just started{told}; dots:"
+        " softmax"
+    )
 
 
 def scaling(figure: Any, name: str) -> str:
@@ -62,15 +75,24 @@ def scaling(figure: Any, name: str) -> str:
     rates = made.rates(THETA, share, torch.tensor([LONGER * TRAINED]), TRAINED) * THETA**share
     axes = figure.subplots()
     axes.plot(rates.flatten().tolist(), "o-", color=INK, markersize=3)
-    axes.set(xlabel="pair of channels, from the fastest to the slowest", ylabel="rate / rate unscaled", ylim=(0, None))
+    axes.set(
+        xlabel="pair of channels, from the fastest to the slowest",
+        ylabel="rate / rate unscaled",
+        ylim=(0, None),
+    )
     return (
-        f"The rates of {RATES // 2} pairs in a text {LONGER} times longer than the {TRAINED:,} tokens of the training"
+        f"The rates of {RATES // 2} pairs in a text {LONGER} times longer than the {TRAINED:,}"
+        " tokens of the training"
     )
 
 
 def activations(figure: Any, name: str) -> str:
     x = torch.linspace(-4, 4, 161)
-    curves = {word: f(x) for word, f in ACTIVATIONS.items() if torch.allclose(f(x)[:1], f(x[:1]), atol=1e-3)}
+    curves = {
+        word: f(x)
+        for word, f in ACTIVATIONS.items()
+        if torch.allclose(f(x)[:1], f(x[:1]), atol=1e-3)
+    }
     columns = 7
     figure.set_size_inches(7.4, 1.05 * -(-len(curves) // columns))
     figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.95, wspace=0.15, hspace=0.3)

@@ -1,4 +1,6 @@
-"""What is known of a part beside its signature: which kernels compute it, and which laws it breaks, with which options."""
+"""What is known of a part beside its signature: which kernels compute it, and which laws it breaks,
+with which options.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_args
@@ -11,7 +13,11 @@ from xformer_kit.laws.checking import COMPANIONS, PARTS, chosen, example, faces
 from xformer_kit.plan import contexts, towers
 from xformer_kit.registry import REQUIRED, Context, Registry
 
-LOOKS = ("attn", "mask", "position")  # kinds that decide, with the parts inside them, which kernels can
+LOOKS = (
+    "attn",
+    "mask",
+    "position",
+)  # kinds that decide, with the parts inside them, which kernels can
 
 
 class Verdict(NamedTuple):
@@ -36,8 +42,9 @@ def judged(kind: str) -> bool:
 
 
 def kernels(kind: str, name: str) -> list[Verdict]:
-    """Every kernel, in the order of speed, and whether it can compute what the part is composed with; nothing for parts
-    that no kernel sees."""
+    """Every kernel, in the order of speed, and whether it can compute what the part is composed
+    with; nothing for parts that no kernel sees.
+    """
     if kind.split(".")[0] not in LOOKS:
         return []
     looks = list(_looks(kind, name))
@@ -50,8 +57,9 @@ def kernels(kind: str, name: str) -> list[Verdict]:
 
 
 def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
-    """The part as it is and with each of its switches, in the first composition that is not refused: the options that are
-    turned, and what a kernel is asked there."""
+    """The part as it is and with each of its switches, in the first composition that is not
+    refused: the options that are turned, and what a kernel is asked there.
+    """
     nodes, needed = faces(kind, name), getattr(PARTS[kind][name], "tried_with", {})
     for node in nodes:
         for companions in COMPANIONS:
@@ -59,7 +67,11 @@ def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
             config = tiny(**changes)
             if not faults(config):
                 plan = towers(config)[-1]
-                met = [context for sub, context in contexts(config, plan, plan.blocks[0]) if sub.kind == "attn"]
+                met = [
+                    context
+                    for sub, context in contexts(config, plan, plan.blocks[0])
+                    if sub.kind == "attn"
+                ]
                 yield difference(node, nodes[0]), met[0]
                 break
 
@@ -70,11 +82,15 @@ def difference(node: Mapping[str, Any], base: Mapping[str, Any]) -> str:
 
 
 def _word(value: Any) -> str:
-    return value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else written(value)
+    return (
+        value["name"] if isinstance(value, Mapping) and value.keys() == {"name"} else written(value)
+    )
 
 
 def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
-    """The laws that a part breaks, by itself or with the options that are named, in the order of the book."""
+    """The laws that a part breaks, by itself or with the options that are named, in the order of
+    the book.
+    """
     if not judged(kind):
         return []
     nodes = list(_nodes(registry, kind, name))
@@ -84,7 +100,10 @@ def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
         for law, reason in laws.items():
             found.setdefault((law, reason), []).append(options)
     order = list(LAWS)
-    whole = [Broken(law, reason, () if "" in options else tuple(options)) for (law, reason), options in found.items()]
+    whole = [
+        Broken(law, reason, () if "" in options else tuple(options))
+        for (law, reason), options in found.items()
+    ]
     return sorted(whole, key=lambda b: order.index(b.law))
 
 
@@ -95,7 +114,11 @@ def _nodes(registry: Registry, kind: str, name: str) -> Iterator[Mapping[str, An
     for key, option in registry.options(name).items():
         if option.default is None:
             values = [example(t) for t in get_args(option.type)]
-            yield from ({**found[0], key: value} for value in values if value is not None and value != REQUIRED)
+            yield from (
+                {**found[0], key: value}
+                for value in values
+                if value is not None and value != REQUIRED
+            )
 
 
 def with_them(law: str) -> list[str]:

@@ -17,7 +17,9 @@ def kind_page(kind: str, pictures: Mapping[tuple[str, str], tuple[str, str]]) ->
     for name in sorted(registry):
         file, _ = pictures.get((kind, name), ("", ""))
         image = f'<img class="thumb" src="../../{file}" alt="" loading="lazy">' if file else ""
-        rows.append((markup.link(code(name), f"{name}.html"), typeset(summary(registry[name]), find), image))
+        rows.append(
+            (markup.link(code(name), f"{name}.html"), typeset(summary(registry[name]), find), image)
+        )
     head = ("part", "what it is", *(("picture",) if any(row[2] for row in rows) else ()))
     return markup.page(
         kind,
@@ -33,9 +35,13 @@ def _where(kind: str) -> str:
         return ""
     outer, _, option = kind.partition(".")
     holders = [
-        name for name, options in _options(outer).items() if nested_in(outer, name, option) and option in options
+        name
+        for name, options in _options(outer).items()
+        if nested_in(outer, name, option) and option in options
     ]
-    links = ", ".join(markup.link(code(f"{outer}={name}"), f"../{outer}/{name}.html") for name in holders)
+    links = ", ".join(
+        markup.link(code(f"{outer}={name}"), f"../{outer}/{name}.html") for name in holders
+    )
     return markup.paragraph(f"A part of {links}.")
 
 
@@ -54,12 +60,19 @@ def kinds_page() -> str:
     rows = []
     for kind, registry in KINDS.items():
         names = ", ".join(markup.link(name, f"{kind}/{name}.html") for name in sorted(registry))
-        rows.append((markup.link(code(kind), f"{kind}/index.html"), typeset(question(kind), finder(kind)), names))
+        rows.append(
+            (
+                markup.link(code(kind), f"{kind}/index.html"),
+                typeset(question(kind), finder(kind)),
+                names,
+            )
+        )
     count = sum(map(len, KINDS.values()))
     return markup.page(
         "Parts",
-        f"{count} parts of {len(KINDS)} kinds. A page has the formula and its source, the options with types, defaults and "
-        "units, the kernels that compute it, the laws that it keeps and breaks, and the configs that name it.",
+        f"{count} parts of {len(KINDS)} kinds. A page has the formula and its source, the options"
+        " with types, defaults and units, the kernels that compute it, the laws that it keeps and"
+        " breaks, and the configs that name it.",
         markup.table(("kind", "what it is about", "parts"), rows, "kinds"),
         markup.toctree(f"{kind}/index" for kind in KINDS),
     )

@@ -9,9 +9,12 @@ from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 
 KINDS: dict[str, Registry] = GROUPS | INNER | {"study.design": DESIGNS}
-if any(part.__module__.startswith("xformer_kit.") for part in CALLBACKS.values()):  # not a user's own alone
+if any(
+    part.__module__.startswith("xformer_kit.") for part in CALLBACKS.values()
+):  # not a user's own alone
     KINDS["callbacks"] = CALLBACKS
-# Kinds that share a file, or a room, with others; the others are introduced by the docstring of their own.
+# Kinds that share a file, or a room, with others; the others are introduced by the docstring of
+# their own.
 QUESTIONS = {
     "data": "What is read? Corpora, pairs, and probes that are generated.",
     "tokenizer": "What is a token?",

@@ -1,4 +1,5 @@
-"""Does every link of a site lead somewhere? Files and anchors are followed; other sites are not visited.
+"""Does every link of a site lead somewhere? Files and anchors are followed; other sites are not
+visited.
 
 What a page shows must lie in the site too: nothing may be fetched to read it.
 """
@@ -8,7 +9,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-SHOWN = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src", "object": "data"}
+SHOWN = {
+    "img": "src",
+    "script": "src",
+    "link": "href",
+    "source": "src",
+    "iframe": "src",
+    "object": "data",
+}
 
 
 class Page(HTMLParser):
@@ -50,5 +58,9 @@ def _of_page(path: Path, site: Path, pages: dict[Path, Page]) -> Iterator[str]:
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         if not target.is_file() or not target.is_relative_to(site):
             yield f"{name}: links to {link}, which does not exist."
-        elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+        elif (
+            parts.fragment
+            and target in pages
+            and unquote(parts.fragment) not in pages[target].anchors
+        ):
             yield f"{name}: links to {link}, where no such place is."

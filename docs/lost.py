@@ -1,4 +1,6 @@
-"""Is every line of a page's Markdown on the page? Letters and digits are compared; Markdown's own signs are not text."""
+"""Is every line of a page's Markdown on the page? Letters and digits are compared; Markdown's own
+signs are not text.
+"""
 
 import html
 import re
@@ -6,7 +8,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-# What is kept as it is: a fence, a span of code. What is removed: a picture, the target of a link, an element of HTML.
+# What is kept as it is: a fence, a span of code. What is removed: a picture, the target of a link,
+# an element of HTML.
 PIECES = re.compile(
     r"^(?P<fence>```+|~~~+)(?P<info>.*)\n(?P<code>(?:.*\n)*?)(?P=fence)$"
     r"|(?P<ticks>`+)(?P<span>[^`]+)(?P=ticks)"
@@ -36,7 +39,9 @@ def lost(pages: Path, site: Path) -> list[str]:
         f"{source.relative_to(pages)}:{number}: is not on the page: {line.strip()[:80]}"
         for source in sorted(pages.rglob("*.md"))
         if (page := (site / source.relative_to(pages)).with_suffix(".html")).is_file()
-        for number, line in _missing(source.read_text(encoding="utf-8"), Words(page.read_text(encoding="utf-8")).text)
+        for number, line in _missing(
+            source.read_text(encoding="utf-8"), Words(page.read_text(encoding="utf-8")).text
+        )
     ]
 
 
@@ -47,7 +52,9 @@ def letters(text: str) -> str:
 def _missing(source: str, shown: str) -> Iterator[tuple[int, str]]:
     """(number, line), from 1 on."""
     text = PIECES.sub(_read, FRONT.sub(lambda match: "\n" * match[0].count("\n"), source))
-    for number, (line, given) in enumerate(zip(text.split("\n"), source.split("\n"), strict=True), 1):
+    for number, (line, given) in enumerate(
+        zip(text.split("\n"), source.split("\n"), strict=True), 1
+    ):
         if letters(html.unescape(MARKER.sub("", line))) not in shown:
             yield number, given
 

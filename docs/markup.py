@@ -1,4 +1,6 @@
-"""Pieces of a page. Pages are Markdown whose blocks are HTML, each on one line: Markdown then leaves them as they are."""
+"""Pieces of a page. Pages are Markdown whose blocks are HTML, each on one line: Markdown then
+leaves them as they are.
+"""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -22,8 +24,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") ->
     top = "".join(f"<th>{word}</th>" for word in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return block(
-        f'<div class="table-wrapper docutils container {kind}"><table class="docutils align-default">'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<div class="table-wrapper docutils container {kind}"><table class="docutils'
+        f' align-default"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
@@ -32,7 +34,9 @@ def link(words: str, to: str) -> str:
 
 
 def page(title: str, *blocks: str, listed: bool = True) -> str:
-    """A page of Markdown; empty blocks are left out. listed: whether it stands in the list beside all pages."""
+    """A page of Markdown; empty blocks are left out. listed: whether it stands in the list beside
+    all pages.
+    """
     head = "" if listed else "---\norphan: true\n---\n\n"
     return head + "\n\n".join((f"# {title}", *(b for b in blocks if b))) + "\n"
 

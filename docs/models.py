@@ -29,7 +29,9 @@ def _embed(figure: Any, name: str, tokens: Tokens) -> str:
     made = KINDS["position"].create({"name": name}, dim=RATES, max_len=LENGTH)
     added = made.embed(torch.zeros(1, LENGTH, RATES), tokens)[0]
     axes = figure.subplots()
-    figure.colorbar(axes.imshow(added.T.tolist(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1), ax=axes)
+    figure.colorbar(
+        axes.imshow(added.T.tolist(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1), ax=axes
+    )
     axes.set(xlabel="position", ylabel="channel")
     return f"What is added to {RATES} channels of the first {LENGTH} tokens"
 
@@ -37,7 +39,9 @@ def _embed(figure: Any, name: str, tokens: Tokens) -> str:
 def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
     slot = torch.arange(FAR)[None]
     tokens = Tokens(slot=slot, position=slot)
-    made = KINDS["position"].create({"name": name}, dim=RATES, heads=1, head_dim=RATES, max_len=FAR, layers=1)
+    made = KINDS["position"].create(
+        {"name": name}, dim=RATES, heads=1, head_dim=RATES, max_len=FAR, layers=1
+    )
     tables = made.begin(tokens, tokens)
     ones = torch.ones(1, 1, FAR, RATES)
     q, k = tables.rotate(ones, tokens), tables.rotate_key(ones, tokens)
@@ -45,7 +49,10 @@ def _rotate(figure: Any, name: str, tokens: Tokens) -> str:
     axes.axhline(0, color=FAINT, linewidth=0.6)
     axes.plot((q[0, 0, -1] @ k[0, 0].T / RATES).flip(0).tolist(), color=INK)
     axes.set(xlabel="distance, tokens", ylabel="q k / head_dim")
-    return f"The product of a query and a key that are all ones in {RATES} channels, over their distance"
+    return (
+        f"The product of a query and a key that are all ones in {RATES} channels, over their"
+        " distance"
+    )
 
 
 def _bias(figure: Any, name: str, tokens: Tokens) -> str:
@@ -58,7 +65,10 @@ def _bias(figure: Any, name: str, tokens: Tokens) -> str:
     axes.legend(title="head", frameon=False, ncols=2)
     axes.set(xlabel="distance, tokens", ylabel="added to the score")
     start = ", as it starts" if made.learned else ""
-    return f"What the last of {LENGTH} tokens adds to the scores of those before it, in {HEADS} heads{start}"
+    return (
+        f"What the last of {LENGTH} tokens adds to the scores of those before it, in {HEADS}"
+        f" heads{start}"
+    )
 
 
 HOOKS = {"rotate": _rotate, "bias": _bias, "embed": _embed}
@@ -68,14 +78,19 @@ def placement(figure: Any, name: str) -> str:
     """The size of the stream behind each block of a model that has just started."""
     model, sizes = _model(placement=name), list[float]()
     for block in model.decoder.blocks:
-        block.register_forward_hook(lambda module, given, out: sizes.append(_size(model.decoder, out[0])))
+        block.register_forward_hook(
+            lambda module, given, out: sizes.append(_size(model.decoder, out[0]))
+        )
     ids = torch.randint(VOCAB, (4, LENGTH), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         model(ids)
     axes = figure.subplots()
     axes.plot(range(1, len(sizes) + 1), sizes, "o-", color=INK, markersize=3)
     axes.set(xlabel="block", ylabel="rms of what it gives", ylim=(0, 1.1 * max(sizes)))
-    return f"The stream behind each of {LAYERS} blocks as they start, before the final norm: dim={DIM}, init=xavier"
+    return (
+        f"The stream behind each of {LAYERS} blocks as they start, before the final norm:"
+        f" dim={DIM}, init=xavier"
+    )
 
 
 def _size(tower: Any, state: tuple[Tensor, ...]) -> float:
@@ -90,7 +105,12 @@ def init(figure: Any, name: str) -> str:
     figure.subplots_adjust(right=0.76)
     axes = figure.subplots()
     for colour, word in zip(COLOURS * 2, names, strict=False):
-        axes.plot(range(1, LAYERS + 1), [block[word].weight.std().item() for block in blocks], color=colour, label=word)
+        axes.plot(
+            range(1, LAYERS + 1),
+            [block[word].weight.std().item() for block in blocks],
+            color=colour,
+            label=word,
+        )
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.set(xlabel="layer", ylabel="standard deviation", ylim=(0, None))
     return f"Standard deviations of the matrices of {LAYERS} layers: dim={DIM}"

@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 UP = "../../"  # from a part's page to the root of the site
 
 
-def part_page(kind: str, name: str, used: Mapping[tuple[str, str], list[str]], picture: tuple[str, str] | None) -> str:
+def part_page(
+    kind: str, name: str, used: Mapping[tuple[str, str], list[str]], picture: tuple[str, str] | None
+) -> str:
     """Markdown of the page. `picture`: a file of the site and its caption."""
     registry = KINDS[kind]
     part, find = registry[name], finder(kind)
@@ -35,11 +37,15 @@ def part_page(kind: str, name: str, used: Mapping[tuple[str, str], list[str]], p
         "## Source",
         markup.paragraph(code(_source(part))),
     ]
-    return markup.page(name, *blocks, listed=False)  # a list of all parts beside every page takes minutes to build
+    return markup.page(
+        name, *blocks, listed=False
+    )  # a list of all parts beside every page takes minutes to build
 
 
 def finder(kind: str) -> Find:
-    """What a word of a page about `kind` links to: a part, said as attn=linear, or by its name alone among its kind."""
+    """What a word of a page about `kind` links to: a part, said as attn=linear, or by its name
+    alone among its kind.
+    """
 
     def find(word: str) -> str | None:
         left, sign, right = word.partition("=")
@@ -55,14 +61,20 @@ def _figure(picture: tuple[str, str] | None) -> str:
         return ""
     file, caption = picture
     said = markup.text(caption)
-    return markup.block(f'<figure><img src="{UP}{file}" alt="{said}"><figcaption>{said}.</figcaption></figure>')
+    return markup.block(
+        f'<figure><img src="{UP}{file}" alt="{said}"><figcaption>{said}.</figcaption></figure>'
+    )
 
 
 def _above(kind: str, name: str) -> str:
     """The way to the page, and the parts beside this one."""
     others = sorted(KINDS[kind])
     at = others.index(name)
-    beside = [others[at - 1], others[(at + 1) % len(others)]] if len(others) > 2 else [o for o in others if o != name]
+    beside = (
+        [others[at - 1], others[(at + 1) % len(others)]]
+        if len(others) > 2
+        else [o for o in others if o != name]
+    )
     links = " | ".join(markup.link(other, f"{other}.html") for other in beside)
     up = f"{markup.link('Parts', '../index.html')} / {markup.link(kind, 'index.html')}"
     return f"{up} &ensp; beside it: {links}" if links else up
@@ -71,7 +83,9 @@ def _above(kind: str, name: str) -> str:
 def _way(kind: str, name: str) -> str:
     """How a command line chooses the part."""
     also = ", ".join(code(word) for word in names_for(KINDS[kind], name))
-    return code(f"python train.py {KINDS[kind].chosen(name)}") + (f" &ensp; also called {also}" if also else "")
+    return code(f"python train.py {KINDS[kind].chosen(name)}") + (
+        f" &ensp; also called {also}" if also else ""
+    )
 
 
 def _said(part: Any, find: Find, options: set[str]) -> list[str]:
@@ -85,10 +99,16 @@ def _options(kind: str, name: str, find: Find) -> str:
     for row in rows(registry, name):
         inner = nested(registry.options(name)[row.name].type)
         kinds = [k for k, other in KINDS.items() if other is inner]
-        type_ = markup.link(row.type, f"../{kinds[0]}/index.html") if kinds else markup.text(row.type)
+        type_ = (
+            markup.link(row.type, f"../{kinds[0]}/index.html") if kinds else markup.text(row.type)
+        )
         default = "required" if row.default == "required" else code(row.default or "''")
         found.append((code(row.name), type_, default, typeset(row.meaning, find)))
-    return markup.table(("option", "type", "default", "meaning, unit"), found, "options") if found else "It has none."
+    return (
+        markup.table(("option", "type", "default", "meaning, unit"), found, "options")
+        if found
+        else "It has none."
+    )
 
 
 def _kernels(kind: str, name: str) -> list[str]:
@@ -102,10 +122,18 @@ def _kernels(kind: str, name: str) -> list[str]:
         where = f"{UP}{page('kernel', verdict.kernel)}.html"
         turned = ", ".join(code(options) for options in verdict.reasons if options)
         first = next(iter(verdict.reasons.values()), "")
-        note = "" if not first else f"not with {turned}" if verdict.able and "" not in verdict.reasons else first
+        note = (
+            ""
+            if not first
+            else f"not with {turned}"
+            if verdict.able and "" not in verdict.reasons
+            else first
+        )
         if verdict.able and "" in verdict.reasons:
             note = f"as it is not: {first}"
-        lines.append((markup.link(code(verdict.kernel), where), "yes" if verdict.able else "no", note))
+        lines.append(
+            (markup.link(code(verdict.kernel), where), "yes" if verdict.able else "no", note)
+        )
     return ["## Kernels", markup.table(("kernel", "can", ""), lines)]
 
 
@@ -114,7 +142,10 @@ def _runs(name: str) -> str:
     devices = " and ".join(device.upper() for device in kernel.trains_on or ()) or "all devices"
     if name == "auto":
         return "Wherever the kernel that it takes runs."
-    return f"It computes {' and '.join(kernel.computes)}; gradients on {devices}. Among those that can, `auto` takes the fastest."
+    return (
+        f"It computes {' and '.join(kernel.computes)}; gradients on {devices}. Among those that"
+        " can, `auto` takes the fastest."
+    )
 
 
 def _laws(kind: str, name: str, find: Find) -> list[str]:
@@ -125,10 +156,16 @@ def _laws(kind: str, name: str, find: Find) -> list[str]:
         falls = "".join(f", {law_link(other)}" for other in with_them(law.law))
         when = ", ".join(code(options) for options in law.options) or "always"
         found.append((law_link(law.law) + falls, when, typeset(law.reason, find)))
-    fallen = {other for law in broken(KINDS[kind], kind, name) for other in (law.law, *with_them(law.law))}
+    fallen = {
+        other for law in broken(KINDS[kind], kind, name) for other in (law.law, *with_them(law.law))
+    }
     kept = ", ".join(law_link(law) for law in LAWS if law not in fallen)
     lost = markup.table(("breaks", "with", "because"), found) if found else ""
-    return ["## Laws", lost, markup.paragraph(f"Keeps {kept}." if found else f"Keeps all: {kept}.", "laws")]
+    return [
+        "## Laws",
+        lost,
+        markup.paragraph(f"Keeps {kept}." if found else f"Keeps all: {kept}.", "laws"),
+    ]
 
 
 def law_link(law: str) -> str:
@@ -139,7 +176,9 @@ def _used(names: list[str]) -> str:
     if not names:
         return "None of those that come with xformer_kit."
     return markup.paragraph(
-        ", ".join(markup.link(code(f"conf/{name}.yaml"), f"{UP}{config_place(name)}") for name in names)
+        ", ".join(
+            markup.link(code(f"conf/{name}.yaml"), f"{UP}{config_place(name)}") for name in names
+        )
     )
 
 

@@ -1,7 +1,8 @@
-"""A picture of a part, where one says more than a formula: who sees whom, what a distance is worth, how a curve runs.
+"""A picture of a part, where one says more than a formula: who sees whom, what a distance is worth,
+how a curve runs.
 
-Each is computed by the part itself, with the sizes that its caption names. A function draws one part into a figure and returns
-the caption; `drawn` says which parts have one.
+Each is computed by the part itself, with the sizes that its caption names. A function draws one
+part into a figure and returns the caption; `drawn` says which parts have one.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,8 +24,18 @@ from xformer_kit.registry import REQUIRED
 SIZE, PREFIX, HEADS = 24, 6, 6  # tokens of a mask, those of a prefix, heads
 DPI = 110  # pixels to an inch
 SIZES = {"window": 4, "stride": 6, "summary": 1, "block": 3, "count": 2, "chunk": 6, "shape": [6]}
-STYLE: Any = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6}
-ACTIVATED = [("ffn", "mlp"), ("ffn", "glu"), ("ffn.expert", "mlp"), ("ffn.expert", "glu")]  # share a picture
+STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+}
+ACTIVATED = [
+    ("ffn", "mlp"),
+    ("ffn", "glu"),
+    ("ffn.expert", "mlp"),
+    ("ffn.expert", "glu"),
+]  # share a picture
 Draw = Callable[[Any, str], str]
 
 
@@ -39,7 +50,9 @@ def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
         figure = Figure(figsize=(4.6, 2.7), dpi=DPI)
         path = out / "pictures" / f"{kind}-{name}.png"
         with rc_context(STYLE):
-            figure.subplots_adjust(left=0.13, right=0.97, bottom=0.17, top=0.95)  # to find a layout takes long
+            figure.subplots_adjust(
+                left=0.13, right=0.97, bottom=0.17, top=0.95
+            )  # to find a layout takes long
             caption = draw(figure, name)
             figure.savefig(path, metadata={"Software": None})
         found[kind, name] = str(path.relative_to(out)), caption
@@ -47,8 +60,9 @@ def pictures(out: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def drawn() -> Iterator[tuple[str, str, Draw]]:
-    """What there is to draw. No picture: a position that depends on content, or is a table that is learned; a score that
-    depends on more than the row."""
+    """What there is to draw. No picture: a position that depends on content, or is a table that is
+    learned; a score that depends on more than the row.
+    """
     for kind, draw in (
         ("mask", mask),
         ("schedule", schedule),
@@ -81,7 +95,11 @@ def mask(figure: Any, name: str) -> str:
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         cells(axes, panel)
     heads = ", in the first head and in the last" if len(panels) > 1 else ""
-    told = [f"{key}={written(value)}" for key, value in node.items() if value != registry.defaults(name)[key]]
+    told = [
+        f"{key}={written(value)}"
+        for key, value in node.items()
+        if value != registry.defaults(name)[key]
+    ]
     told += [f"the first {PREFIX} are a prefix"] if made.sees_prefix else []
     return f"Which of {SIZE} keys each query sees{heads}" + (f"; {', '.join(told)}" if told else "")
 

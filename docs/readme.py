@@ -1,4 +1,6 @@
-"""The project's own Markdown as pages: the README in pieces, and others whole. Nothing is copied by hand."""
+"""The project's own Markdown as pages: the README in pieces, and others whole. Nothing is copied by
+hand.
+"""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -41,14 +43,18 @@ def of_page(page: str, text: str) -> str:
     """What a page shows of the README."""
     named = {title for titles in SECTIONS.values() for title in titles}
     if page == next(iter(SECTIONS)):
-        return "".join(said for title, said in sections(text).items() if title not in {*named, *LEFT_OUT})
+        return "".join(
+            said for title, said in sections(text).items() if title not in {*named, *LEFT_OUT}
+        )
     found = sections(text)
     return "".join(found[title] for title in SECTIONS[page])
 
 
 def linked(text: str, source: str, copied: set[Path]) -> str:
-    """The text of a file of the repository with links that lead from its page: to other pages, or to copies of files, which
-    are added to `copied`. What does not exist stays as it is, and breaks the build."""
+    """The text of a file of the repository with links that lead from its page: to other pages, or
+    to copies of files, which are added to `copied`. What does not exist stays as it is, and breaks
+    the build.
+    """
 
     def lead(match: re.Match[str]) -> str:
         target, _, place = match[3].partition("#")

@@ -1,4 +1,6 @@
-"""Pages of what is no part: the settings of a config, the command line, the configs themselves, the laws, the findings."""
+"""Pages of what is no part: the settings of a config, the command line, the configs themselves, the
+laws, the findings.
+"""
 
 import contextlib
 import io
@@ -34,7 +36,12 @@ def settings(registry: Any, name: str, place: str) -> str:
 
 def options(found: Mapping[str, Option]) -> str:
     rows = [
-        (code(key), markup.text(type_name(o.type)), code(written(o.default) or "''"), typeset(o.meaning, _nowhere))
+        (
+            code(key),
+            markup.text(type_name(o.type)),
+            code(written(o.default) or "''"),
+            typeset(o.meaning, _nowhere),
+        )
         for key, o in found.items()
     ]
     return markup.table(("key", "type", "default", "meaning, unit"), rows, "options")
@@ -42,16 +49,26 @@ def options(found: Mapping[str, Option]) -> str:
 
 def configuration(said: str) -> str:
     blocks = [
-        "A config is composed by Hydra from `conf/`: a choice for every kind of [part](parts/index.md), and the settings below. "
-        "`python train.py --help` lists the choices; `key=value` on the command line overrides any of them.",
+        (
+            "A config is composed by Hydra from `conf/`: a choice for every kind of"
+            " [part](parts/index.md), and the settings below. `python train.py --help` lists the"
+            " choices; `key=value` on the command line overrides any of them."
+        ),
         said,
         "## Settings",
     ]
     for name in SETTINGS:
         blocks += [f"### {name}", markup.paragraph(typeset(doc(SETTINGS[name]), _nowhere))]
         blocks.append(settings(SETTINGS, name, PLACES.get(name, f"{name}.")))
-    blocks += ["### trainer", "Keys of its own:", options({f"trainer.{key}": o for key, o in OURS.items()})]
-    blocks += ["Those of `lightning.Trainer`:", options({f"trainer.{key}": o for key, o in LIGHTNING.items()})]
+    blocks += [
+        "### trainer",
+        "Keys of its own:",
+        options({f"trainer.{key}": o for key, o in OURS.items()}),
+    ]
+    blocks += [
+        "Those of `lightning.Trainer`:",
+        options({f"trainer.{key}": o for key, o in LIGHTNING.items()}),
+    ]
     return markup.page("Configuration", *blocks)
 
 
@@ -106,8 +123,9 @@ def _fenced(text: str, language: str = "text") -> str:
 def laws() -> str:
     """Every law, what it says, and which fall with it."""
     blocks = [
-        "What every part keeps, alone and beside every other; or its page says which law its mathematics breaks and why, and a "
-        "composition that needs that law is refused. `xformer check my_parts.py` runs them on parts of your own."
+        "What every part keeps, alone and beside every other; or its page says which law its"
+        " mathematics breaks and why, and a composition that needs that law is refused. `xformer"
+        " check my_parts.py` runs them on parts of your own."
     ]
     for name, law in LAWS.items():
         blocks += [f"## {name}", markup.paragraph(typeset(" ".join(doc(law).split()), _nowhere))]
@@ -127,9 +145,10 @@ def findings() -> str:
     head = ("study", "expected", "outcome", "paper", "runs")
     return markup.page(
         "Findings",
-        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its own, and what wants a GPU; "
-        "`python train.py study=findings/qk_norm` runs one and writes its report, which says whether the claim held. The outcome "
-        "is that on two CPU cores; benchmarks/results/findings.json has the sentences and the versions.",
+        "Published claims as studies that two CPU cores can run, each beside a `gpu` size of its"
+        " own, and what wants a GPU; `python train.py study=findings/qk_norm` runs one and writes"
+        " its report, which says whether the claim held. The outcome is that on two CPU cores;"
+        " benchmarks/results/findings.json has the sentences and the versions.",
         markup.table(head, rows, "findings"),
     )
 
@@ -139,7 +158,9 @@ def _whole(node: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for entry in node.get("defaults", ()):
         if isinstance(entry, str) and entry.startswith("/study/"):
-            found = _whole(yaml.safe_load((CONF / f"{entry.strip('/')}.yaml").read_text(encoding="utf-8")))
+            found = _whole(
+                yaml.safe_load((CONF / f"{entry.strip('/')}.yaml").read_text(encoding="utf-8"))
+            )
     return found | node["study"]
 
 
@@ -149,14 +170,19 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
     expect = node["claim"]["expect"]
     ways = {"equal": "equal to", "no_worse": "no worse than"}
     expected = "<br>".join(
-        markup.text(f"{one['variant']} is {ways.get(one['is'], one['is'] + ' than')} {one.get('than', 'baseline')}")
+        markup.text(
+            f"{one['variant']} is {ways.get(one['is'], one['is'] + ' than')}"
+            f" {one.get('than', 'baseline')}"
+        )
         for one in (expect if isinstance(expect, list) else [expect])
     )
     seeds = node["seeds"] if isinstance(node["seeds"], int) else len(node["seeds"])
     tuned = 1
     for values in (node["tune"] or {}).values():
         tuned *= len(values)
-    runs = f"{len(variants)} variants x {seeds} seeds" + (f" x {tuned} settings" if tuned > 1 else "")
+    runs = f"{len(variants)} variants x {seeds} seeds" + (
+        f" x {tuned} settings" if tuned > 1 else ""
+    )
     link = markup.link(code(name.removeprefix("study/findings/")), config_place(name))
     return (
         f"{link}<br>{markup.text(node['question'])}",
@@ -169,7 +195,9 @@ def _finding(name: str, study: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _outcome(name: str) -> str:
     """held, not held or not decided, with the day; of one that was not run, that."""
-    kept = json.loads((CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8"))["figures"]
+    kept = json.loads(
+        (CONF.parent / "benchmarks" / "results" / "findings.json").read_text(encoding="utf-8")
+    )["figures"]
     found = kept.get(name.removeprefix("study/findings/"))
     return f"{found['outcome']} ({found['time'][:10]})" if found else "not run yet"
 
@@ -182,7 +210,8 @@ def studies(said: str) -> str:
         settings(question.SETTINGS, "study", "study."),
         "Its budget:",
         settings(question.SETTINGS, "budget", "study.budget."),
-        "Its designs are [parts](parts/study.design/index.md); published claims among studies are [findings](findings.md).",
+        "Its designs are [parts](parts/study.design/index.md); published claims among studies are"
+        " [findings](findings.md).",
     )
 
 

@@ -1,4 +1,5 @@
-"""A docstring as HTML: formulas with indices, exponents and Greek letters; sources and other parts as links.
+"""A docstring as HTML: formulas with indices, exponents and Greek letters; sources and other parts
+as links.
 
 Docstrings write formulas as one types them: sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j.
 """
@@ -7,7 +8,9 @@ import html
 import re
 from collections.abc import Callable
 
-Find = Callable[[str], str | None]  # what a word such as attn=linear, or a name in backticks, links to
+Find = Callable[
+    [str], str | None
+]  # what a word such as attn=linear, or a name in backticks, links to
 
 GREEK = {
     "alpha": "α",
@@ -25,9 +28,20 @@ GREEK = {
     "psi": "ψ",
     "omega": "ω",
 }
-SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", " * ": " · ", " - ": " − ", "...": "…", "sqrt(": "√("}
+SIGNS = {
+    "<=": "≤",
+    ">=": "≥",
+    "!=": "≠",
+    "->": "→",
+    "<-": "←",
+    " * ": " · ",
+    " - ": " − ",
+    "...": "…",
+    "sqrt(": "√(",
+}
 _greek, _signs = "|".join(GREEK), "|".join(re.escape(sign) for sign in SIGNS)
-_base = rf"(?P<base>(?<![\w.])(?:[A-Za-z]|{_greek}|norm|(?:sum|max|min|softmax|log)(?=_\w\b))['~]?|[\])|])"
+_word = rf"[A-Za-z]|{_greek}|norm|(?:sum|max|min|softmax|log)(?=_\w\b)"
+_base = rf"(?P<base>(?<![\w.])(?:{_word})['~]?|[\])|])"
 _inner = r"\{(?P<braced>[^{}]*)\}"
 TOKEN = re.compile(
     "|".join(
@@ -87,14 +101,17 @@ def _set(token: re.Match[str], find: Find) -> str:
     if found["arxiv"]:
         return f'<a href="https://arxiv.org/abs/{found["arxiv"]}">arXiv:{found["arxiv"]}</a>'
     if found["base"]:
-        return f"{_letter(found['base'])}<sub>{typeset(found['braced'] or found['index'] or '', find)}</sub>"
+        index = typeset(found["braced"] or found["index"] or "", find)
+        return f"{_letter(found['base'])}<sub>{index}</sub>"
     if found["greek"]:
         return _letter(found["greek"] + found["prime"])
     if found["tilde"]:
         return _letter(found["tilde"] + "~")
     if found["sign"]:
         return SIGNS[found["sign"]]
-    return f"<sup>{typeset(found['power'] or found['exponent'] or found['number'] or '', find)}</sup>"
+    return (
+        f"<sup>{typeset(found['power'] or found['exponent'] or found['number'] or '', find)}</sup>"
+    )
 
 
 def _letter(word: str) -> str:

@@ -1,4 +1,6 @@
-"""Which configs name a part? Read from the YAML of conf/, as it is written: defaults lists, nodes, factors of a study."""
+"""Which configs name a part? Read from the YAML of conf/, as it is written: defaults lists, nodes,
+factors of a study.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +16,9 @@ Part = tuple[str, str]  # kind, name
 
 def configs(conf: Path = CONF) -> list[Path]:
     """Every config, those at the top first."""
-    return sorted(conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path)))
+    return sorted(
+        conf.rglob("*.yaml"), key=lambda path: (len(path.relative_to(conf).parts), str(path))
+    )
 
 
 def key(path: Path, conf: Path = CONF) -> str:
@@ -57,10 +61,14 @@ def _path(word: str) -> tuple[str, ...]:
 
 
 def _kind(path: tuple[str, ...]) -> str | None:
-    """The kind that the end of a path means; of a mask made of masks and of a factor's levels, that of what is around it."""
+    """The kind that the end of a path means; of a mask made of masks and of a factor's levels, that
+    of what is around it.
+    """
     while path and path[-1] in ("of", "values", "levels"):
         path = path[:-1]
-    return next((kind for kind in (".".join(path[-2:]), ".".join(path[-1:])) if kind in KINDS), None)
+    return next(
+        (kind for kind in (".".join(path[-2:]), ".".join(path[-1:])) if kind in KINDS), None
+    )
 
 
 def _part(kind: str, name: str) -> Iterator[Part]:

@@ -11,7 +11,11 @@ from docs.pictures import pictures
 from docs.readme import FILES, ROOT, SECTIONS, linked, of_page
 from docs.uses import uses
 
-TITLES = {"getting_started": "Getting started", "own_parts": "Parts of your own", "promises": "Promises and figures"}
+TITLES = {
+    "getting_started": "Getting started",
+    "own_parts": "Parts of your own",
+    "promises": "Promises and figures",
+}
 ORDER = (
     *(
         "getting_started",
@@ -52,9 +56,13 @@ def _own(copied: set[Path]) -> dict[str, str]:
         if source != "README.md":
             found[name] = linked((ROOT / source).read_text(encoding="utf-8"), source, copied)
     return found | {
-        "index": linked((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), "docs/index.md", copied)
-        + markup.toctree(ORDER)
-        + "\n",
+        "index": (
+            linked(
+                (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), "docs/index.md", copied
+            )
+            + markup.toctree(ORDER)
+            + "\n"
+        ),
         "configuration": settings.configuration(said["configuration"]),
         "command_line": settings.command_line(),
         "studies": settings.studies(said["studies"].replace("## Studies\n", "", 1)),

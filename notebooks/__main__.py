@@ -1,9 +1,11 @@
 """Execute the notebooks, and keep what they print and draw.
 
-    python -m notebooks [NAME ...]      # those whose name starts so: 3, or 3_add_a_part; all without one
+    python -m notebooks [NAME ...]      # those whose name starts so: 3, or 3_add_a_part; all
+    without one
 
-Each runs in a kernel of its own and in an empty directory, which is removed. What differs from one run to the next, such as
-times, is not kept. A notebook that fails is left as it was and named at the end, and the exit code is 1.
+Each runs in a kernel of its own and in an empty directory, which is removed. What differs from one
+run to the next, such as times, is not kept. A notebook that fails is left as it was and named at
+the end, and the exit code is 1.
 """
 
 import os
@@ -29,14 +31,17 @@ def notebooks(names: list[str] | None = None) -> list[Path]:
 
 
 def executed(path: Path) -> Any:
-    """The notebook with the outputs of a new run. Raises CellExecutionError, with its traceback, where a cell fails."""
+    """The notebook with the outputs of a new run. Raises CellExecutionError, with its traceback,
+    where a cell fails.
+    """
     import nbformat
     from nbclient import NotebookClient
     from traitlets.config import Config
 
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="notebook_") as home:
-        local = Config({"KernelManager": {"transport": "ipc", "ip": f"{home}/.socket"}})  # no port of the machine's
+        # no port of the machine's
+        local = Config({"KernelManager": {"transport": "ipc", "ip": f"{home}/.socket"}})
         client = NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": home}}, config=local)
         client.execute(env=_environment(home))
     return kept(notebook)
@@ -53,7 +58,9 @@ def kept(notebook: Any) -> Any:
 
 
 def _joined(outputs: list[Any]) -> Iterator[Any]:
-    """What is printed in one go comes in as many pieces as the machine likes. In words a picture is an address."""
+    """What is printed in one go comes in as many pieces as the machine likes. In words a picture is
+    an address.
+    """
     last = None
     for output in outputs:
         if "image/png" in output.get("data", {}):
@@ -66,7 +73,9 @@ def _joined(outputs: list[Any]) -> Iterator[Any]:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """A kernel's variables: it finds this package, and what it writes for itself lies in the directory."""
+    """A kernel's variables: it finds this package, and what it writes for itself lies in the
+    directory.
+    """
     paths = os.pathsep.join([str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return os.environ | SETTINGS | {"PYTHONPATH": paths, "IPYTHONDIR": f"{home}/.ipython"}
 

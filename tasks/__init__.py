@@ -1,1 +1,3 @@
-"""The application: runs of xformer_kit's models on Lightning, from a saved config to a run's directory."""
+"""The application: runs of xformer_kit's models on Lightning, from a saved config to a run's
+directory.
+"""

@@ -21,7 +21,9 @@ class _Spent(ProgressColumn):
 
 
 class Bar:
-    """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read a loss."""
+    """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read
+    a loss.
+    """
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
         self.console = screen(stderr=True)
@@ -30,25 +32,41 @@ class Bar:
         self.progress: Progress | None = None
         if self.live:
             self.progress = Progress(
-                TextColumn("[bold]{task.completed:,}[/]/{task.total:,}"), BarColumn(bar_width=None),
-                TextColumn("loss [bold]{task.fields[loss]}[/]"), TextColumn("{task.fields[speed]} tokens/s"), _Spent(),
-                console=self.console, auto_refresh=False, transient=True,
-            )  # fmt: skip
-            self.task = self.progress.add_task("", total=total, completed=done, loss="...", speed="...", left=None)
+                TextColumn("[bold]{task.completed:,}[/]/{task.total:,}"),
+                BarColumn(bar_width=None),
+                TextColumn("loss [bold]{task.fields[loss]}[/]"),
+                TextColumn("{task.fields[speed]} tokens/s"),
+                _Spent(),
+                console=self.console,
+                auto_refresh=False,
+                transient=True,
+            )
+            self.task = self.progress.add_task(
+                "", total=total, completed=done, loss="...", speed="...", left=None
+            )
             self.progress.start()
 
     def due(self, step: int) -> bool:
         """Whether it is time; a live bar always shows the last step."""
-        return time.perf_counter() >= self.next or (self.progress is not None and step >= self.total)
+        return time.perf_counter() >= self.next or (
+            self.progress is not None and step >= self.total
+        )
 
     def show(self, step: int, loss: float, tokens_per_second: float, seconds_left: float) -> None:
         if self.progress is not None:
-            shown = {"loss": f"{loss:.3f}", "speed": compact(tokens_per_second), "left": seconds_left}
+            shown = {
+                "loss": f"{loss:.3f}",
+                "speed": compact(tokens_per_second),
+                "left": seconds_left,
+            }
             self.progress.update(self.task, completed=step, **shown)  # type: ignore[arg-type]
             self.progress.refresh()
         elif self.next:
             speed = compact(tokens_per_second)
-            self.say(f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s  {duration(seconds_left)} left")
+            self.say(
+                f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s "
+                f" {duration(seconds_left)} left"
+            )
         self.next = time.perf_counter() + (REDRAW if self.progress is not None else LINE)
 
     def say(self, line: str) -> None:

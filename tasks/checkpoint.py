@@ -1,7 +1,9 @@
-"""How is a state kept so that a good one always survives? Written beside its target, flushed, renamed, and checked.
+"""How is a state kept so that a good one always survives? Written beside its target, flushed,
+renamed, and checked.
 
-checkpoints/last.ckpt, the one before it as previous.ckpt, and best.ckpt with the lowest validation loss. Each is a zip
-archive of torch.save with a checksum on every entry, which is compared before the file is believed.
+checkpoints/last.ckpt, the one before it as previous.ckpt, and best.ckpt with the lowest validation
+loss. Each is a zip archive of torch.save with a checksum on every entry, which is compared before
+the file is believed.
 """
 
 import logging
@@ -22,7 +24,9 @@ LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
 def write(state: dict[str, Any], folder: Path) -> None:
-    """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, where it cannot."""
+    """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, where
+    it cannot.
+    """
     target = folder / LAST
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +52,9 @@ def keep_as_best(folder: Path) -> None:
     """Copy last.ckpt to best.ckpt: a copy, not a link, so that damage to one spares the other."""
     try:
         with open(folder / LAST, "rb") as source:
-            beside = _write_beside(folder / BEST, lambda file: shutil.copyfileobj(source, file, 1 << 20))
+            beside = _write_beside(
+                folder / BEST, lambda file: shutil.copyfileobj(source, file, 1 << 20)
+            )
         os.replace(beside, folder / BEST)
         _sync_folder(folder)
     except OSError as error:
@@ -62,8 +68,9 @@ def newest(
 ) -> tuple[Path, dict[str, Any]] | None:
     """The whole checkpoint with the highest step, and its state; None if there is no file of one.
 
-    misfit: returns why a run cannot go on from a state, or None; a file with such a state is damaged too. Damaged files are
-    named in a line and left aside. Raises NoRun if there are only such: to train from step 0 would replace them.
+    misfit: returns why a run cannot go on from a state, or None; a file with such a state is
+    damaged too. Damaged files are named in a line and left aside. Raises NoRun if there are only
+    such: to train from step 0 would replace them.
     """
     found, faults = [], []
     for name in (LAST, PREVIOUS, BEST):
@@ -80,8 +87,8 @@ def newest(
             break
     if faults and not found:
         raise NoRun(
-            f"resume: no checkpoint of the run can be read; {'; '.join(faults)}. Nothing was changed. Bring a copy of "
-            "one back, or start a new run."
+            f"resume: no checkpoint of the run can be read; {'; '.join(faults)}. Nothing was"
+            " changed. Bring a copy of one back, or start a new run."
         )
     for fault in faults:
         log.warning("%s and is left aside.", fault)
@@ -92,14 +99,17 @@ def newest(
 
 
 def set_aside(folder: Path) -> None:
-    """Rename a last.ckpt that is damaged or older: the next save would put it in the place of previous.ckpt, from which the run
-    goes on."""
+    """Rename a last.ckpt that is damaged or older: the next save would put it in the place of
+    previous.ckpt, from which the run goes on.
+    """
     with suppress(OSError):
         os.replace(folder / LAST, folder / f"{LAST}.aside")
 
 
 class _Plain:
-    """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with its number."""
+    """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with
+    its number.
+    """
 
     def __init__(self, file: BinaryIO):
         self.file = file
@@ -147,5 +157,9 @@ def _why_not(error: BaseException, folder: Path) -> str:
     number = getattr(cause, "errno", None) or getattr(error, "errno", None)
     why = os.strerror(number) if number else str(error).splitlines()[0]
     way = "Make room" if number in FULL else "Put that right"
-    kept = "The last good checkpoint is untouched. " if (folder / LAST).exists() or (folder / PREVIOUS).exists() else ""
+    kept = (
+        "The last good checkpoint is untouched. "
+        if (folder / LAST).exists() or (folder / PREVIOUS).exists()
+        else ""
+    )
     return f"A checkpoint could not be written into {folder}: {why}. {kept}{way}."

@@ -1,4 +1,6 @@
-"""Which examples make up a step? Loaders over a prepared corpus whose order knows nothing of devices."""
+"""Which examples make up a step? Loaders over a prepared corpus whose order knows nothing of
+devices.
+"""
 
 import multiprocessing
 import os
@@ -23,16 +25,25 @@ Batches = GlobalBatches | LengthBatches
 
 
 class Steps:
-    """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to `stop`.
+    """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to
+    `stop`.
 
     Each stands as epoch * n + index, so that whoever reads it knows both.
 
-    Micro-batch k is the k-th of `accumulate` equal parts of the list. `only` > 0 goes round the first so many batches.
-    Raises ConfigError where the global batch is not a multiple of accumulation times devices.
+    Micro-batch k is the k-th of `accumulate` equal parts of the list. `only` > 0 goes round the
+    first so many batches. Raises ConfigError where the global batch is not a multiple of
+    accumulation times devices.
     """
 
     def __init__(
-        self, batches: Batches, *, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1, only: int = 0
+        self,
+        batches: Batches,
+        *,
+        stop: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        only: int = 0,
     ):
         batches.fits(accumulate, world)
         self.batches, self.stop, self.only = batches, stop, only
@@ -48,8 +59,15 @@ class Steps:
     def of(self, step: int) -> list[int]:
         """This rank's examples of a step."""
         step = step % self.only if self.only else step
-        split, first = (self.accumulate, self.rank, self.world), self.batches.epoch(step) * self.batches.n
-        return [first + i for micro in range(self.accumulate) for i in self.batches.micro(step, micro, *split)]
+        split, first = (
+            (self.accumulate, self.rank, self.world),
+            self.batches.epoch(step) * self.batches.n,
+        )
+        return [
+            first + i
+            for micro in range(self.accumulate)
+            for i in self.batches.micro(step, micro, *split)
+        ]
 
 
 class Data:
@@ -75,9 +93,16 @@ class Data:
         if not hasattr(train, "lengths"):
             name = self.config["data"]["name"]
             raise ConfigError(
-                f"data.batch_tokens: is about examples of several lengths; data={name} has one. Leave it null."
+                f"data.batch_tokens: is about examples of several lengths; data={name} has one."
+                " Leave it null."
             )
-        return LengthBatches(train.lengths, tokens, self.seed, self.together, train if hasattr(train, "rows") else None)
+        return LengthBatches(
+            train.lengths,
+            tokens,
+            self.seed,
+            self.together,
+            train if hasattr(train, "rows") else None,
+        )
 
     @property
     def rows(self) -> int:
@@ -86,7 +111,9 @@ class Data:
 
     @property
     def total_steps(self) -> int:
-        """trainer.max_steps, or max_epochs in optimizer steps where that is null; the smaller where both are given."""
+        """trainer.max_steps, or max_epochs in optimizer steps where that is null; the smaller where
+        both are given.
+        """
         trainer = self.config["trainer"]
         epochs = trainer.get("max_epochs")
         bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
@@ -94,7 +121,14 @@ class Data:
 
     def steps(self, accumulate: int, rank: int, world: int) -> Steps:
         batches = self.batches
-        return Steps(batches, stop=self.total_steps, accumulate=accumulate, rank=rank, world=world, only=self.only)
+        return Steps(
+            batches,
+            stop=self.total_steps,
+            accumulate=accumulate,
+            rank=rank,
+            world=world,
+            only=self.only,
+        )
 
     def train(self, steps: Steps, device: torch.device) -> DataLoader:
         dataset: Any = self.examples("train")
@@ -103,15 +137,20 @@ class Data:
     def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
         """Every example of the validation split once over all ranks, `rows` at a time.
 
-        With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len tokens.
+        With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len
+        tokens.
         """
         split: Any = self.examples("train" if self.only else "valid")
         batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
         return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
 
-    def valid_batches(self, rows: int, rank: int = 0, world: int = 1) -> list[tuple[str | None, list[int]]]:
-        """(part, indices) of each batch of `valid`. Of a mixture, a batch holds examples of one part, and the parts take
-        turns, so that a run that validates on a few batches sees all of them; else part is None."""
+    def valid_batches(
+        self, rows: int, rank: int = 0, world: int = 1
+    ) -> list[tuple[str | None, list[int]]]:
+        """(part, indices) of each batch of `valid`. Of a mixture, a batch holds examples of one
+        part, and the parts take turns, so that a run that validates on a few batches sees all of
+        them; else part is None.
+        """
         valid = self.prepared.valid
         if self.only:
             return [(None, batch) for batch in _cut(self._seen()[rank::world], rows)]
@@ -137,21 +176,31 @@ class Data:
         if self.only or not hasattr(valid, "spans"):
             return {}
         covers = getattr(self.objective, "covers", False)
-        return {name: getattr(part, "bytes_per_token", None) if covers else None for name, part in valid.parts.items()}
+        return {
+            name: getattr(part, "bytes_per_token", None) if covers else None
+            for name, part in valid.parts.items()
+        }
 
     def counts(self, steps: int) -> dict[str, int]:
-        """How many examples of each part of a mixture the first steps are over; nothing where there are no parts."""
+        """How many examples of each part of a mixture the first steps are over; nothing where there
+        are no parts.
+        """
         train = self.prepared.train
         if not hasattr(train, "rows"):
             return {}
         counts = sum(
-            (train.part_counts(self.batches[step % self.only if self.only else step]) for step in range(steps)),
+            (
+                train.part_counts(self.batches[step % self.only if self.only else step])
+                for step in range(steps)
+            ),
             start=np.zeros(len(train.parts), dtype=np.int64),
         )
         return dict(zip(train.parts, counts.tolist(), strict=True))
 
     def examples(self, split: str) -> Examples:
-        """A split as the objective sees it. That of validation is always the same: it has one epoch."""
+        """A split as the objective sees it. That of validation is always the same: it has one
+        epoch.
+        """
         make = None if self.objective is None else self.objective.example
         return Examples(getattr(self.prepared, split), make, self.seed)
 
@@ -161,16 +210,27 @@ class Data:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Of the split that is validated on; None where it is no text, or not all of it is predicted."""
+        """Of the split that is validated on; None where it is no text, or not all of it is
+        predicted.
+        """
         split = self.prepared.train if self.only else self.prepared.valid
-        return getattr(split, "bytes_per_token", None) if getattr(self.objective, "covers", False) else None
+        return (
+            getattr(split, "bytes_per_token", None)
+            if getattr(self.objective, "covers", False)
+            else None
+        )
 
     def _workers(self, device: torch.device) -> dict[str, Any]:
         workers = self.config["data"].get("num_workers") or 0
-        # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was forked of it would inherit.
+        # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
+        # forked of it would inherit.
         context = multiprocessing.get_context("forkserver") if workers else None
-        if context is not None and sys.platform == "linux":  # elsewhere libraries do not outlive a fork
-            context.set_forkserver_preload(["__main__", __name__])  # imported once, not by every worker
+        if (
+            context is not None and sys.platform == "linux"
+        ):  # elsewhere libraries do not outlive a fork
+            context.set_forkserver_preload(
+                ["__main__", __name__]
+            )  # imported once, not by every worker
         return {
             "num_workers": workers,
             "pin_memory": device.type == "cuda",
@@ -187,7 +247,8 @@ def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
 def end_with(reader: int, _worker: int) -> None:
     """End this loader process when the one that reads from it does, also by kill -9.
 
-    Its parent is the fork server, which lives as long as it does, so torch's own watch on the parent never sees it.
+    Its parent is the fork server, which lives as long as it does, so torch's own watch on the
+    parent never sees it.
     """
 
     def watch() -> None:
@@ -223,6 +284,6 @@ def check_fingerprint(before: str | None, now: str) -> None:
     """Raises ConfigError where a run that goes on would see other data than it has seen."""
     if before is not None and before != now:
         raise ConfigError(
-            f"data: the text must be the one that the run began with; its fingerprint was {before[:12]} and "
-            f"is {now[:12]}. Bring the old text back, or start a new run."
+            "data: the text must be the one that the run began with; its fingerprint was"
+            f" {before[:12]} and is {now[:12]}. Bring the old text back, or start a new run."
         )

@@ -1,4 +1,6 @@
-"""How fast does a trained model write? Asked for by trainer.decode_tokens; a figure of the run that studies can report."""
+"""How fast does a trained model write? Asked for by trainer.decode_tokens; a figure of the run that
+studies can report.
+"""
 
 import statistics
 import time
@@ -13,32 +15,41 @@ ROUNDS = 3  # that are measured, behind one that is not
 
 
 def decodable(config: dict[str, Any], model: Any) -> None:
-    """Raises ConfigError where a model cannot write so many tokens: at a run's start, not behind its last step."""
+    """Raises ConfigError where a model cannot write so many tokens: at a run's start, not behind
+    its last step.
+    """
     tokens = config["trainer"].get("decode_tokens") or 0
     if not tokens:
         return
     if "decoder" not in config["model"]:
         raise ConfigError(
-            f"trainer.decode_tokens: an encoder alone writes no text token by token; got {tokens}. Leave it 0."
+            f"trainer.decode_tokens: an encoder alone writes no text token by token; got {tokens}."
+            " Leave it 0."
         )
     longest = model.longest
     if longest is not None and tokens >= longest:
         raise ConfigError(
-            f"trainer.decode_tokens: must be below the {longest} tokens that the model's positions know, for one begins the "
-            f"text; got {tokens}. Raise model.max_len, or take fewer."
+            f"trainer.decode_tokens: must be below the {longest} tokens that the model's positions"
+            f" know, for one begins the text; got {tokens}. Raise model.max_len, or take fewer."
         )
 
 
 def decoding_speed(task: JudgedTask) -> dict[str, float]:
-    """Tokens a second, of data.batch_size texts together, greedily and with the model's cache, each from one token on (of
-    two towers, behind a source of data.seq_len tokens); the median of a few rounds. Empty where it is not asked for.
+    """Tokens a second, of data.batch_size texts together, greedily and with the model's cache, each
+    from one token on (of two towers, behind a source of data.seq_len tokens); the median of a few
+    rounds. Empty where it is not asked for.
 
-    The tokens are drawn without a look at the data: what is written decides nothing of the time it takes.
+    The tokens are drawn without a look at the data: what is written decides nothing of the time it
+    takes.
     """
     tokens = task.config["trainer"].get("decode_tokens") or 0
     if not tokens:
         return {}
-    rows, device, draw = task.data.rows, next(task.model.parameters()).device, torch.Generator().manual_seed(0)
+    rows, device, draw = (
+        task.data.rows,
+        next(task.model.parameters()).device,
+        torch.Generator().manual_seed(0),
+    )
 
     model: Any = task.model
 

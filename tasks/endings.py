@@ -4,8 +4,16 @@ import errno
 import os
 import signal
 
-CONFIG, FAILED, NONFINITE, PRUNED = 2, 1, 3, 4  # exit codes; a signal gives 128 + its number: 130, 138, 143
-DIVERGED = "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or trainer.precision=32-true."
+CONFIG, FAILED, NONFINITE, PRUNED = (
+    2,
+    1,
+    3,
+    4,
+)  # exit codes; a signal gives 128 + its number: 130, 138, 143
+DIVERGED = (
+    "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or"
+    " trainer.precision=32-true."
+)
 START_ANEW = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -66,8 +74,12 @@ class NoRun(Ended):
 
 
 def ballot(number: int, late: bool = False) -> int:
-    """A signal, and the end of trainer.max_time, as a number that ranks can add up: fewer than 1000 votes for each."""
-    return (1000 ** SIGNALS.index(signal.Signals(number)) if number else 0) + late * 1000 ** len(SIGNALS)
+    """A signal, and the end of trainer.max_time, as a number that ranks can add up: fewer than 1000
+    votes for each.
+    """
+    return (1000 ** SIGNALS.index(signal.Signals(number)) if number else 0) + late * 1000 ** len(
+        SIGNALS
+    )
 
 
 def overtime(votes: int) -> bool:
@@ -81,8 +93,10 @@ def elected(votes: int) -> int:
 
 
 def end_at_signals() -> None:
-    """Until a run handles them itself, end this process at a signal with one line and 128 + its number: imports take seconds,
-    and an exception that is raised within one may be lost or leave a traceback."""
+    """Until a run handles them itself, end this process at a signal with one line and 128 + its
+    number: imports take seconds, and an exception that is raised within one may be lost or leave a
+    traceback.
+    """
     for number in SIGNALS:
         signal.signal(number, _end_at_once)
 
@@ -96,7 +110,8 @@ def _end_at_once(number: int, _frame: object) -> None:
 class SignalBox:
     """Remembers the first signal that asks the run to stop; the second of its kind acts at once.
 
-    Until `patient` is set, i.e. while there is no step to finish, a signal raises Stopped by itself.
+    Until `patient` is set, i.e. while there is no step to finish, a signal raises Stopped by
+    itself.
     """
 
     def __init__(self):

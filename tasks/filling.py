@@ -1,4 +1,6 @@
-"""Texts with holes: `<mask>` stands for what a model is to write there, whatever the tokenizer and the objective."""
+"""Texts with holes: `<mask>` stands for what a model is to write there, whatever the tokenizer and
+the objective.
+"""
 
 import re
 from collections.abc import Sequence
@@ -17,14 +19,18 @@ WRITTEN = 64  # tokens of a text that a sample shows
 
 
 class Candidates(NamedTuple):
-    """What a masked language model finds likely: the text with the likeliest token in each hole, and all that were asked for."""
+    """What a masked language model finds likely: the text with the likeliest token in each hole,
+    and all that were asked for.
+    """
 
     text: str
     likely: list[list[tuple[str, float]]]  # of each hole (token, probability), the likeliest first
 
 
 class FillingTask(JudgedTask):
-    """Its sample is the beginning of the validation text with holes, as the model fills them, and as it was."""
+    """Its sample is the beginning of the validation text with holes, as the model fills them, and
+    as it was.
+    """
 
     def sample(self) -> Sample | None:
         first = self.data.prepared.valid[0]
@@ -37,7 +43,9 @@ class FillingTask(JudgedTask):
             return self._restored(made) if "source" in made else self._filled(made)
 
     def _filled(self, made: Any) -> Sample:
-        """Every token that was chosen is hidden, also those which training would show or replace."""
+        """Every token that was chosen is hidden, also those which training would show or
+        replace.
+        """
         objective, asked = self.objective, made["labels"] >= 0
         right = np.where(asked, made["labels"], made["tokens"])
         given = np.where(asked, objective.tokenizer.special(MASK), right)
@@ -53,7 +61,9 @@ class FillingTask(JudgedTask):
 
 
 def _said(model: Any, objective: Any, source: np.ndarray, most: int) -> np.ndarray:
-    (said,) = answers(model, objective, [{"source": source, "target": source[:0]}], most=most, temperature=0.0)
+    (said,) = answers(
+        model, objective, [{"source": source, "target": source[:0]}], most=most, temperature=0.0
+    )
     return said
 
 
@@ -68,48 +78,65 @@ def shown(objective: Any, ids: np.ndarray) -> str:
             text += tokenizer.to_bytes(run, goes_on=bool(text)).decode("utf-8", "replace")
         else:
             name = tokenizer.specials[int(run[0]) - known]
-            text += " " * (gap and bool(text) and not text[-1].isspace()) + (MASK if name in holes else f"{name} ")
+            text += " " * (gap and bool(text) and not text[-1].isspace()) + (
+                MASK if name in holes else f"{name} "
+            )
     return text
 
 
 def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.ndarray]]:
-    """A text that a user wrote -> the special token that it opens with, if any, and the ids between its holes.
+    """A text that a user wrote -> the special token that it opens with, if any, and the ids between
+    its holes.
 
-    A hole is `<mask>`, or the next sentinel of a task that has them. The space before one belongs to the word that is hidden,
-    where the tokenizer's words have theirs. Raises ConfigError for a text without holes, and for sentinels out of order.
+    A hole is `<mask>`, or the next sentinel of a task that has them. The space before one belongs
+    to the word that is hidden, where the tokenizer's words have theirs. Raises ConfigError for a
+    text without holes, and for sentinels out of order.
     """
     from tasks.translate import encoded_line
 
-    opening = next((name for name in getattr(objective, "openings", ()) if text.startswith(name)), None)
+    opening = next(
+        (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
+    )
     text = text.removeprefix(opening or "").lstrip(" ") if opening else text
     holes = getattr(objective, "holes", (MASK,))
     found = [match for match in HOLE.finditer(text) if match[0] == MASK or match[0] in holes]
     if not found:
-        raise ConfigError(f'{where}: must have a {MASK} where the model is to write; got none. Try "The {MASK} is".')
+        raise ConfigError(
+            f'{where}: must have a {MASK} where the model is to write; got none. Try "The {MASK}'
+            ' is".'
+        )
     if len(holes) > 1 and len(found) > len(holes):
         raise ConfigError(
-            f"{where}: must have at most {len(holes)} holes, the sentinels of the run; got {len(found)}. Split it."
+            f"{where}: must have at most {len(holes)} holes, the sentinels of the run; got"
+            f" {len(found)}. Split it."
         )
     for at, match in enumerate(found):
         if match[1] is not None and int(match[1]) != at:
             raise ConfigError(
-                f"{where}: sentinels must come in order, <extra_id_0> first; got {match[0]} as number {at}. Or write {MASK}."
+                f"{where}: sentinels must come in order, <extra_id_0> first; got {match[0]} as"
+                f" number {at}. Or write {MASK}."
             )
     bounds = [0, *(edge for match in found for edge in match.span()), len(text)]
     parts = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
     if _own_space(objective.tokenizer):
         parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
     empty = np.empty(0, np.int64)
-    return opening, [encoded_line(objective.tokenizer, part, where) if part else empty for part in parts]
+    return opening, [
+        encoded_line(objective.tokenizer, part, where) if part else empty for part in parts
+    ]
 
 
 def _own_space(tokenizer: Any) -> bool:
     """Whether words have the space before them as a part of their tokens."""
-    return tokenizer.spaced or any(len(piece) > 1 and piece[:1] == b" " for piece in tokenizer.pieces())
+    return tokenizer.spaced or any(
+        len(piece) > 1 and piece[:1] == b" " for piece in tokenizer.pieces()
+    )
 
 
 @torch.inference_mode()
-def filled(model: Any, objective: Any, lines: Sequence[str], count: int, where: str) -> list[Candidates]:
+def filled(
+    model: Any, objective: Any, lines: Sequence[str], count: int, where: str
+) -> list[Candidates]:
     """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
     tokenizer, device, found = objective.tokenizer, next(model.parameters()).device, []
     for i, line in enumerate(lines, 1):
@@ -118,7 +145,8 @@ def filled(model: Any, objective: Any, lines: Sequence[str], count: int, where: 
         p, likely = objective.likely(model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
         words = [
-            [tokenizer.to_bytes([j], goes_on=True).decode("utf-8", "replace") for j in row] for row in likely.tolist()
+            [tokenizer.to_bytes([j], goes_on=True).decode("utf-8", "replace") for j in row]
+            for row in likely.tolist()
         ]
         pairs = [list(zip(*row, strict=True)) for row in zip(words, p.tolist(), strict=True)]
         found.append(Candidates(tokenizer.decode(ids.tolist()), pairs))
@@ -128,19 +156,24 @@ def filled(model: Any, objective: Any, lines: Sequence[str], count: int, where: 
 def restored(
     model: Any, objective: Any, lines: Sequence[str], where: str, longest: int, **options: Any
 ) -> list[list[tuple[str, float | None]]]:
-    """Texts with holes -> the texts with their spans written, each with the score of a search, of a denoiser."""
+    """Texts with holes -> the texts with their spans written, each with the score of a search, of a
+    denoiser.
+    """
     sources = []
     for i, line in enumerate(lines, 1):
         opening, parts = pieces(objective, line, _place(where, i, lines))
         sources.append(objective.blanked(parts, opening))
         if len(sources[-1]) + 1 > longest:
             raise ConfigError(
-                f"{_place(where, i, lines)}: must have at most {longest - 1} tokens (data.seq_len of the run, with its end); "
-                f"got {len(sources[-1])}. Split it."
+                f"{_place(where, i, lines)}: must have at most {longest - 1} tokens (data.seq_len"
+                f" of the run, with its end); got {len(sources[-1])}. Split it."
             )
     examples = [{"source": source, "target": source[:0]} for source in sources]
     found = spoken(model, objective, examples, **options)
-    return [[_text(objective, source, said) for said in row] for source, row in zip(sources, found, strict=True)]
+    return [
+        [_text(objective, source, said) for said in row]
+        for source, row in zip(sources, found, strict=True)
+    ]
 
 
 def _text(objective: Any, source: np.ndarray, said: Answer) -> tuple[str, float | None]:

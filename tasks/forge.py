@@ -2,9 +2,10 @@
 
     python -m tasks.forge READ WRITE
 
-Imports take longer than many a small run trains. A fork starts with them done, and shares nothing else: nothing has been
-computed here, no thread was started and no device was touched, so a job still has a process of its own. Requests and answers
-are lines of JSON on two pipes: {run_dir, parts, environment} -> {pid} when it runs, {code} when it has ended.
+Imports take longer than many a small run trains. A fork starts with them done, and shares nothing
+else: nothing has been computed here, no thread was started and no device was touched, so a job
+still has a process of its own. Requests and answers are lines of JSON on two pipes: {run_dir,
+parts, environment} -> {pid} when it runs, {code} when it has ended.
 
 Only where there is no GPU: a CUDA context does not survive a fork.
 """
@@ -48,7 +49,11 @@ class Forge:
         command = [sys.executable, "-m", "tasks.forge", str(theirs[0]), str(mine[1])]
         fds = theirs[0], mine[1]
         self.process = subprocess.Popen(
-            command, env=worker_environment(False, True), pass_fds=fds, process_group=0, stdin=subprocess.DEVNULL
+            command,
+            env=worker_environment(False, True),
+            pass_fds=fds,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
         )
         for fd in fds:
             os.close(fd)
@@ -59,7 +64,11 @@ class Forge:
         return self.process.poll() is None
 
     def train(self, run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
-        said = {"run_dir": str(run_dir), "parts": parts, "environment": worker_environment(quiet, True)}
+        said = {
+            "run_dir": str(run_dir),
+            "parts": parts,
+            "environment": worker_environment(quiet, True),
+        }
         print(json.dumps(said), file=self.requests, flush=True)
         begun = self._answer()
         with passing_on(lambda number: os.kill(begun["pid"], number)):

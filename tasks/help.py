@@ -1,4 +1,6 @@
-"""What can be written behind `python train.py`? Groups and choices from the registries and from the YAML files."""
+"""What can be written behind `python train.py`? Groups and choices from the registries and from the
+YAML files.
+"""
 
 import re
 import shutil
@@ -19,7 +21,7 @@ HEAD = """Train a transformer that is composed of parts.
 """
 TAIL = """
 Instructions
-  resume=RUN            a run's directory, such as outputs/decoder/2026-11-20_12-00-00; takes nothing beside it
+  resume=RUN            a run's directory (outputs/NAME/TIME); takes nothing beside it
   parts=[FILE, ...]     Python files with parts of your own, which then are choices like all others
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas
@@ -44,7 +46,9 @@ ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
 def train_help(width: int | None = None) -> str:
     """The page of `python train.py --help`, at most `width` columns wide (the terminal's)."""
     width = width or shutil.get_terminal_size((120, 24)).columns
-    config = compose(data=False)  # what a run without a word behind it trains, its experiment included
+    config = compose(
+        data=False
+    )  # what a run without a word behind it trains, its experiment included
     chosen, groups = _defaults() | {group: config[group]["name"] for group in GROUPS}, _choices()
     names = [*(g for g in ORDER if g in groups), *sorted(g for g in groups if g not in ORDER)]
     left = max(map(len, names))
@@ -53,7 +57,9 @@ def train_help(width: int | None = None) -> str:
         middle = max(map(len, groups[group])) + 1
         for i, (name, said) in enumerate(groups[group].items()):
             mark = "*" if chosen.get(group) == name else " "
-            lines.append(_cut(f"  {'' if i else group:{left}}  {mark}{name:{middle}} {said}", width))
+            lines.append(
+                _cut(f"  {'' if i else group:{left}}  {mark}{name:{middle}} {said}", width)
+            )
     lines += ["", "Values that most runs set (--cfg job prints all)"]
     values = list(_values(config))
     left = max(len(value) for value, _ in values)
@@ -68,7 +74,8 @@ def _cut(line: str, width: int) -> str:
 def _choices() -> dict[str, dict[str, str]]:
     """Group -> choice -> one line on it: registered parts, then YAML files."""
     found: dict[str, dict[str, str]] = {
-        group: {name: summary(part) for name, part in registry.items()} for group, registry in GROUPS.items()
+        group: {name: summary(part) for name, part in registry.items()}
+        for group, registry in GROUPS.items()
     }
     for path in sorted(_conf().glob("*/**/*.yaml"), key=lambda path: (len(path.parts), path)):
         group, *inside = path.relative_to(_conf()).with_suffix("").parts
@@ -78,7 +85,9 @@ def _choices() -> dict[str, dict[str, str]]:
 
 
 def _first_comment(path: Path) -> str:
-    """The first comment of a YAML file that says something to people, without the file's own name in front."""
+    """The first comment of a YAML file that says something to people, without the file's own name
+    in front.
+    """
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and "@package" not in line:
             return line.lstrip("# ").rstrip(". ")
@@ -90,12 +99,16 @@ def _defaults() -> dict[str, str]:
     import yaml
 
     train = yaml.safe_load((_conf() / "train.yaml").read_text(encoding="utf-8"))
-    pairs = [pair for entry in train["defaults"] if isinstance(entry, Mapping) for pair in entry.items()]
+    pairs = [
+        pair for entry in train["defaults"] if isinstance(entry, Mapping) for pair in entry.items()
+    ]
     return {group: choice for group, choice in pairs if not group.startswith("override")}
 
 
 def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key=default and its meaning, of what is no part: the run, the model, the data, the trainer."""
+    """Key=default and its meaning, of what is no part: the run, the model, the data, the
+    trainer.
+    """
     for node in ("run", "model", "data"):
         prefix, values = ("", config) if node == "run" else (f"{node}.", config[node])
         for key, option in SETTINGS.options(node).items():

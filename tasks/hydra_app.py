@@ -1,4 +1,6 @@
-"""Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of its jobs."""
+"""Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of
+its jobs.
+"""
 
 import itertools
 import json
@@ -39,7 +41,9 @@ def compose_and_run(line: Any) -> int:
         return _study(line)
     if line.multirun:
         sys.argv.append(f"++hydra.callbacks.table._target_={__name__}.Remember")
-    named = (Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir="))
+    named = (
+        Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir=")
+    )
     _there.update(path.resolve() for path in named if path.exists())
     hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
     if _sweeps:
@@ -53,8 +57,8 @@ def _alone(what: str) -> int:
     """Of several ranks each would run all jobs, and wait for the others of its run."""
     count = math.prod(world() or (1, 1))
     text = (
-        f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM started. Try python "
-        f"train.py with trainer.devices={count}."
+        f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM"
+        f" started. Try python train.py with trainer.devices={count}."
     )
     reply(text)
     if rank() == 0:
@@ -77,7 +81,9 @@ def _study(line: Any) -> int:
 
 
 def job(config: DictConfig) -> float | None:
-    """One run. In a multirun its validation loss, for sweepers that optimise it; NaN where it failed."""
+    """One run. In a multirun its validation loss, for sweepers that optimise it; NaN where it
+    failed.
+    """
     about = HydraConfig.get()
     several = about.mode == RunMode.MULTIRUN
     if several:
@@ -85,25 +91,35 @@ def job(config: DictConfig) -> float | None:
     from tasks import run, summary  # which takes seconds
 
     directory = Path(about.runtime.output_dir)
-    named = any(word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra)
+    named = any(
+        word.startswith(("hydra.run.dir=", "hydra.sweep.")) for word in about.overrides.hydra
+    )
     if not named and rank() == 0 and config.get("study") is None:
         directory = claimed(directory)
     given = config.get("parts") or ()
     # Relative to where the user was: hydra.job.chdir may have moved this process.
     parts = tuple(
-        str(Path(about.runtime.cwd, Path(f).expanduser())) for f in ([given] if isinstance(given, str) else given)
+        str(Path(about.runtime.cwd, Path(f).expanduser()))
+        for f in ([given] if isinstance(given, str) else given)
     )
     if config.get("study") is not None:
         return _of_study(config, about, directory, parts)
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
     there = directory.resolve() in _there
     code = run.start(
-        from_hydra(config, about.overrides.task), directory, parts, job=several, quiet=beside_others, there=there
+        from_hydra(config, about.overrides.task),
+        directory,
+        parts,
+        job=several,
+        quiet=beside_others,
+        there=there,
     )
     _codes.append(code)
     if not several:
         return None
-    return float((summary.read(directory) or {}).get("val/loss", "nan")) if code == 0 else float("nan")
+    return (
+        float((summary.read(directory) or {}).get("val/loss", "nan")) if code == 0 else float("nan")
+    )
 
 
 def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str, ...]) -> float:
@@ -122,7 +138,9 @@ def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str,
 
 
 def claimed(directory: Path) -> Path:
-    """The directory, or where another process took it in the same second the next free name: `_2`, `_3`, ..."""
+    """The directory, or where another process took it in the same second the next free name: `_2`,
+    `_3`, ...
+    """
     for number in itertools.count(1):
         mine = directory if number == 1 else directory.with_name(f"{directory.name}_{number}")
         mine.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""How good is the model by now? The likelihood of a whole split, whatever the task, and a sample of what it says."""
+"""How good is the model by now? The likelihood of a whole split, whatever the task, and a sample of
+what it says.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -28,9 +30,9 @@ class Sample(NamedTuple):
 class JudgedTask(Task):
     """Adds to a Task the likelihood of the validation split, over all of its tokens and all ranks.
 
-    `validation` holds the last result: loss (nats per token), perplexity, and bits_per_byte where the split is a text; of a
-    mixture also those of each part, such as prose/loss.
-    What a kind of task adds: `measure` to `validation`, `final` to the summary, and `sample`.
+    `validation` holds the last result: loss (nats per token), perplexity, and bits_per_byte where
+    the split is a text; of a mixture also those of each part, such as prose/loss. What a kind of
+    task adds: `measure` to `validation`, `final` to the summary, and `sample`.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class JudgedTask(Task):
         device = self.trainer.strategy.root_device
         dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
         self.likelihood = Likelihood(self.data.bytes_per_token, dtype).to(device)
-        self.by_part = {name: Likelihood(size, dtype).to(device) for name, size in self.data.parts().items()}
+        self.by_part = {
+            name: Likelihood(size, dtype).to(device) for name, size in self.data.parts().items()
+        }
 
     def validation_step(self, batch: Batch, index: int) -> None:
         nats, count, _ = self.objective.loss(self.model, batch)
@@ -72,9 +76,15 @@ class JudgedTask(Task):
         """Figures of each part of a mixture; none of a part that no batch was of."""
         found: dict[str, float] = {}
         for part, likelihood in self.by_part.items():
-            likelihood.update(likelihood.nats.new_zeros(()), 0)  # a rank may have had no batch of it
+            likelihood.update(
+                likelihood.nats.new_zeros(()), 0
+            )  # a rank may have had no batch of it
             figures = likelihood.compute()
-            found |= {} if math.isnan(figures["loss"]) else {f"{part}/{name}": v for name, v in figures.items()}
+            found |= (
+                {}
+                if math.isnan(figures["loss"])
+                else {f"{part}/{name}": v for name, v in figures.items()}
+            )
         return found
 
     def measure(self) -> dict[str, float]:
@@ -96,7 +106,9 @@ class JudgedTask(Task):
 
 
 class _Evaluation:
-    """The model in evaluation mode without gradients, beside the training's generators, and back."""
+    """The model in evaluation mode without gradients, beside the training's generators, and
+    back.
+    """
 
     def __init__(self, model: nn.Module, generators: Any):
         self.model, self.contexts = model, (torch.no_grad(), generators)

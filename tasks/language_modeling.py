@@ -15,9 +15,10 @@ PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
 
 
 class LanguageModelingTask(JudgedTask):
-    """Its sample goes on with the first tokens of the validation text. Where a corpus asks for some tokens only, it is the
-    last answer of an example, accuracy the share of the asked tokens that the model likes best, and sequence_accuracy the
-    share of examples with all of them right."""
+    """Its sample goes on with the first tokens of the validation text. Where a corpus asks for some
+    tokens only, it is the last answer of an example, accuracy the share of the asked tokens that
+    the model likes best, and sequence_accuracy the share of examples with all of them right.
+    """
 
     def measure(self) -> dict[str, float]:
         return self._accuracy("valid", self.trainer.global_rank, self.trainer.world_size)
@@ -30,10 +31,14 @@ class LanguageModelingTask(JudgedTask):
         if not len(examples) or "labels" not in examples[0]:
             return {}
         device = next(self.model.parameters()).device
-        hits = torch.zeros(4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+        hits = torch.zeros(
+            4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+        )
         with self.drawn():
             for start in range(rank * ROWS, len(examples), world * ROWS):
-                batch = collate([examples[i] for i in range(start, min(start + ROWS, len(examples)))])
+                batch = collate(
+                    [examples[i] for i in range(start, min(start + ROWS, len(examples)))]
+                )
                 hits += answered(self.model, mapped(batch, lambda x: x.to(device)))
         if world > 1:
             all_reduce(hits)
@@ -51,19 +56,32 @@ class LanguageModelingTask(JudgedTask):
             return Sample(tokenizer.decode(given), "")
         device = next(self.model.parameters()).device
         with self.drawn():
-            ids = self.model.generate(prompt[None].to(device), max_new_tokens=room, temperature=temperature)  # type: ignore[operator]
+            ids = self.model.generate(
+                prompt[None].to(device), max_new_tokens=room, temperature=temperature
+            )  # type: ignore[operator]
         whole, head = tokenizer.decode(ids[0].tolist()), tokenizer.decode(given)
         return Sample(
-            head, whole[len(head) :] if whole.startswith(head) else tokenizer.decode(ids[0, len(given) :].tolist())
+            head,
+            (
+                whole[len(head) :]
+                if whole.startswith(head)
+                else tokenizer.decode(ids[0, len(given) :].tolist())
+            ),
         )
 
     def _answer(self, examples: Sequence[Mapping[str, np.ndarray]]) -> Sample:
-        """What the model says in place of the last tokens that the shortest example asks for, from those before them."""
+        """What the model says in place of the last tokens that the shortest example asks for, from
+        those before them.
+        """
         example = min(examples, key=lambda example: len(example["tokens"]))
-        given, wanted = last_answer(torch.as_tensor(example["tokens"]), torch.as_tensor(example["labels"]) >= 0)
+        given, wanted = last_answer(
+            torch.as_tensor(example["tokens"]), torch.as_tensor(example["labels"]) >= 0
+        )
         device, decode = next(self.model.parameters()).device, self.data.prepared.tokenizer.decode
         with self.drawn():
-            ids = self.model.generate(given[None].to(device), max_new_tokens=len(wanted), temperature=0.0)  # type: ignore[operator]
+            ids = self.model.generate(
+                given[None].to(device), max_new_tokens=len(wanted), temperature=0.0
+            )  # type: ignore[operator]
         return Sample(*(decode(part.tolist()) for part in (given, ids[0, len(given) :], wanted)))
 
 
@@ -87,7 +105,9 @@ def answered(model: Any, batch: Any) -> torch.Tensor:
 
 
 def within(prompt: torch.Tensor, longest: int | None) -> tuple[torch.Tensor, int]:
-    """The prompt, and the tokens to be written behind it, that a model's positions have room for."""
+    """The prompt, and the tokens to be written behind it, that a model's positions have room
+    for.
+    """
     if longest is None:
         return prompt, WRITTEN
     prompt = prompt[: max(1, longest // 2)]

@@ -1,4 +1,6 @@
-"""Who else hears of a run? W&B, offline where there is no login, or TensorBoard; none that fails ends a run."""
+"""Who else hears of a run? W&B, offline where there is no login, or TensorBoard; none that fails
+ends a run.
+"""
 
 import logging
 from pathlib import Path
@@ -21,15 +23,25 @@ def make(config: dict[str, Any], run_dir: Path) -> tuple[Logger | None, str | No
             from lightning.pytorch.loggers import TensorBoardLogger
 
             return TensorBoardLogger(str(run_dir), name="", version="tensorboard"), None
-    except Exception as error:  # an account, a network or a package that fails is no reason to lose a run
-        return None, f"The logger {name} cannot start ({first_line(error)}); the csv files are written."
+    except (
+        Exception
+    ) as error:  # an account, a network or a package that fails is no reason to lose a run
+        return (
+            None,
+            f"The logger {name} cannot start ({first_line(error)}); the csv files are written.",
+        )
     return None, None
 
 
 def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
     from lightning.pytorch.loggers import WandbLogger
 
-    own = {"name": f"{config['name']}/{run_dir.name}", "id": number(run_dir), "resume": "allow", "config": config}
+    own = {
+        "name": f"{config['name']}/{run_dir.name}",
+        "id": number(run_dir),
+        "resume": "allow",
+        "config": config,
+    }
     run, line = begun(config["logger"], run_dir, **own)
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
@@ -53,7 +65,9 @@ class Quietly:
                 table = wandb.Table(columns=columns, data=rows)
                 logger.experiment.log({name: table, "step": step})
             elif hasattr(logger.experiment, "add_text"):
-                logger.experiment.add_text(name, "\n\n".join(" | ".join(map(str, row)) for row in rows), step)
+                logger.experiment.add_text(
+                    name, "\n\n".join(" | ".join(map(str, row)) for row in rows), step
+                )
 
         self._try(add)
 
@@ -69,7 +83,9 @@ class Quietly:
                 import numpy as np
                 from PIL import Image
 
-                logger.experiment.add_image(name, np.asarray(Image.open(path).convert("RGB")), step, dataformats="HWC")
+                logger.experiment.add_image(
+                    name, np.asarray(Image.open(path).convert("RGB")), step, dataformats="HWC"
+                )
 
         self._try(add)
 
@@ -87,7 +103,9 @@ class Quietly:
     @staticmethod
     def _row(logger: Any, row: dict[str, float], step: int) -> None:
         if hasattr(logger, "log_table"):
-            logger.experiment.log(row | {"step": step})  # by our own step: rows repeated after a resume are no error
+            logger.experiment.log(
+                row | {"step": step}
+            )  # by our own step: rows repeated after a resume are no error
         else:
             logger.log_metrics(row, step)
 
@@ -97,5 +115,7 @@ class Quietly:
         try:
             act(self.logger)
         except Exception as error:
-            log.warning("The logger failed (%s) and is left alone; the csv files go on.", first_line(error))
+            log.warning(
+                "The logger failed (%s) and is left alone; the csv files go on.", first_line(error)
+            )
             self.logger = None

@@ -1,4 +1,6 @@
-"""What does a model attend to in a text? The text as its task gives it to the model, and a picture with its tokens' names."""
+"""What does a model attend to in a text? The text as its task gives it to the model, and a picture
+with its tokens' names.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,10 +20,15 @@ from xformer_kit.registry import ConfigError
 
 
 def attention_picture(
-    model: Any, objective: Any, seen: Mapping[str, Seen], length: int | None = None, heads: Sequence[int] | None = None
+    model: Any,
+    objective: Any,
+    seen: Mapping[str, Seen],
+    length: int | None = None,
+    heads: Sequence[int] | None = None,
 ) -> Picture:
-    """The first sequence of what attentions saw, the first `length` tokens of it, with the names of the tokens; `heads`: the
-    numbers of those that were chosen."""
+    """The first sequence of what attentions saw, the first `length` tokens of it, with the names of
+    the tokens; `heads`: the numbers of those that were chosen.
+    """
     tokens = source = None
     weights: dict[str, Tensor] = {}
     for name, one in seen.items():
@@ -39,14 +46,22 @@ def attention_picture(
 def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> list[str]:
     """What each token of the first row stands for; special tokens have names."""
     known, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
-    return [tokenizer.join([i]).decode("utf-8", "replace") if i < known else tokenizer.specials[i - known] for i in ids]
+    return [
+        (
+            tokenizer.join([i]).decode("utf-8", "replace")
+            if i < known
+            else tokenizer.specials[i - known]
+        )
+        for i in ids
+    ]
 
 
 def seen_of(
     model: Any, config: dict[str, Any], text: str, target: str | None, layers: Any, heads: Any
 ) -> dict[str, Seen]:
-    """What the attentions of a run's model see in a text, which is given to it as its task gives it: with the special tokens of
-    the task, `<mask>` for a hole where it fills holes, and before a target, or else before its own greedy answer.
+    """What the attentions of a run's model see in a text, which is given to it as its task gives
+    it: with the special tokens of the task, `<mask>` for a hole where it fills holes, and before a
+    target, or else before its own greedy answer.
 
     Raises ConfigError for a text that it cannot read, and for a target where it answers nothing.
     """
@@ -54,26 +69,37 @@ def seen_of(
     if not hasattr(objective, "pair"):
         if target is not None:
             raise ConfigError(
-                f"--target: is of a run with sources and targets; this one is of task={config['task']['name']}."
+                "--target: is of a run with sources and targets; this one is of"
+                f" task={config['task']['name']}."
             )
-        given = {"ids": torch.from_numpy(_ids(objective, objective.tokenizer, text, "--text").astype("int64"))[None]}
+        given = {
+            "ids": torch.from_numpy(
+                _ids(objective, objective.tokenizer, text, "--text").astype("int64")
+            )[None]
+        }
     else:
         given = _answered(model, objective, config, text, target)
     device = next(model.parameters()).device
     given = {name: None if field is None else field.to(device) for name, field in given.items()}
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
-        raise ConfigError("--text: must hold one token at least; got none. Try --text 'To be, or not to be'.")
+        raise ConfigError(
+            "--text: must hold one token at least; got none. Try --text 'To be, or not to be'."
+        )
     return watched(model, lambda: model(**given), layers, heads)
 
 
-def _answered(model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None) -> dict[str, Any]:
+def _answered(
+    model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None
+) -> dict[str, Any]:
     """What a model of sources and targets reads of a text and what is said to it."""
     source = _ids(objective, objective.source_tokenizer, text, "--text")
     if target is not None:
         said = encoded_line(objective.tokenizer, target, "--target")
     else:
         example = {"source": source, "target": source[:0]}
-        (said,) = answers(model, objective, [example], most=config["data"]["seq_len"] - 1, temperature=0.0)
+        (said,) = answers(
+            model, objective, [example], most=config["data"]["seq_len"] - 1, temperature=0.0
+        )
     batch: Any = collate([objective.pair(source, said)])
     if "target" not in batch:
         return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}

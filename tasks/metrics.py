@@ -11,11 +11,19 @@ from torchmetrics import Metric
 
 from xformer_kit.registry import ConfigError
 
-TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+TITLES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+}
 
 
 class Likelihood(Metric):
-    """Cross-entropy per token, perplexity and, of a text, bits per byte, from sums; every token counts the same.
+    """Cross-entropy per token, perplexity and, of a text, bits per byte, from sums; every token
+    counts the same.
 
     loss = nats / tokens; perplexity = exp(loss); bits per byte = loss / ln 2 / (bytes per token).
     bytes_per_token: UTF-8 bytes of the split per token of it; None where it is no text.
@@ -46,7 +54,11 @@ class Likelihood(Metric):
 def figures(loss: float, bytes_per_token: float | None) -> dict[str, float]:
     """What a loss in nats per token says, in the field's units."""
     found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
-    return found if bytes_per_token is None else found | {"bits_per_byte": loss / math.log(2) / bytes_per_token}
+    return (
+        found
+        if bytes_per_token is None
+        else found | {"bits_per_byte": loss / math.log(2) / bytes_per_token}
+    )
 
 
 def said(figures: dict[str, float]) -> str:
@@ -75,8 +87,9 @@ SHARES = ("exact_match", "accuracy", "sequence_accuracy")
 
 
 def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, float]:
-    """exact_match, the share of answers that are right to the character; where a right answer has four words or more, also
-    ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent."""
+    """exact_match, the share of answers that are right to the character; where a right answer has
+    four words or more, also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
+    """
     found = {"exact_match": _exact(answers, right)}
     if not any(text.count(" ") >= 3 for text in right):
         return found
@@ -89,20 +102,25 @@ def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, floa
 
 
 def rouge(
-    answers: Sequence[str], right: Sequence[str], kinds: Sequence[str] = ("rouge1", "rouge2", "rougeL")
+    answers: Sequence[str],
+    right: Sequence[str],
+    kinds: Sequence[str] = ("rouge1", "rouge2", "rougeL"),
 ) -> dict[str, float]:
-    """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words (rougeL), in percent, each the
-    mean over the examples (Lin, 2004, https://aclanthology.org/W04-1013, sections 2 and 3).
+    """F1 of shared n-grams (rouge1, rouge2) and of the longest common subsequence of words
+    (rougeL), in percent, each the mean over the examples (Lin, 2004,
+    https://aclanthology.org/W04-1013, sections 2 and 3).
 
-    Words are runs of letters and digits in lower case, not stemmed. `rouge_score` knows those of a to z alone and gives the
-    same for them; ours are those of any alphabet.
+    Words are runs of letters and digits in lower case, not stemmed. `rouge_score` knows those of a
+    to z alone and gives the same for them; ours are those of any alphabet.
     """
     from torchmetrics.functional.text.rouge import rouge_score
 
     found = rouge_score(
         list(answers),
         list(right),
-        rouge_keys=tuple(kinds),  # rougeLsum is not one of ours: it splits sentences with a download of nltk's
+        rouge_keys=tuple(
+            kinds
+        ),  # rougeLsum is not one of ours: it splits sentences with a download of nltk's
         normalizer=lambda text: re.sub(r"[\W_]+", " ", text.lower()),
         tokenizer=str.split,
     )
@@ -110,11 +128,15 @@ def rouge(
 
 
 def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | str]:
-    """exact_match; BLEU (with sacrebleu's signature), chrF, TER and ROUGE in percent. Raises ConfigError without sacrebleu."""
+    """exact_match; BLEU (with sacrebleu's signature), chrF, TER and ROUGE in percent. Raises
+    ConfigError without sacrebleu.
+    """
     try:
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
-        raise ConfigError("sacrebleu: is not installed; pip install sacrebleu, for BLEU, chrF and TER.") from None
+        raise ConfigError(
+            "sacrebleu: is not installed; pip install sacrebleu, for BLEU, chrF and TER."
+        ) from None
     found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):
         found[name] = metric.corpus_score(list(answers), [list(right)]).score

@@ -1,4 +1,6 @@
-"""Into how many micro-batches must a step be split? The fewest that fit into the device's memory."""
+"""Into how many micro-batches must a step be split? The fewest that fit into the device's
+memory.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +12,13 @@ from xformer_kit.data.buckets import ROWS, step_rows
 from xformer_kit.registry import ConfigError
 
 
-def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device) -> int:
+def fewest(
+    model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device
+) -> int:
     """Try forward and backward with 1, 2, ... micro-batches; all ranks take the largest answer.
 
-    Room for the optimizer's two values per parameter is held meanwhile. Raises ConfigError where no sequence fits.
+    Room for the optimizer's two values per parameter is held meanwhile. Raises ConfigError where no
+    sequence fits.
     """
     world = trainer.world_size
     length = config["data"]["seq_len"]
@@ -41,8 +46,12 @@ def fewest(model: nn.Module, objective: Any, config: dict[str, Any], trainer: An
     return found
 
 
-def search(batch: int, world: int, attempt: Callable[[int], None], clean: Callable[[], None]) -> int:
-    """The fewest equal parts of a global batch at which `attempt(rows)` does not run out of memory."""
+def search(
+    batch: int, world: int, attempt: Callable[[int], None], clean: Callable[[], None]
+) -> int:
+    """The fewest equal parts of a global batch at which `attempt(rows)` does not run out of
+    memory.
+    """
     each = batch // world
     for parts in (n for n in range(1, each + 1) if each % n == 0):
         try:
@@ -53,6 +62,7 @@ def search(batch: int, world: int, attempt: Callable[[int], None], clean: Callab
         finally:
             clean()
     raise ConfigError(
-        "trainer.accumulate: not even one sequence of data.seq_len fits into the device's memory; got auto, and "
-        f"{batch} sequences on {world} devices. Lower data.seq_len or model.dim, or take a larger device."
+        "trainer.accumulate: not even one sequence of data.seq_len fits into the device's memory;"
+        f" got auto, and {batch} sequences on {world} devices. Lower data.seq_len or model.dim, or"
+        " take a larger device."
     )

@@ -1,7 +1,9 @@
-"""What is a step? Micro-batches that contribute sums, one division by the tokens of all of them, one update.
+"""What is a step? Micro-batches that contribute sums, one division by the tokens of all of them,
+one update.
 
-The Lightning module around an objective. Lightning's loop hands it all micro-batches of an optimizer step at once, so
-the step is written here in full, and Lightning's bookkeeping is paid once per step.
+The Lightning module around an objective. Lightning's loop hands it all micro-batches of an
+optimizer step at once, so the step is written here in full, and Lightning's bookkeeping is paid
+once per step.
 """
 
 import math
@@ -22,37 +24,55 @@ from xformer_kit.data.batch import Batch, mapped, rows_of
 
 @dataclass(slots=True)
 class Now:
-    """The step that is being taken, or the last one. Beside the module: setting an attribute of one is slow."""
+    """The step that is being taken, or the last one. Beside the module: setting an attribute of one
+    is slow.
+    """
 
     sums: Tensor = field(
         default_factory=lambda: torch.zeros(4)
     )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
-    report: dict[str, Tensor] = field(default_factory=dict)  # what the model's parts say, summed in the same way
-    norm: Tensor = field(default_factory=lambda: torch.zeros(()))  # of the gradient of the mean loss, before clipping
-    settled: bool = True  # whether all of the last step is done, and nothing of the next: what there is can be saved
+    report: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # what the model's parts say, summed in the same way
+    norm: Tensor = field(
+        default_factory=lambda: torch.zeros(())
+    )  # of the gradient of the mean loss, before clipping
+    # whether all of the last step is done, and nothing of the next: what there is can be saved
+    settled: bool = True
     bad: Tensor | None = None  # whether the step is not finite and was left out
 
 
 class Task(pl.LightningModule):
     """A model, its objective and its optimizer, driven by plain dicts."""
 
-    def __init__(self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int):
+    def __init__(
+        self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int
+    ):
         super().__init__()
         self.automatic_optimization = False
         self.save_hyperparameters(config)
-        self.config, self.model, self.objective, self.total_steps = config, model, objective, total_steps
+        self.config, self.model, self.objective, self.total_steps = (
+            config,
+            model,
+            objective,
+            total_steps,
+        )
         self.now = Now()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over
-        self.read: Any = 0  # tokens that this process has read, without padding; a tensor where only the device knows
+        # tokens that this process has read, without padding; a tensor where only the device knows
+        self.read: Any = 0
         self.accumulate = 1
         self.stop_signal = 0  # set by the run: the number of a signal that came to this process
         self.late = False  # set by the run: whether trainer.max_time has passed
-        self.nonfinite = torch.tensor(-1)  # on the device: the first step that was left out, -1 while there is none
+        self.nonfinite = torch.tensor(
+            -1
+        )  # on the device: the first step that was left out, -1 while there is none
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
         self.saved: dict[str, Any] = {}  # the state to go on from
-        self.weigh: Any = None  # called with the factor that makes gradients those of the mean loss, before clipping
+        # called with the factor that makes gradients those of the mean loss, before clipping
+        self.weigh: Any = None
         self.agree: Any = None  # raises where ranks do not train the same thing
         self.boundary: Any = None  # accumulate -> (training loader, validation loader)
         self._make_schedule(total_steps)
@@ -65,8 +85,12 @@ class Task(pl.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         from xformer_kit.optim import OPTIMIZERS
 
-        scaled = self.config["trainer"].get("precision") == "16-mixed"  # the scaler must see plain gradients
-        optimizer = OPTIMIZERS.create(self.config["optim"], model=self.model, fused=False if scaled else None)
+        scaled = (
+            self.config["trainer"].get("precision") == "16-mixed"
+        )  # the scaler must see plain gradients
+        optimizer = OPTIMIZERS.create(
+            self.config["optim"], model=self.model, fused=False if scaled else None
+        )
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         return optimizer
@@ -90,10 +114,18 @@ class Task(pl.LightningModule):
         self._optimizer: Optimizer = trainer.optimizers[0]
         self._parameters_ = [p for p in self.model.parameters() if p.requires_grad]
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
-        self._gates = bool(getattr(self._optimizer, "_step_supports_amp_scaling", False)) and self.device.type != "cpu"
+        self._gates = (
+            bool(getattr(self._optimizer, "_step_supports_amp_scaling", False))
+            and self.device.type != "cpu"
+        )
         self._sums = torch.float32 if self.device.type == "mps" else torch.float64
-        self.window = torch.zeros(4, dtype=self._sums, device=self.device)  # sums since the last row of metrics.csv
-        self.nonfinite, self.left_out = self.nonfinite.to(self.device), self.left_out.to(self.device)
+        self.window = torch.zeros(
+            4, dtype=self._sums, device=self.device
+        )  # sums since the last row of metrics.csv
+        self.nonfinite, self.left_out = (
+            self.nonfinite.to(self.device),
+            self.left_out.to(self.device),
+        )
         self._world = trainer.world_size
         self._seed = self.config["seed"]
         self.began = self.step
@@ -114,7 +146,9 @@ class Task(pl.LightningModule):
         self.saved = {}
 
     def _micro_batches(self) -> int:
-        """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the device's memory."""
+        """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the
+        device's memory.
+        """
         wanted = self.config["trainer"].get("accumulate", "auto")
         if isinstance(wanted, int):
             return wanted
@@ -137,7 +171,9 @@ class Task(pl.LightningModule):
         if self._scaler is None:
             self.on_before_optimizer_step(self._optimizer)
             self._update()
-        else:  # fp16: Lightning unscales, calls on_before_optimizer_step, and lets the scaler leave bad steps out
+        # fp16: Lightning unscales, calls on_before_optimizer_step, and lets the scaler leave bad
+        # steps out
+        else:
             self.trainer.strategy.optimizer_step(self._optimizer, lambda: None, model=self)
             self._optimizer.zero_grad()
         self.step += 1
@@ -145,7 +181,9 @@ class Task(pl.LightningModule):
         self._after()
 
     def tokens_per_step(self) -> float:
-        """Tokens of a step over all ranks, on average since this process began; 0 before its first step."""
+        """Tokens of a step over all ranks, on average since this process began; 0 before its first
+        step.
+        """
         return float(self.read) * self.trainer.world_size / max(1, self.step - self.began)
 
     def part(self, batch: Batch, micro: int) -> Batch:
@@ -165,16 +203,26 @@ class Task(pl.LightningModule):
             group["lr"] = group["initial_lr"] * rate
 
     def _micro_batch(self, batch: Batch, micro: int) -> Tensor:
-        """The loss of a micro-batch as a sum over its tokens, so that the division by all tokens gives means."""
+        """The loss of a micro-batch as a sum over its tokens, so that the division by all tokens
+        gives means.
+        """
         nats, count, report = self.objective.loss(self.model, batch)
         auxiliary = report.pop("loss", None) if report else None
         zero = nats.new_zeros(())
-        own = torch.stack([nats.detach(), torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
-                           zero if auxiliary is None else (auxiliary * count).detach(), zero])  # fmt: skip
+        own = torch.stack(
+            [
+                nats.detach(),
+                torch.as_tensor(count, dtype=nats.dtype, device=nats.device),
+                zero if auxiliary is None else (auxiliary * count).detach(),
+                zero,
+            ]
+        )
         now = self.now
         now.sums = now.sums + own if micro else own.to(self._sums)
         for name, value in report.items():
-            now.report[name] = now.report[name] + value.detach() if name in now.report else value.detach()
+            now.report[name] = (
+                now.report[name] + value.detach() if name in now.report else value.detach()
+            )
         return nats if auxiliary is None else nats + auxiliary * count
 
     def _total(self, counts: Tensor) -> Tensor:
@@ -198,10 +246,14 @@ class Task(pl.LightningModule):
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Divide gradients by the step's tokens, and clip them: one pass over them does both.
 
-        The gradient of the mean loss is sum / tokens. Ranks exchanged the mean of their sums, hence the factor `world`.
+        The gradient of the mean loss is sum / tokens. Ranks exchanged the mean of their sums, hence
+        the factor `world`.
         """
         gradients = [p.grad for p in self._parameters_ if p.grad is not None]
-        clip, norm = self.config["trainer"].get("gradient_clip_val"), torch.nn.utils.get_total_norm(gradients)
+        clip, norm = (
+            self.config["trainer"].get("gradient_clip_val"),
+            torch.nn.utils.get_total_norm(gradients),
+        )
         scale = self._world / self.now.sums[1]
         self.now.norm = norm * scale
         if self.weigh is not None:
@@ -215,10 +267,14 @@ class Task(pl.LightningModule):
             torch._foreach_clamp_max_(gradients, clip)
 
     def _update(self) -> None:
-        """The optimizer's step, gated on the device: one that is not finite changes neither weights nor state."""
+        """The optimizer's step, gated on the device: one that is not finite changes neither weights
+        nor state.
+        """
         bad = ~torch.isfinite(self.now.norm + self.now.sums[0])
         if self._gates:
-            if self.stops_at_nonfinite:  # nothing moves after the first: it can be replayed when the flag is read
+            if (
+                self.stops_at_nonfinite
+            ):  # nothing moves after the first: it can be replayed when the flag is read
                 bad = bad | (self.nonfinite >= 0)
             self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._optimizer.step()
@@ -244,11 +300,16 @@ class Task(pl.LightningModule):
         progress.ready = progress.completed = self.step  # what trainer.global_step reads
 
     def train_row(self) -> dict[str, float]:
-        """What metrics.csv says of the steps since its last row; the gradient's norm is of the last step."""
+        """What metrics.csv says of the steps since its last row; the gradient's norm is of the last
+        step.
+        """
         nats, tokens, auxiliary, _ = self.window.tolist()
         self.window.zero_()
-        row = {"train/loss": nats / tokens if tokens else math.nan, "lr": self._optimizer.param_groups[0]["lr"],
-               "grad_norm": float(self.now.norm)}  # fmt: skip
+        row = {
+            "train/loss": nats / tokens if tokens else math.nan,
+            "lr": self._optimizer.param_groups[0]["lr"],
+            "grad_norm": float(self.now.norm),
+        }
         if auxiliary:
             row["train/auxiliary_loss"] = auxiliary / tokens
         if self.now.report:

@@ -1,4 +1,6 @@
-"""Where did a value stop being finite? Replay the step that went wrong, and ask each module in turn."""
+"""Where did a value stop being finite? Replay the step that went wrong, and ask each module in
+turn.
+"""
 
 import warnings
 from typing import Any
@@ -14,7 +16,9 @@ NOTHING = "nothing on this rank"
 
 
 def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> str:
-    """What went wrong behind `step` good steps: on which examples, and which module was the first to break."""
+    """What went wrong behind `step` good steps: on which examples, and which module was the first
+    to break.
+    """
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
     kept, task.step = task.step, step
@@ -22,7 +26,9 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
         where = first_broken(task, batch)
     finally:
         task.step = kept
-    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (", ..." if len(examples) > 8 else "")
+    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (
+        ", ..." if len(examples) > 8 else ""
+    )
     return (
         f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
         f"Its examples on this rank: {shown}."
@@ -30,20 +36,29 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
 
 
 def keep(task: Task, checkpoints: Any, step: int) -> str:
-    """Save the state behind `step` good steps, and say what of the run is kept. Every rank takes part."""
+    """Save the state behind `step` good steps, and say what of the run is kept. Every rank takes
+    part.
+    """
     if not checkpoints.plan.saves:
         return "Nothing is kept: trainer.enable_checkpointing is false."
-    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):  # a finite gradient, too large a rate
+    if not all(
+        bool(torch.isfinite(w).all()) for w in task.model.parameters()
+    ):  # a finite gradient, too large a rate
         saved = checkpoints.saved
-        return f"The last checkpoint is of step {saved}." if saved >= 0 else "There is no checkpoint before it."
+        return (
+            f"The last checkpoint is of step {saved}."
+            if saved >= 0
+            else "There is no checkpoint before it."
+        )
     task.step, task.left_out = step, torch.zeros_like(task.left_out)  # nothing moved since
     checkpoints.keep(task.trainer, task)
     return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
 
 
 def ending(what: str, kept: str, step: int) -> NonFinite:
-    """The exception: what went wrong, what is kept, and what can be done. A step is a function of the config and its
-    number alone: whoever goes on comes to the same end."""
+    """The exception: what went wrong, what is kept, and what can be done. A step is a function of
+    the config and its number alone: whoever goes on comes to the same end.
+    """
     return NonFinite(f"{what} {kept} {START_ANEW}", step)
 
 
@@ -51,20 +66,26 @@ def nothing_learned(steps: int) -> NonFinite:
     """The exception at the end of a run of which trainer.on_nonfinite=skip left out every step."""
     which = f"All {steps:,} steps" if steps > 1 else "The only step"
     return NonFinite(
-        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which} had a loss or a gradient "
-        f"that is not finite: start a new one with {DIVERGED}",
+        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which}"
+        f" had a loss or a gradient that is not finite: start a new one with {DIVERGED}",
         1,
     )
 
 
 def first_broken(task: Task, batch: Batch) -> str:
-    """The name of the first parameter, module output, or gradient that is not finite in a replay of a step."""
+    """The name of the first parameter, module output, or gradient that is not finite in a replay of
+    a step.
+    """
     model = task.model
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             return f"the parameter {name}, already before the step"
     broken: list[str] = []
-    hooks = [h for name, module in model.named_modules() for h in _watch(name or "the model", module, broken)]
+    hooks = [
+        h
+        for name, module in model.named_modules()
+        for h in _watch(name or "the model", module, broken)
+    ]
     model.zero_grad()
     try:
         for micro in range(task.accumulate):
@@ -75,11 +96,17 @@ def first_broken(task: Task, batch: Batch) -> str:
             if not broken and not bool(torch.isfinite(loss)):
                 broken.append("the loss")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's, on hooks of modules whose inputs need no gradient
+                warnings.simplefilter(
+                    "ignore"
+                )  # torch's, on hooks of modules whose inputs need no gradient
                 loss.backward()
             if broken:
                 return broken[0]
-        bad = [name for name, p in model.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()]
+        bad = [
+            name
+            for name, p in model.named_parameters()
+            if p.grad is not None and not torch.isfinite(p.grad).all()
+        ]
         return f"the gradient of {bad[-1]}" if bad else NOTHING
     finally:
         for hook in hooks:

@@ -1,6 +1,8 @@
-"""Which rank has stopped? Each rank counts up in a store that all share, and watches the count of the next one.
+"""Which rank has stopped? Each rank counts up in a store that all share, and watches the count of
+the next one.
 
-A rank that is stopped or cut off, unlike one that died, ends no collective: the others would wait for it without end.
+A rank that is stopped or cut off, unlike one that died, ends no collective: the others would wait
+for it without end.
 """
 
 import math
@@ -21,11 +23,13 @@ OVER = 1 << 40  # added to its count by a rank that is done, so that nobody wait
 
 
 class Pulse:
-    """Beats for this rank, and watches the next one, round the ring of all `count`, in two threads, until `stop`.
+    """Beats for this rank, and watches the next one, round the ring of all `count`, in two threads,
+    until `stop`.
 
-    After `patience` seconds without a beat, measured in ticks of this process, so that a pause of all of them accuses
-    nobody, it prints one line and kills the process that it watches if that is on this host. Collectives of the others then
-    fail, and each ends by itself. If it is on another host, this process ends: its launcher ends the others.
+    After `patience` seconds without a beat, measured in ticks of this process, so that a pause of
+    all of them accuses nobody, it prints one line and kills the process that it watches if that is
+    on this host. Collectives of the others then fail, and each ends by itself. If it is on another
+    host, this process ends: its launcher ends the others.
     """
 
     def __init__(self, patience: float, rank: int, count: int):
@@ -40,7 +44,9 @@ class Pulse:
             threading.Thread(target=work, daemon=True, name=f"pulse{work.__name__}").start()
 
     def _beat(self) -> None:
-        """A stopped process that holds the store answers nothing: this thread waits then, and `_watch` sees it."""
+        """A stopped process that holds the store answers nothing: this thread waits then, and
+        `_watch` sees it.
+        """
         try:
             self.store.set(_where(self.rank), f"{socket.gethostname()} {os.getpid()}")
             self.place = self.store.get(_where(self.next)).decode()
@@ -50,14 +56,20 @@ class Pulse:
                 self.beats += 1
             while not self.over.wait(self.every):
                 self.store.add(_count(self.rank), 1)
-        except RuntimeError:  # the store went away with its process: whoever started that one ends this one
+        except (
+            RuntimeError
+        ):  # the store went away with its process: whoever started that one ends this one
             self.over.set()
 
     def _watch(self) -> None:
         seen, beats, silent = 0, 0, 0.0
         while not self.over.wait(self.every) and self.seen < OVER:
             waits_for_store = self.beats == beats and not self.watches_store
-            silent = 0.0 if self.seen != seen or waits_for_store or not self.place else silent + self.every
+            silent = (
+                0.0
+                if self.seen != seen or waits_for_store or not self.place
+                else silent + self.every
+            )
             seen, beats = self.seen, self.beats
             if silent > self.patience:
                 return self._end()
@@ -65,8 +77,9 @@ class Pulse:
     def _end(self) -> None:
         host, process = self.place.rsplit(" ", 1)
         print(
-            f"Rank {self.next} has given no sign for {self.patience:g} s (trainer.rank_timeout): its process {process} on "
-            f"{host} is stopped or cut off. It is ended, and the run with it.",
+            f"Rank {self.next} has given no sign for {self.patience:g} s (trainer.rank_timeout):"
+            f" its process {process} on {host} is stopped or cut off. It is ended, and the run"
+            " with it.",
             file=sys.stderr,
             flush=True,
         )
@@ -83,8 +96,13 @@ class Pulse:
 
 
 def begin(trainer: Mapping[str, Any]) -> Pulse | None:
-    """The pulse of this process, begun, where the run has several ranks and trainer.rank_timeout is not null."""
-    patience, count = trainer.get("rank_timeout", OURS["rank_timeout"].default), math.prod(workers.world() or (1, 1))
+    """The pulse of this process, begun, where the run has several ranks and trainer.rank_timeout is
+    not null.
+    """
+    patience, count = (
+        trainer.get("rank_timeout", OURS["rank_timeout"].default),
+        math.prod(workers.world() or (1, 1)),
+    )
     return None if patience is None or count == 1 else Pulse(patience, workers.rank(), count)
 
 

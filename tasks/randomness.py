@@ -1,4 +1,6 @@
-"""Where does dropout come from? From (seed, step, micro-batch, rank) alone, so that a resumed run draws the same."""
+"""Where does dropout come from? From (seed, step, micro-batch, rank) alone, so that a resumed run
+draws the same.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ def key(*parts: int | str) -> int:
 def set_generators(seed: int, device: torch.device) -> None:
     """Seed the default generators of the CPU and of the device.
 
-    On the generator objects: `torch.manual_seed` visits every back end and takes a hundred times longer.
+    On the generator objects: `torch.manual_seed` visits every back end and takes a hundred times
+    longer.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -1,4 +1,6 @@
-"""What does a run write down? metrics.csv, which the steps determine, and speed.csv, which the machine does."""
+"""What does a run write down? metrics.csv, which the steps determine, and speed.csv, which the
+machine does.
+"""
 
 import csv
 import hashlib
@@ -29,9 +31,11 @@ class Records:
         self._digest = hashlib.sha256()  # of the bytes that were written
 
     def open(self, last_step: int, mark: Mapping[str, Any] | None = None) -> "Records":
-        """Go on after `last_step`: later rows, and one that was cut off while it was written, are dropped.
+        """Go on after `last_step`: later rows, and one that was cut off while it was written, are
+        dropped.
 
-        mark: what `mark` returned after `last_step`. A line of warning is logged if rows up to there are missing or changed.
+        mark: what `mark` returned after `last_step`. A line of warning is logged if rows up to
+        there are missing or changed.
         """
         header, rows = self._whole_rows()
         self.columns = header or self.columns
@@ -52,16 +56,25 @@ class Records:
         self._count(line)
 
     def mark(self) -> dict[str, Any]:
-        """What the file holds, for `open`: rows, columns, and the sha256 of its bytes. They are on the disk when it returns."""
+        """What the file holds, for `open`: rows, columns, and the sha256 of its bytes. They are on
+        the disk when it returns.
+        """
         _sync(self.path)
-        return {"rows": self.count, "columns": len(self.columns), "sha256": self._digest.hexdigest()}
+        return {
+            "rows": self.count,
+            "columns": len(self.columns),
+            "sha256": self._digest.hexdigest(),
+        }
 
     def _lost(self, mark: Mapping[str, Any], rows: list[dict[str, str]]) -> str | None:
         """What is not as it was. Columns that were added since are left out of the comparison."""
         before, then = self.columns[: mark["columns"]], mark["rows"]
         if len(rows) < then:
             gone = then - len(rows)
-            return f"{gone:,} of the {then:,} rows up to the checkpoint {'are' if gone > 1 else 'is'} missing."
+            return (
+                f"{gone:,} of the {then:,} rows up to the checkpoint {'are' if gone > 1 else 'is'}"
+                " missing."
+            )
         digest = hashlib.sha256(self._line(before).encode())
         for row in rows:
             digest.update(self._line([row[name] for name in before]).encode())
@@ -101,7 +114,9 @@ class Records:
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and the whole rows of a csv file; raises as `xformer_kit.registry.saved_files.read_table` does."""
+    """The columns and the whole rows of a csv file; raises as
+    `xformer_kit.registry.saved_files.read_table` does.
+    """
     columns, rows = read_table(path)
     return columns, _named(columns, rows)
 

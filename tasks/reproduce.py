@@ -22,8 +22,10 @@ HOME = Path("outputs", "reproduced")
 
 
 def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[str]:
-    """What stands behind `python train.py` to train a config again in a directory. Raises ConfigError where no command line
-    of this version composes it, and where this version refuses it."""
+    """What stands behind `python train.py` to train a config again in a directory. Raises
+    ConfigError where no command line of this version composes it, and where this version refuses
+    it.
+    """
     own = [f"parts={value(parts)}"] if parts else []
     given = typed(config)
     compose(given, data=False)
@@ -37,12 +39,16 @@ def free(run: Path) -> Path:
     return next(place for place in places if not place.exists())
 
 
-def differences(config: dict[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
-    """Sentences on what is not as it was when the run was trained: config, data, code, versions, device."""
+def differences(
+    config: dict[str, Any], facts: Mapping[str, Any], parts: list[str]
+) -> Iterator[str]:
+    """Sentences on what is not as it was when the run was trained: config, data, code, versions,
+    device.
+    """
     if (now := config_hash(config)) != facts["config_hash"]:
         yield (
-            f"config: its hash was {facts['config_hash']} and is {now}: config.yaml was changed since, or this version has "
-            "settings that came later."
+            f"config: its hash was {facts['config_hash']} and is {now}: config.yaml was changed"
+            " since, or this version has settings that came later."
         )
     yield from _data(config, facts["data_fingerprint"])
     yield from _code(config, facts, parts)
@@ -52,7 +58,10 @@ def differences(config: dict[str, Any], facts: Mapping[str, Any], parts: list[st
             yield f"versions.{name}: was {then}, and is {here.get(name, 'not installed')}."
     yield from _device(config, facts)
     if facts.get("stopped"):
-        yield f"trainer: the run ended before its last step, {facts['stopped']}; another may end elsewhere."
+        yield (
+            f"trainer: the run ended before its last step, {facts['stopped']}; another may end"
+            " elsewhere."
+        )
 
 
 def _data(config: dict[str, Any], then: str) -> Iterator[str]:
@@ -64,7 +73,10 @@ def _data(config: dict[str, Any], then: str) -> Iterator[str]:
         yield from error.faults
         return
     if now != then:
-        yield f"data: its fingerprint was {then[:16]} and is {now[:16]}: the text or its tokens are others."
+        yield (
+            f"data: its fingerprint was {then[:16]} and is {now[:16]}: the text or its tokens are"
+            " others."
+        )
 
 
 def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
@@ -73,7 +85,10 @@ def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str])
         if mine.get(name) != digest:
             yield f"parts: {name} was changed since the run."
     if "code" not in facts:
-        yield "code: the run did not note the code of its parts, so it is not known whether that was changed since."
+        yield (
+            "code: the run did not note the code of its parts, so it is not known whether that was"
+            " changed since."
+        )
         return
     now = codes(config)
     for module in sorted({*facts["code"], *now}):
@@ -91,25 +106,38 @@ def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str
 
 
 def train(given: list[str], aside: bool) -> int:
-    """Train with these words in a process of its own, and return its exit code. `aside`: what it says goes to stderr."""
+    """Train with these words in a process of its own, and return its exit code. `aside`: what it
+    says goes to stderr.
+    """
     # Never a train.py of the current directory, which may be a run's.
     script = Path(__file__).resolve().parents[1] / "train.py"
     if not script.is_file():
-        raise ConfigError(f"--run: needs train.py of a checkout; got none at {script}. Type the command yourself.")
+        raise ConfigError(
+            f"--run: needs train.py of a checkout; got none at {script}. Type the command yourself."
+        )
     line = [sys.executable, str(script), *given]
-    return subprocess.run(line, env=os.environ | import_environment(), stdout=2 if aside else None).returncode
+    return subprocess.run(
+        line, env=os.environ | import_environment(), stdout=2 if aside else None
+    ).returncode
 
 
 def figures(facts: Mapping[str, Any]) -> dict[str, float]:
     """What came of a run: steps and all final metrics."""
-    measured = {n: v for n, v in facts.items() if n.startswith(("val/", "test/")) and isinstance(v, (int, float))}
+    measured = {
+        n: v
+        for n, v in facts.items()
+        if n.startswith(("val/", "test/")) and isinstance(v, (int, float))
+    }
     return {"steps": facts["steps"], **measured}
 
 
 def verdict(then: float | None, now: float | None) -> str:
     """Whether a figure came out the same."""
     if then is None or now is None:
-        return f"was {'missing' if then is None else f'{then!r}'}, and is {'missing' if now is None else f'{now!r}'}"
+        return (
+            f"was {'missing' if then is None else f'{then!r}'}, and is"
+            f" {'missing' if now is None else f'{now!r}'}"
+        )
     if then == now or (math.isnan(then) and math.isnan(now)):
         return f"{now!r}, equal to the last digit"
     share = f", {100 * abs(now - then) / abs(then):.2g} %" if then else ""

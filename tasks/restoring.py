@@ -1,4 +1,6 @@
-"""Can a run go on from a checkpoint's state? Its tensors and its optimizer must be those of the model that the config builds."""
+"""Can a run go on from a checkpoint's state? Its tensors and its optimizer must be those of the
+model that the config builds.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,11 +13,18 @@ from xformer_kit.model.checkpoint import got, number_fault, weights_fault
 from xformer_kit.registry import shown
 
 OF_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
-OF_PARAMETER = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer")  # tensors in a parameter's shape
+OF_PARAMETER = (
+    "exp_avg",
+    "exp_avg_sq",
+    "max_exp_avg_sq",
+    "momentum_buffer",
+)  # tensors in a parameter's shape
 
 
 def misfit(state: Mapping[str, Any], task: Task) -> str | None:
-    """Why a task cannot go on from a state that `xformer_kit.model.checkpoint.read` has checked; None if it can."""
+    """Why a task cannot go on from a state that `xformer_kit.model.checkpoint.read` has checked;
+    None if it can.
+    """
     return next((f"its {fault}" for fault in _faults(state, task)), None)
 
 
@@ -31,7 +40,9 @@ def _faults(state: Mapping[str, Any], task: Task) -> Iterator[str]:
         yield from [fault] if fault else []
     optimizer = task.configure_optimizers()
     if isinstance(optimizer, Adam) and not state["optimizer"]["state"] and state["left_out"] < step:
-        yield f"optimizer.state must have what the optimizer keeps after {step:,} steps; got nothing"
+        yield (
+            f"optimizer.state must have what the optimizer keeps after {step:,} steps; got nothing"
+        )
     yield from _of_optimizer(state["optimizer"], optimizer)
 
 
@@ -46,10 +57,17 @@ def _of_optimizer(saved: Mapping[str, Any], optimizer: Optimizer) -> Iterator[st
     for number, (group, wanted, own) in enumerate(groups):
         place = f"optimizer.param_groups[{number}]"
         if len(group["params"]) != len(wanted["params"]):
-            yield f"{place} must have {len(wanted['params'])} parameters; got {len(group['params'])}"
+            yield (
+                f"{place} must have {len(wanted['params'])} parameters; got {len(group['params'])}"
+            )
             return
-        if odd := next((key for key, value in wanted.items() if not _alike(group.get(key), value)), None):
-            yield f"{place}.{odd} must be as the optimizer writes it, such as {shown(wanted[odd])}; got {got(group.get(odd))}"
+        if odd := next(
+            (key for key, value in wanted.items() if not _alike(group.get(key), value)), None
+        ):
+            yield (
+                f"{place}.{odd} must be as the optimizer writes it, such as {shown(wanted[odd])};"
+                f" got {got(group.get(odd))}"
+            )
             return
         parameters |= dict(zip(map(_key, group["params"]), own["params"], strict=True))
     for key, kept in saved["state"].items():
@@ -57,7 +75,9 @@ def _of_optimizer(saved: Mapping[str, Any], optimizer: Optimizer) -> Iterator[st
             yield f"optimizer.state has {key!r}, which is no parameter of its param_groups"
             return
         place = f"optimizer.state[{key!r}]"
-        if isinstance(optimizer, Adam) and (missing := [name for name in OF_ADAM if name not in kept]):
+        if isinstance(optimizer, Adam) and (
+            missing := [name for name in OF_ADAM if name not in kept]
+        ):
             yield f"{place} must have {', '.join(OF_ADAM)}; it has no {', '.join(missing)}"
         if "step" in kept and (fault := number_fault(kept["step"], f"{place}.step")):
             yield fault
@@ -72,12 +92,17 @@ def _key(one: Any) -> Any:
 
 
 def _alike(value: Any, wanted: Any) -> bool:
-    """Whether a setting of a param_group has the kind of the one that the optimizer made: a number, a text, a list of them.
-    Switches may be missing: torch adds those that came later."""
+    """Whether a setting of a param_group has the kind of the one that the optimizer made: a number,
+    a text, a list of them. Switches may be missing: torch adds those that came later.
+    """
     if wanted is None or isinstance(wanted, bool):
         return wanted is None or value is None or isinstance(value, bool)
     if isinstance(wanted, (int, float, Tensor)):
         return isinstance(value, (int, float, Tensor)) and not isinstance(value, bool)
     if isinstance(wanted, (list, tuple)):
-        return isinstance(value, (list, tuple)) and len(value) == len(wanted) and all(map(_alike, value, wanted))
+        return (
+            isinstance(value, (list, tuple))
+            and len(value) == len(wanted)
+            and all(map(_alike, value, wanted))
+        )
     return isinstance(value, type(wanted))

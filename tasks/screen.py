@@ -1,4 +1,6 @@
-"""The console of all tables and lines: names, texts and figures that are printed may be those of a foreign run."""
+"""The console of all tables and lines: names, texts and figures that are printed may be those of a
+foreign run.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +12,9 @@ from xformer_kit.registry.printable import printable
 
 
 class _Printable:
-    """A renderable without control characters of its own; those of rich, for colours and the cursor, stay."""
+    """A renderable without control characters of its own; those of rich, for colours and the
+    cursor, stay.
+    """
 
     def __init__(self, renderable: RenderableType):
         self.renderable = renderable
@@ -26,8 +30,9 @@ class _Cleaning(RenderHook):
 
 
 def screen(stderr: bool = False, width: int | None = None, **options: Any) -> Console:
-    """A console that prints no control characters of a text. There is no markup, which a value such as [attn, ffn] would be
-    taken for."""
+    """A console that prints no control characters of a text. There is no markup, which a value such
+    as [attn, ffn] would be taken for.
+    """
     console = Console(stderr=stderr, highlight=False, markup=False, width=width, **options)
     console.push_render_hook(_Cleaning())
     return console

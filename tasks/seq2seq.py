@@ -1,4 +1,6 @@
-"""The task of source and target: answers are decoded and compared, on a part of the validation split and all of the test."""
+"""The task of source and target: answers are decoded and compared, on a part of the validation
+split and all of the test.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,9 @@ from tasks.metrics import text_figures
 
 
 class Seq2SeqTask(JudgedTask):
-    """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or beam answers."""
+    """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or
+    beam answers.
+    """
 
     def measure(self) -> dict[str, float]:
         count = self.config["task"].get("decoded", 0)
@@ -29,13 +33,18 @@ class Seq2SeqTask(JudgedTask):
         for name, split in {"test": prepared.test, **(prepared.others or {})}.items():
             if split is not None:
                 figures = self._figures(self._pairs(split, range(len(split))))
-                found |= {key if name == "test" else f"{name}_{key}": value for key, value in figures.items()}
+                found |= {
+                    key if name == "test" else f"{name}_{key}": value
+                    for key, value in figures.items()
+                }
         return found
 
     def sample(self) -> Sample | None:
         split = self.data.prepared.valid
         ((written, wanted),) = self._pairs(split, [0])
-        return Sample(self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted)
+        return Sample(
+            self.data.prepared.source_tokenizer.decode(split[0]["source"]), written, wanted
+        )
 
     def _compared(self, split: Any, indices: Sequence[int]) -> dict[str, float]:
         """Figures of some examples; each rank answers its share of them."""

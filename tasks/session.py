@@ -1,4 +1,6 @@
-"""One process's part in a run: it puts model, data and trainer together, goes on from a checkpoint, and sums up."""
+"""One process's part in a run: it puts model, data and trainer together, goes on from a checkpoint,
+and sums up.
+"""
 
 import json
 import logging
@@ -56,15 +58,29 @@ from xformer_kit.study.key import codes, run_key
 
 log = logging.getLogger("xformer")
 # Of a checkpoint to go on from; Checkpoints.save writes them.
-NEEDED = ("state_dict", "global_step", "optimizer", "window", "best", "validation", "left_out", "accumulate", "config")
+NEEDED = (
+    "state_dict",
+    "global_step",
+    "optimizer",
+    "window",
+    "best",
+    "validation",
+    "left_out",
+    "accumulate",
+    "config",
+)
 METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
 SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
 
 
 class Session:
-    """Everything that lives while a run trains in this process. `run` returns the exit code or raises an ending."""
+    """Everything that lives while a run trains in this process. `run` returns the exit code or
+    raises an ending.
+    """
 
-    def __init__(self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False):
+    def __init__(
+        self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False
+    ):
         self.began = time.perf_counter()
         self.config, self.run_dir, self.parts, self.quiet = config, run_dir, parts, quiet
         self.first = workers.rank() == 0
@@ -92,7 +108,9 @@ class Session:
         _enough_tokens(config["model"].get("vocab_size"), self.prepared.tokenizer.size)
         check_fingerprint(self.state.get("data_fingerprint"), self.prepared.fingerprint)
         as_planned(config, self.prepared.fingerprint, os.environ.get(workers.KEY))
-        for line in (*_fewer_tokens(config, self.prepared), *_overlaps(self.prepared)) if self.first else ():
+        for line in (
+            (*_fewer_tokens(config, self.prepared), *_overlaps(self.prepared)) if self.first else ()
+        ):
             self._say(line)
         self.data = Data(config, self.prepared, self.objective)
         self.total = self.data.total_steps
@@ -113,7 +131,9 @@ class Session:
         if found and self.first:
             self._say(f"Going on at step {self.task.step:,} of {self.total:,}.")
         if self.task.step < self.total:
-            (self.run_dir / "summary.json").unlink(missing_ok=True) if self.first else None  # of a part of the run
+            (
+                (self.run_dir / "summary.json").unlink(missing_ok=True) if self.first else None
+            )  # of a part of the run
         self._fit()
         if (left := int(self.task.left_out)) and left == self.task.step:
             raise nonfinite.nothing_learned(left)
@@ -126,20 +146,31 @@ class Session:
         config = self.config
         self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
         source = self.objective.source_tokenizer
-        model = build(config, self.vocab_size, None if source is self.objective.tokenizer else source.size)
+        model = build(
+            config, self.vocab_size, None if source is self.objective.tokenizer else source.size
+        )
         decodable(config, model)
         objective = self.objective
-        self.task = task_of(config)(config, model, objective, total_steps=self.total, data=self.data)
+        self.task = task_of(config)(
+            config, model, objective, total_steps=self.total, data=self.data
+        )
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        """Give the task a checkpoint's state, or that of an older checkpoint if this one is not of the task's model."""
+        """Give the task a checkpoint's state, or that of an older checkpoint if this one is not of
+        the task's model.
+        """
         task = self.task
         if misfit(state, task):
-            path, state = checkpoint.newest(path.parent, NEEDED, partial(misfit, task=task)) or (path, state)
+            path, state = checkpoint.newest(path.parent, NEEDED, partial(misfit, task=task)) or (
+                path,
+                state,
+            )
             check_unchanged(self.run_dir, self.config, state)
             check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
         if self.first and state.get("is_best") and path.name == checkpoint.LAST:
-            checkpoint.keep_as_best(path.parent)  # the run may have been killed before it was copied
+            checkpoint.keep_as_best(
+                path.parent
+            )  # the run may have been killed before it was copied
         if self.first and path.name == checkpoint.PREVIOUS:
             checkpoint.set_aside(path.parent)
         task.load_state_dict(state["state_dict"])
@@ -151,18 +182,24 @@ class Session:
         node, plan = self.config["trainer"], Plan(self.config["trainer"], self.total)
         self.plan = plan
         metrics, speed, line = self._open_records()
-        self.recorder = Recorder(plan, metrics, speed, self.log, self.began, self.state.get("spent", {}))
+        self.recorder = Recorder(
+            plan, metrics, speed, self.log, self.began, self.state.get("spent", {})
+        )
         fixed = {
             "config": config_yaml(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "versions": summary.versions(),
         }
         own = users.made(self.config, self.run_dir, self.state.get("callbacks", {}))
-        self.checkpoints = Checkpoints(plan, self.run_dir / "checkpoints", fixed, self.recorder, own)
+        self.checkpoints = Checkpoints(
+            plan, self.run_dir / "checkpoints", fixed, self.recorder, own
+        )
         self.checkpoints.best = self.state.get("best")
         self.checkpoints.saved = self.state.get("global_step", -1)
         guard = Guard(plan, self._explain)
-        stopper = Stopper(plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task))
+        stopper = Stopper(
+            plan, self.box, guard, lambda: self.checkpoints.keep(self.trainer, self.task)
+        )
         limit = seconds(node.get("max_time"))
         decay, count = self.config["ema"]["decay"], self.config["checkpoints"]["average"]
         observers: list[Any] = [guard, *([Requested(plan, count > 1)] if own else [])]
@@ -184,7 +221,9 @@ class Session:
         if node.get("profile") and self.first:
             observers.append(Profile(self.run_dir, node["profile"]))
         if trial := json.loads(os.environ.get(workers.TRIAL, "null")):
-            observers.append(Pruning(plan, trial, lambda: self.checkpoints.keep(self.trainer, self.task)))
+            observers.append(
+                Pruning(plan, trial, lambda: self.checkpoints.keep(self.trainer, self.task))
+            )
         observers.append(stopper)
         logger, callbacks = (
             self.log.logger,
@@ -200,7 +239,9 @@ class Session:
         logger, line = loggers.make(self.config, self.run_dir)
         self.log = loggers.Quietly(logger)
         return (
-            Records(self.run_dir / "metrics.csv", self._columns()).open(step, self.state.get("metrics")),
+            Records(self.run_dir / "metrics.csv", self._columns()).open(
+                step, self.state.get("metrics")
+            ),
             Records(self.run_dir / "speed.csv", SPEED).open(step),
             line,
         )
@@ -213,7 +254,9 @@ class Session:
         trainers.lean(self.trainer)
         task, trainer = self.task, self.trainer
         task.boundary = self._loaders
-        if trainer.strategy.root_device.type == "cuda":  # on a CPU it takes products to slower kernels, for no gain
+        if (
+            trainer.strategy.root_device.type == "cuda"
+        ):  # on a CPU it takes products to slower kernels, for no gain
             torch.set_float32_matmul_precision("high")
         self.box.patient = False
         # A run that was killed after its last checkpoint: fit attaches the task and takes no step,
@@ -235,7 +278,9 @@ class Session:
         return self.data.train(self.steps, device), self.data.valid(rows, device, rank, world)
 
     def _explain(self, step: int) -> NonFinite:
-        """The ending for a step that is not finite, with what was good saved; ranks tell each other what they found."""
+        """The ending for a step that is not finite, with what was good saved; ranks tell each other
+        what they found.
+        """
         what = nonfinite.explain(self.task, self.data.examples("train"), collate, self.steps, step)
         if self.trainer.world_size > 1:
             found: list[Any] = [None] * self.trainer.world_size
@@ -256,8 +301,13 @@ class Session:
         self.facts = facts
         log.info("finished: %s", {k: v for k, v in facts.items() if k.startswith("val/")})
         if self.quiet or os.environ.get(workers.JOB):
-            loss, end = facts.get("val/loss", math.nan), f", {facts['stopped']}" if facts["stopped"] else ""
-            print(printable(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"), flush=True)
+            loss, end = (
+                facts.get("val/loss", math.nan),
+                f", {facts['stopped']}" if facts["stopped"] else "",
+            )
+            print(
+                printable(f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"), flush=True
+            )
         else:
             summary.show(facts, self.run_dir, sample, parts=self.parts)
 
@@ -275,19 +325,29 @@ class Session:
             "stopped": self.plan.stopped(),
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in model.parameters()),
-            "flops_per_token": flops_per_token(model, self.config["data"]["seq_len"], self.objective.given_logits),
+            "flops_per_token": flops_per_token(
+                model, self.config["data"]["seq_len"], self.objective.given_logits
+            ),
             "tokens_per_second": self.recorder.tokens_per_second(spent),
             "peak_memory_bytes": spent["peak_memory_bytes"],
             "seconds": spent["seconds"],
             "epoch_examples_dropped": self.data.batches.dropped,
             "examples_seen": self.data.counts(task.step),  # of each part of a mixture
             "examples_left_out": getattr(self.prepared, "dropped", None) or {},
-            "examples_in_training": {split: found[0] for split, found in _overlap(self.prepared).items()},
-            "tokens_unknown": dict(getattr(self.prepared, "unknown", None) or {}),  # file of ids -> count
+            "examples_in_training": {
+                split: found[0] for split, found in _overlap(self.prepared).items()
+            },
+            "tokens_unknown": dict(
+                getattr(self.prepared, "unknown", None) or {}
+            ),  # file of ids -> count
             "config_hash": config_hash(self.config),
             "data_fingerprint": self.prepared.fingerprint,
             "kernels": summary.kernels(self.config, self.vocab_size),
-            "devices": {"kind": str(device), "processes": self.trainer.world_size, "accumulate": task.accumulate},
+            "devices": {
+                "kind": str(device),
+                "processes": self.trainer.world_size,
+                "accumulate": task.accumulate,
+            },
             "parts": part_hashes(self.parts),
             "code": codes(self.config),
             "versions": summary.versions(),
@@ -298,7 +358,11 @@ class Session:
         log.info("%s", line)
         if self.quiet:
             return
-        self.bar.say(line) if self.bar is not None else print(printable(line), file=sys.stderr, flush=True)
+        (
+            self.bar.say(line)
+            if self.bar is not None
+            else print(printable(line), file=sys.stderr, flush=True)
+        )
 
     def saved_step(self) -> int | None:
         """The step whose state this process saved last, None if none was."""
@@ -320,7 +384,10 @@ class Session:
 def _enough_tokens(wanted: int | None, needed: int) -> None:
     """Raises ConfigError where the model has fewer tokens than the tokenizer."""
     if wanted is not None and wanted < needed:
-        raise ConfigError(f"model.vocab_size: must be at least the tokenizer's {needed}; got {wanted}. Set it to null.")
+        raise ConfigError(
+            f"model.vocab_size: must be at least the tokenizer's {needed}; got {wanted}. Set it to"
+            " null."
+        )
 
 
 def _fewer_tokens(config: dict[str, Any], prepared: Any) -> Iterator[str]:
@@ -328,8 +395,14 @@ def _fewer_tokens(config: dict[str, Any], prepared: Any) -> Iterator[str]:
     node = config["tokenizer"]
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
         asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)
-        if isinstance(asked, int) and has < asked and isinstance(tokenizer, TOKENIZERS[node["name"]]):
-            yield f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
+        if (
+            isinstance(asked, int)
+            and has < asked
+            and isinstance(tokenizer, TOKENIZERS[node["name"]])
+        ):
+            yield (
+                f"tokenizer.vocab_size: {asked:,} tokens were asked for, and the text gave {has:,}."
+            )
 
 
 def _overlap(prepared: Any) -> dict[str, Any]:
@@ -340,18 +413,21 @@ def _overlaps(prepared: Any) -> Iterator[str]:
     """What to say where examples of validation or test occur in training too."""
     for split, (count, total, what) in _overlap(prepared).items():
         yield (
-            f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures are better than on new data. "
-            "Leave them out of one of the two."
+            f"data: {count:,} of the {total:,} {what} of {split} are in training too: its figures"
+            " are better than on new data. Leave them out of one of the two."
         )
 
 
 def as_planned(config: dict[str, Any], fingerprint: str, key: str | None) -> None:
-    """Raises ConfigError where a run of a study is another one than its plan has: the plan composes by itself what Hydra and
-    its launcher compose again, and nothing else says that both came to the same."""
+    """Raises ConfigError where a run of a study is another one than its plan has: the plan composes
+    by itself what Hydra and its launcher compose again, and nothing else says that both came to the
+    same.
+    """
     if key is not None and key != (now := run_key(config, fingerprint)):
         raise ConfigError(
-            f"study: this run was planned as {key} and is {now}: its config, its data or its parts are not those of the plan. "
-            "Start the study again; the run's config.yaml has what was composed."
+            f"study: this run was planned as {key} and is {now}: its config, its data or its parts"
+            " are not those of the plan. Start the study again; the run's config.yaml has what was"
+            " composed."
         )
 
 
@@ -363,10 +439,14 @@ def same_config(digest: str, fingerprint: str, world: int) -> None:
     torch.distributed.all_gather_object(found, (digest, fingerprint))
     if len({a for a, _ in found}) > 1:
         hashes = ", ".join(a for a, _ in found)
-        raise ConfigError(f"config: must be the same on all ranks; its hashes are {hashes}. Start all from one file.")
+        raise ConfigError(
+            f"config: must be the same on all ranks; its hashes are {hashes}. Start all from one"
+            " file."
+        )
     if len({b for _, b in found}) > 1:
         raise ConfigError(
-            "data: must be the same on all ranks; its fingerprints differ. Give every machine the same text."
+            "data: must be the same on all ranks; its fingerprints differ. Give every machine the"
+            " same text."
         )
 
 

@@ -1,4 +1,6 @@
-"""What is a run, and what came of it? A line before it, summary.json for machines, and a short page for people."""
+"""What is a run, and what came of it? A line before it, summary.json for machines, and a short page
+for people.
+"""
 
 import json
 import os
@@ -26,21 +28,45 @@ from xformer_kit.registry.saved_files import WAY, read_object
 SUMMARY = "summary.json"
 ENDED = "ended.json"  # how the last process ended of a run that is not finished: {code, text, step}
 NUMBER, NONE = (int, float), type(None)
-SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {  # types of what is there, and what must be
-    SUMMARY: ({
-        "steps": int, "stopped": (str, NONE), "params": int, "flops_per_token": NUMBER, "tokens_per_second": (*NUMBER, NONE),
-        "peak_memory_bytes": NUMBER, "seconds": NUMBER, "config_hash": str, "data_fingerprint": str, "versions": dict,
-        "parts": dict, "code": dict, "devices": dict, "kernels": dict,
-    }, ("steps",)),
+# types of what is there, and what must be
+SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    SUMMARY: (
+        {
+            "steps": int,
+            "stopped": (str, NONE),
+            "params": int,
+            "flops_per_token": NUMBER,
+            "tokens_per_second": (*NUMBER, NONE),
+            "peak_memory_bytes": NUMBER,
+            "seconds": NUMBER,
+            "config_hash": str,
+            "data_fingerprint": str,
+            "versions": dict,
+            "parts": dict,
+            "code": dict,
+            "devices": dict,
+            "kernels": dict,
+        },
+        ("steps",),
+    ),
     ENDED: ({"code": int, "text": str, "step": (int, NONE)}, ("code", "text", "step")),
-}  # fmt: skip
+}
 
 
 def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}
-    for name in ("xformer_kit", "torch", "lightning", "hydra-core", "torchmetrics", "tokenizers", "wandb", "numpy"):
+    for name in (
+        "xformer_kit",
+        "torch",
+        "lightning",
+        "hydra-core",
+        "torchmetrics",
+        "tokenizers",
+        "wandb",
+        "numpy",
+    ):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -64,7 +90,9 @@ def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
 
     with torch.device("meta"):
         model = Model(config, vocab_size)
-    return {choice.where: choice.kernel for choice in describe.kernels(config, towers(config), model)}
+    return {
+        choice.where: choice.kernel for choice in describe.kernels(config, towers(config), model)
+    }
 
 
 def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_dir: Path) -> str:
@@ -72,7 +100,10 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
     from xformer_kit.data.corpus.probes.base import FRESH
 
     towers = " and ".join(name for name in TOWERS if name in config["model"])
-    size, most = compact(sum(p.numel() for p in model.parameters())), "up to " * hasattr(train, "lengths")
+    size, most = (
+        compact(sum(p.numel() for p in model.parameters())),
+        "up to " * hasattr(train, "lengths"),
+    )
     data, count = config["data"], "fresh" if len(train) >= FRESH else f"{len(train):,}"
     what = f"{count} examples of {most}{data['seq_len']:,} tokens"
     return f"{towers}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
@@ -81,12 +112,16 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
 def write(summary: dict[str, Any], path: Path) -> None:
     """Written beside and renamed: a summary that exists is whole, and its run is finished."""
     beside = path.with_name(f".{path.name}.new")
-    beside.write_text(json.dumps(summary, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    beside.write_text(
+        json.dumps(summary, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8"
+    )
     os.replace(beside, path)
 
 
 def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
-    """The summary of a finished run; None if there is none, or it is damaged: the run goes on, and writes it anew."""
+    """The summary of a finished run; None if there is none, or it is damaged: the run goes on, and
+    writes it anew.
+    """
     try:
         return _read_whole(run_dir / name)
     except (FileNotFoundError, ConfigError):
@@ -94,7 +129,9 @@ def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
 
 
 def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
-    """Raises ConfigError if a run's summary.json is there but cannot be read as what a run writes."""
+    """Raises ConfigError if a run's summary.json is there but cannot be read as what a run
+    writes.
+    """
     path = run_dir / SUMMARY
     first = "Move it away, then write it anew" if path.is_dir() else "Write it anew"
     with suppress(FileNotFoundError):
@@ -102,15 +139,26 @@ def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
 
 
 def _read_whole(path: Path, way: str = WAY) -> dict[str, Any]:
-    """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no number."""
+    """Raises as `xformer_kit.registry.saved_files.read_object` does, also for a figure that is no
+    number.
+    """
     found = read_object(path, *SHAPES[path.name], way=way)
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
-            raise ConfigError(f"{path}: has a {key} of the type {type(value).__name__}, which no run writes. {way}")
+            raise ConfigError(
+                f"{path}: has a {key} of the type {type(value).__name__}, which no run writes."
+                f" {way}"
+            )
     return found
 
 
-def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = None, parts: tuple[str, ...] = ()) -> None:
+def show(
+    summary: dict[str, Any],
+    run_dir: Path,
+    sample: Any,
+    console: Any = None,
+    parts: tuple[str, ...] = (),
+) -> None:
     """The end of a run on a terminal. `parts`: the files of own components that were typed."""
     from rich.table import Table
     from rich.text import Text
@@ -135,7 +183,9 @@ def show(summary: dict[str, Any], run_dir: Path, sample: Any, console: Any = Non
 
 
 def _show_sample(console: Any, sample: Any) -> None:
-    """A continuation behind its prompt; an answer under its question, with the right one where it differs."""
+    """A continuation behind its prompt; an answer under its question, with the right one where it
+    differs.
+    """
     from rich.text import Text
 
     given, written = printable(sample.given), printable(sample.written)
@@ -151,7 +201,9 @@ def _show_sample(console: Any, sample: Any) -> None:
 
 
 def activation() -> list[str]:
-    """What a shell must do first to find the commands of this Python's virtual environment; nothing where it has done so."""
+    """What a shell must do first to find the commands of this Python's virtual environment; nothing
+    where it has done so.
+    """
     script = Path(sys.prefix) / "bin" / "activate"
     if not script.is_file() or str(script.parent) in os.environ.get("PATH", "").split(os.pathsep):
         return []
@@ -159,15 +211,18 @@ def activation() -> list[str]:
 
 
 def go_on(run: str, parts: Iterable[str] = ()) -> str:
-    """The sentence on a run that is not finished: how to go on with it, or, if a step that was not finite ended it, what to
-    do instead, as train.py said at its end."""
+    """The sentence on a run that is not finished: how to go on with it, or, if a step that was not
+    finite ended it, what to do instead, as train.py said at its end.
+    """
     ended = read(Path(run).expanduser(), ENDED)
     if ended is not None and ended["code"] == NONFINITE:
         return f"A step that is not finite ended it. {START_ANEW}"
     return f"Go on with it: {proposed.resume(run, parts)}"
 
 
-def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None, parts: tuple[str, ...] = ()) -> list[str]:
+def commands(
+    summary: dict[str, Any], run_dir: Path, sample: Any = None, parts: tuple[str, ...] = ()
+) -> list[str]:
     """What can be done next; without a checkpoint, nothing with this run."""
     task = summary.get("task")
     prompt = {
@@ -190,7 +245,9 @@ def commands(summary: dict[str, Any], run_dir: Path, sample: Any = None, parts: 
 
 
 def again(config: dict[str, Any]) -> list[str] | None:
-    """What to type for another run of the same kind; None where its data ask for more than a name."""
+    """What to type for another run of the same kind; None where its data ask for more than a
+    name.
+    """
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
         return None
@@ -213,11 +270,23 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     found += [
         ("Parameters", compact(summary["params"])),
-        ("Speed", f"{compact(speed)} tokens/s" if (speed := summary["tokens_per_second"]) else "not measured"),
+        (
+            "Speed",
+            (
+                f"{compact(speed)} tokens/s"
+                if (speed := summary["tokens_per_second"])
+                else "not measured"
+            ),
+        ),
         ("Run", str(_short(Path(summary["run"])))),
     ]
     if left := summary.get("steps_left_out"):
-        found.append(("Left out", f"{left:,} of {summary['steps']:,} steps: their loss or gradient was not finite"))
+        found.append(
+            (
+                "Left out",
+                f"{left:,} of {summary['steps']:,} steps: their loss or gradient was not finite",
+            )
+        )
     if summary.get("stopped"):
         found.insert(0, ("Ended", summary["stopped"]))
     if (Path(summary["run"]) / "profile.txt").exists():
@@ -226,14 +295,20 @@ def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 TYPED = 100  # characters of a prompt that a command is shown with
-TITLES = {"val/loss": "Validation loss", "val/bits_per_byte": "Bits per byte", "val/perplexity": "Perplexity"}
+TITLES = {
+    "val/loss": "Validation loss",
+    "val/bits_per_byte": "Bits per byte",
+    "val/perplexity": "Perplexity",
+}
 
 
 def _title(key: str) -> str:
     split, *part, name = key.split("/")
     if part:
         return f"Validation loss of {part[0]}"
-    from tasks import metrics  # here: it imports torchmetrics, which takes seconds of whoever only launches runs
+    from tasks import (
+        metrics,
+    )  # here: it imports torchmetrics, which takes seconds of whoever only launches runs
 
     name = metrics.TITLES.get(name) or name.replace("_", " ")
     return TITLES.get(key) or f"{'Test' if split == 'test' else 'Validation'} {name}"
@@ -249,6 +324,8 @@ def _figure(name: str, value: float) -> str:
 
 
 def _short(path: Path) -> Path:
-    """Relative to where the user is; absolute from outside, and where the run itself is the place to be."""
+    """Relative to where the user is; absolute from outside, and where the run itself is the place
+    to be.
+    """
     whole, here = path.resolve(), Path.cwd()
     return whole.relative_to(here) if here in whole.parents else whole

@@ -1,4 +1,6 @@
-"""Which job of a multirun was the best? A table sorted by validation loss, on the screen and as sweep.csv."""
+"""Which job of a multirun was the best? A table sorted by validation loss, on the screen and as
+sweep.csv.
+"""
 
 import csv
 import math
@@ -15,13 +17,22 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
 from xformer_kit.registry.printable import cell
 
-RESULTS = ("val/loss", "val/bits_per_byte", "val/perplexity", "val/exact_match", "params", "tokens_per_second")
+RESULTS = (
+    "val/loss",
+    "val/bits_per_byte",
+    "val/perplexity",
+    "val/exact_match",
+    "params",
+    "tokens_per_second",
+)
 BEGUN = " INFO process "  # what a process writes into train.log when it begins
 SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
 
 
 def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish. `parts`: files that were typed."""
+    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish. `parts`:
+    files that were typed.
+    """
     rows, paths = table(sweep_dir)
     if not rows:
         print(f"No job ran in {sweep_dir}.")
@@ -35,9 +46,13 @@ def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
 
 
 def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """One row per job, best first, those that did not finish last; and the config paths in which the jobs differ."""
+    """One row per job, best first, those that did not finish last; and the config paths in which
+    the jobs differ.
+    """
     configs, rows = {}, []
-    for folder in sorted((p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)):
+    for folder in sorted(
+        (p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)
+    ):
         try:
             configs[folder.name] = dict(flat(read_config(folder)))
         except ConfigError:
@@ -49,7 +64,10 @@ def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
     paths = differing(list(configs.values()))
     for row in rows:
         row |= {path: written(configs[row["job"]].get(path, "")) for path in paths}
-    return sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))), paths
+    return (
+        sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))),
+        paths,
+    )
 
 
 def _was_stopped(folder: Path) -> bool:
@@ -61,18 +79,26 @@ def _was_stopped(folder: Path) -> bool:
     return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
 
 
-def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]) -> None:
+def _show(
+    rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]
+) -> None:
     from rich.measure import Measurement
     from rich.table import Table
 
     shown = Table(box=None, header_style="dim", pad_edge=False)
     measured = [name for name in SHOWN if any(name in row for row in rows)]
     for name in ("job", *paths, *(SHOWN[name] for name in measured), "parameters", "tokens/s"):
-        shown.add_column(name.removesuffix(".name"), justify="left" if name in paths else "right", overflow="fold")
+        shown.add_column(
+            name.removesuffix(".name"),
+            justify="left" if name in paths else "right",
+            overflow="fold",
+        )
     for row in rows:
         named = [str(row["job"]), *(str(row[path]) for path in paths)]
         if row["status"] != "finished":
-            shown.add_row(*named, row["status"], style="red" if row["status"] == "failed" else "yellow")
+            shown.add_row(
+                *named, row["status"], style="red" if row["status"] == "failed" else "yellow"
+            )
             continue
         values = [
             *(f"{row[name]:.4f}" if name in row else "" for name in measured),
@@ -91,7 +117,9 @@ def _show(rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: 
     console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
 
 
-def endings(rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()) -> Iterable[str]:
+def endings(
+    rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()
+) -> Iterable[str]:
     """A sentence on the jobs that failed, and one on each that was stopped."""
     failed = [row["job"] for row in rows if row["status"] == "failed"]
     if failed:

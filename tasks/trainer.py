@@ -1,4 +1,6 @@
-"""A trainer's options -> Lightning's Trainer, with its own bookkeeping turned down to what a run needs."""
+"""A trainer's options -> Lightning's Trainer, with its own bookkeeping turned down to what a run
+needs.
+"""
 
 import logging
 import os
@@ -14,26 +16,55 @@ from xformer_kit.config.trainer_schema import OURS
 from xformer_kit.registry import ConfigError
 
 NEVER = 2**62  # steps: Lightning validates only because the run stops
-# What a run does itself: it clips in one pass with the division, counts steps, goes round batches, and draws its bar.
-OWN = {*OURS, "max_steps", "max_epochs", "max_time", "gradient_clip_val", "gradient_clip_algorithm", "limit_train_batches",
-       "overfit_batches", "log_every_n_steps", "enable_progress_bar", "enable_checkpointing"}  # fmt: skip
+# What a run does itself: it clips in one pass with the division, counts steps, goes round batches,
+# and draws its bar.
+OWN = {
+    *OURS,
+    "max_steps",
+    "max_epochs",
+    "max_time",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "limit_train_batches",
+    "overfit_batches",
+    "log_every_n_steps",
+    "enable_progress_bar",
+    "enable_checkpointing",
+}
 
 
 def quiet() -> None:
-    """No tips, no lists of devices, no advice on loaders: nothing on the screen that is not about the run."""
-    for name in ("lightning", "lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+    """No tips, no lists of devices, no advice on loaders: nothing on the screen that is not about
+    the run.
+    """
+    for name in (
+        "lightning",
+        "lightning.pytorch",
+        "lightning.fabric",
+        "lightning.pytorch.utilities.rank_zero",
+    ):
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("torch.distributed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning(\.|$)")
-    warnings.filterwarnings("ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*")
+    warnings.filterwarnings(
+        "ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*"
+    )
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own marks go to the screen below it
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # the profiler's own marks go to the screen below it
 
 
 def make(
-    config: dict[str, Any], callbacks: Sequence[Any], logger: Any, total: int, world: tuple[int, int] | None
+    config: dict[str, Any],
+    callbacks: Sequence[Any],
+    logger: Any,
+    total: int,
+    world: tuple[int, int] | None,
 ) -> pl.Trainer:
-    """world: (ranks on this machine, machines) that were started for us, or None for this process alone."""
+    """world: (ranks on this machine, machines) that were started for us, or None for this process
+    alone.
+    """
     node = config["trainer"]
     passed = {key: value for key, value in node.items() if key not in OWN and value is not None}
     val_every = node.get("val_every")
@@ -94,8 +125,8 @@ def _strategy(node: dict[str, Any], world: tuple[int, int] | None) -> Any:
 
 
 def lean(trainer: pl.Trainer) -> None:
-    """Leave out Lightning's own answer to signals: it ends with exit code 0 and no checkpoint, and to learn of SIGTERM
-    its ranks broadcast and wait before every step.
+    """Leave out Lightning's own answer to signals: it ends with exit code 0 and no checkpoint, and
+    to learn of SIGTERM its ranks broadcast and wait before every step.
 
     Ours is SignalBox; ranks hear of it with the step's own sums (Task._reduce).
     """

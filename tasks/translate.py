@@ -25,9 +25,9 @@ def translations(
 ) -> list[list[tuple[str, float | None]]]:
     """The answers to each source, the best first, each with the score of a search or None.
 
-    options: those of generate, and batch_size; None takes the run's own. Raises ConfigError for a source that the tokenizer
-    cannot encode and for one that is too long, with its line, and for an option
-    out of its range.
+    options: those of generate, and batch_size; None takes the run's own. Raises ConfigError for a
+    source that the tokenizer cannot encode and for one that is too long, with its line, and for an
+    option out of its range.
     """
     from tasks.decoding import spoken
 
@@ -40,26 +40,36 @@ def translations(
     return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
 
 
-def questions(objective: Any, config: dict[str, Any], lines: Sequence[str], where: str) -> list[dict[str, Any]]:
+def questions(
+    objective: Any, config: dict[str, Any], lines: Sequence[str], where: str
+) -> list[dict[str, Any]]:
     """Examples without an answer, of sources as text."""
     longest = config["data"]["seq_len"]
-    places = [f"{where}, line {i}" if len(lines) > 1 or where == "--input" else where for i in range(1, len(lines) + 1)]
+    places = [
+        f"{where}, line {i}" if len(lines) > 1 or where == "--input" else where
+        for i in range(1, len(lines) + 1)
+    ]
     sources = encoded_lines(objective.source_tokenizer, lines, where)
     for ids, at in zip(sources, places, strict=True):
         if len(ids) + 1 > longest:
             raise ConfigError(
-                f"{at}: must have at most {longest - 1} tokens (data.seq_len of the run, with its end); got {len(ids)}. Split it."
+                f"{at}: must have at most {longest - 1} tokens (data.seq_len of the run, with its"
+                f" end); got {len(ids)}. Split it."
             )
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
 def manner(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """What `decoding.spoken` is given: as the run answered in validation, greedy or with its beams, where nothing is asked
-    for; drawn where an option asks for a draw."""
+    """What `decoding.spoken` is given: as the run answered in validation, greedy or with its beams,
+    where nothing is asked for; drawn where an option asks for a draw.
+    """
     from tasks.decoding import ROWS
 
     how = {key: value for key, value in options.items() if value is not None}
-    how = {"most": how.pop("max_new_tokens", config["data"]["seq_len"] - 1), "rows": how.pop("batch_size", ROWS)} | how
+    how = {
+        "most": how.pop("max_new_tokens", config["data"]["seq_len"] - 1),
+        "rows": how.pop("batch_size", ROWS),
+    } | how
     if how.keys() & set(DRAWN):
         return how
     how.setdefault("beam", config["task"].get("beam", 1))
@@ -70,17 +80,25 @@ def manner(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def option_faults(given: dict[str, Any], beam: int) -> Iterator[str]:
-    """Sentences on what is given of a command's options for answers; `beam`: of the command or of the run."""
+    """Sentences on what is given of a command's options for answers; `beam`: of the command or of
+    the run.
+    """
     for name in ("beam", "batch_size", "max_new_tokens"):
         if given.get(name, 1) < 1:
             yield f"--{name.replace('_', '-')}: must be at least 1; got {given[name]}."
     if given.get("seed") is not None and not given.keys() & set(DRAWN):
-        yield f"--seed: is for texts that are drawn; got {given['seed']}. Add --temperature 1, or leave it out."
+        yield (
+            f"--seed: is for texts that are drawn; got {given['seed']}. Add --temperature 1, or"
+            " leave it out."
+        )
     penalty = given.get("length_penalty")
     if penalty is not None and not math.isfinite(penalty):
         yield f"--length-penalty: must be a finite number; got {penalty}."
     elif penalty is not None and beam == 1:
-        yield f"--length-penalty: is of a beam search; got {penalty} and one beam. Add --beam 4, or leave it out."
+        yield (
+            f"--length-penalty: is of a beam search; got {penalty} and one beam. Add --beam 4, or"
+            " leave it out."
+        )
 
 
 def speaking_as(model: Any, config: dict[str, Any]) -> Any:
@@ -97,8 +115,9 @@ def partners(sources: list[str], references: list[str]) -> list[str]:
     """The references. Raises ConfigError where they are not as many as the sources."""
     if len(sources) != len(references):
         raise ConfigError(
-            f"--reference: must have a line for every source; got {len(references):,} and {len(sources):,}. "
-            f"Line {min(len(sources), len(references)) + 1} of the longer file has no partner."
+            f"--reference: must have a line for every source; got {len(references):,} and"
+            f" {len(sources):,}. Line {min(len(sources), len(references)) + 1} of the longer file"
+            " has no partner."
         )
     return references
 
@@ -110,7 +129,8 @@ def encoded_line(tokenizer: Any, line: str, where: str) -> Any:
 
 
 def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
-    """The ids of each line. Words that the tokenizer does not know are named once on stderr, with their lines.
+    """The ids of each line. Words that the tokenizer does not know are named once on stderr, with
+    their lines.
 
     Raises ConfigError, with the line, where the tokenizer has no token for them.
     """
@@ -131,13 +151,24 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
 
 
 def unknown_words(tokenizer: Any, text: str) -> list[str]:
-    """The words of a text, between white space, that hold something that the tokenizer does not know."""
-    return [word for word in dict.fromkeys(text.split()) if tokenizer.count_unknown(tokenizer.encode(word))]
+    """The words of a text, between white space, that hold something that the tokenizer does not
+    know.
+    """
+    return [
+        word
+        for word in dict.fromkeys(text.split())
+        if tokenizer.count_unknown(tokenizer.encode(word))
+    ]
 
 
 def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
-    """The sentence on unknown words, of which at most NAMED are named; with their lines where there are `several`."""
-    said = [f"{word!r}{f' (line {line})' if several else ''}" for word, line in list(unknown.items())[:NAMED]]
+    """The sentence on unknown words, of which at most NAMED are named; with their lines where there
+    are `several`.
+    """
+    said = [
+        f"{word!r}{f' (line {line})' if several else ''}"
+        for word, line in list(unknown.items())[:NAMED]
+    ]
     said += [f"{len(unknown) - NAMED:,} more"] if len(unknown) > NAMED else []
     words = ", ".join(said[:-1]) + (" and " if said[1:] else "") + said[-1]
     what = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip() or "unknown"
@@ -146,7 +177,9 @@ def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
 
 
 def writable(path: str, option: str) -> Path:
-    """The file that a command is to write, which is not made yet. Raises ConfigError where it cannot be, before any work."""
+    """The file that a command is to write, which is not made yet. Raises ConfigError where it
+    cannot be, before any work.
+    """
     file = Path(path).expanduser()
     there = file if file.exists() else file.absolute().parent
     if not there.exists():
@@ -161,19 +194,25 @@ def writable(path: str, option: str) -> Path:
 
 
 def read_lines(path: str, option: str) -> list[str]:
-    """The lines of a file of utf-8, or of stdin for `-`, as a corpus reads them: without \\r before \\n, and without a
-    byte-order mark. Raises ConfigError with the position where it is no text."""
+    """The lines of a file of utf-8, or of stdin for `-`, as a corpus reads them: without \\r before
+    \\n, and without a byte-order mark. Raises ConfigError with the position where it is no text.
+    """
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
     except OSError as error:
-        raise ConfigError(f"{option}: must be a file that can be read; got {path} ({error.strerror}).") from None
+        raise ConfigError(
+            f"{option}: must be a file that can be read; got {path} ({error.strerror})."
+        ) from None
     if b"\0" in data:
-        raise ConfigError(f"{option}: {path} must be text; got a NUL byte at position {data.index(0)}.")
+        raise ConfigError(
+            f"{option}: {path} must be text; got a NUL byte at position {data.index(0)}."
+        )
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{option}: {path} must be utf-8; got byte 0x{data[error.start]:02X} at position {error.start}."
+            f"{option}: {path} must be utf-8; got byte 0x{data[error.start]:02X} at position"
+            f" {error.start}."
         ) from None
     if not text:
         raise ConfigError(f"{option}: must hold at least one line; {path} is empty.")

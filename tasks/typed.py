@@ -1,4 +1,6 @@
-"""Which command line is this config? The overrides of train.py that compose it, whatever it was composed from."""
+"""Which command line is this config? The overrides of train.py that compose it, whatever it was
+composed from.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,27 +23,35 @@ STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
 def typed(config: Mapping[str, Any]) -> list[str]:
-    """The task, model and parts that differ from those of a run without a word, then every value that differs from theirs;
-    without what the run does not read, which a command line may not say.
+    """The task, model and parts that differ from those of a run without a word, then every value
+    that differs from theirs; without what the run does not read, which a command line may not say.
 
-    Raises ConfigError where this version has no command line for the config, with the paths that would differ.
+    Raises ConfigError where this version has no command line for the config, with the paths that
+    would differ.
     """
     words: list[str] = []
     base = _composed(words)
     for groups in STAGES:
         chosen = {group: name for group, name in _choices(config).items() if group in groups}
-        if more := [f"{group}={name}" for group, name in chosen.items() if name != _choices(base).get(group)]:
+        if more := [
+            f"{group}={name}" for group, name in chosen.items() if name != _choices(base).get(group)
+        ]:
             words += more
             base = _composed(words)
     words += _rest(base, config)
-    unread = {fault.partition(":")[0] for fault in ignored(config, [word.partition("=")[0] for word in words])}
+    unread = {
+        fault.partition(":")[0]
+        for fault in ignored(config, [word.partition("=")[0] for word in words])
+    }
     words = [word for word in words if not _within(word.partition("=")[0], unread)]
     one, other = (dict(flat(some)) for some in (_composed(words), config))
-    wrong = [p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])]
+    wrong = [
+        p for p in one | other if p not in one or p not in other or not _same(one[p], other[p])
+    ]
     if wrong := [path for path in wrong if not _within(path, unread)]:
         raise ConfigError(
-            f"config: no command line of this version composes it; {', '.join(wrong)} would differ. Take the version that it "
-            "was trained with; summary.json names it."
+            f"config: no command line of this version composes it; {', '.join(wrong)} would differ."
+            " Take the version that it was trained with; summary.json names it."
         )
     return words
 
@@ -51,7 +61,9 @@ def _within(path: str, paths: Iterable[str]) -> bool:
 
 
 def _composed(words: list[str]) -> dict[str, Any]:
-    """What overrides compose, whether or not it can be run. Raises ConfigError where they compose nothing."""
+    """What overrides compose, whether or not it can be run. Raises ConfigError where they compose
+    nothing.
+    """
     loader, parsed, faults = read(unfolded(words), None)
     config, more = composed(loader, parsed)
     if faults or more:
@@ -60,7 +72,9 @@ def _composed(words: list[str]) -> dict[str, Any]:
 
 
 def value(given: Any) -> str:
-    """A value as Hydra's grammar reads it; a text that would be read as a number stands in quotes."""
+    """A value as Hydra's grammar reads it; a text that would be read as a number stands in
+    quotes.
+    """
     if isinstance(given, Mapping):
         return "{" + ",".join(f"{key}:{value(item)}" for key, item in given.items()) + "}"
     if isinstance(given, (list, tuple)):
@@ -79,7 +93,11 @@ def _read_as(plain: str, given: Any) -> bool:
 def _choices(config: Mapping[str, Any]) -> dict[str, str]:
     """Group -> choice."""
     model = "_".join(tower for tower in TOWERS if tower in config.get("model", {}))
-    parts = {group: config[group].get("name") for group in GROUPS if isinstance(config.get(group), Mapping)}
+    parts = {
+        group: config[group].get("name")
+        for group in GROUPS
+        if isinstance(config.get(group), Mapping)
+    }
     return {"model": model, **parts}
 
 

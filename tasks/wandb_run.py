@@ -12,15 +12,20 @@ GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
 
 
 def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str | None]:
-    """The run that `logger` asks for, its files under `folder`, and a line for its user, such as how to sync."""
+    """The run that `logger` asks for, its files under `folder`, and a line for its user, such as
+    how to sync.
+    """
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
     mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
     wanted = {"dir": str(folder), **{key: node[key] for key in OPTIONS if node.get(key)}, **more}
-    # W&B runs git in `dir`: a run that somebody else made may hold a .git/config that names commands.
+    # W&B runs git in `dir`: a run that somebody else made may hold a .git/config that names
+    # commands.
     root = str(folder.resolve().parent)
-    settings = wandb.Settings(init_timeout=30, console="off", silent=True, x_disable_stats=False, git_root=root)
+    settings = wandb.Settings(
+        init_timeout=30, console="off", silent=True, x_disable_stats=False, git_root=root
+    )
     line = None
     try:
         run = wandb.init(mode=mode, settings=settings, **wanted)

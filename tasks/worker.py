@@ -2,8 +2,8 @@
 
     python -m tasks.worker RUN [--count N] [--parts FILE ...]
 
-is what the composing process starts: with one worker it trains; with more it is the agent of torch.distributed.run that
-starts N ranks of itself. Every process ends when its parent dies.
+is what the composing process starts: with one worker it trains; with more it is the agent of
+torch.distributed.run that starts N ranks of itself. Every process ends when its parent dies.
 """
 
 import argparse
@@ -20,14 +20,18 @@ from xformer_kit.registry.command_lines import resume
 
 
 def agent(run_dir: Path, count: int, parts: list[str]) -> int:
-    """Start `count` ranks through torch.distributed.run's launcher, and say in one line if one of them died."""
+    """Start `count` ranks through torch.distributed.run's launcher, and say in one line if one of
+    them died.
+    """
     import logging
 
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.disable(logging.CRITICAL)  # torch's loggers have levels of their own; what there is to say is printed below
+    logging.disable(
+        logging.CRITICAL
+    )  # torch's loggers have levels of their own; what there is to say is printed below
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -43,18 +47,25 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
         "max_restarts": 0,
         "monitor_interval": 0.1,  # seconds
         "signals_to_handle": signals,
-        "shutdown_timeout": 60 + _rank_timeout(run_dir),  # seconds for a checkpoint, before what does not end is killed
+        "shutdown_timeout": (
+            60 + _rank_timeout(run_dir)
+        ),  # seconds for a checkpoint, before what does not end is killed
     }
     known = {field.name for field in dataclasses.fields(LaunchConfig)}
     config = LaunchConfig(**{key: value for key, value in wanted.items() if key in known})  # type: ignore[arg-type]
     try:
-        elastic_launch(config, sys.executable)("-m", "tasks.worker", str(run_dir), "--rank", "--parts", *parts)
+        elastic_launch(config, sys.executable)(
+            "-m", "tasks.worker", str(run_dir), "--rank", "--parts", *parts
+        )
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode < 0:
             name = signal.Signals(-failure.exitcode).name
             way = resume(run_dir, parts)
-            print(f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}", file=sys.stderr)
+            print(
+                f"Rank {rank} was killed by {name}, so the run stopped. Go on with: {way}",
+                file=sys.stderr,
+            )
             return 1
         return failure.exitcode
     except SignalException as error:
@@ -63,11 +74,15 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
 
 
 def _rank_timeout(run_dir: Path) -> int:
-    """Whole seconds after which a stopped rank is ended by the others, so that they can save the state; 0 for never."""
+    """Whole seconds after which a stopped rank is ended by the others, so that they can save the
+    state; 0 for never.
+    """
     from xformer_kit.config import read_config
     from xformer_kit.config.trainer_schema import OURS
 
-    return math.ceil(read_config(run_dir)["trainer"].get("rank_timeout", OURS["rank_timeout"].default) or 0)
+    return math.ceil(
+        read_config(run_dir)["trainer"].get("rank_timeout", OURS["rank_timeout"].default) or 0
+    )
 
 
 def main() -> int:

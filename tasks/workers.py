@@ -1,4 +1,5 @@
-"""In which processes does a run train? Here, or in workers that read the saved config; never by running argv again.
+"""In which processes does a run train? Here, or in workers that read the saved config; never by
+running argv again.
 
 A worker is `python -m tasks.worker`; see there.
 """
@@ -24,17 +25,21 @@ from typing import Any
 from tasks.endings import SIGNALS, NoRun
 
 PARENT = "XFORMER_PARENT"  # environment: the process without which a worker ends
-JOB = "XFORMER_JOB"  # environment: this is a job of a multirun, which ends with a line in place of a page
-SILENT = (
-    "XFORMER_SILENT"  # environment: a run of a study says nothing on the screen; its log and ended.json have it all
+JOB = (  # environment: this is a job of a multirun, which ends with a line in place of a page
+    "XFORMER_JOB"
 )
-TRIAL = "XFORMER_TRIAL"  # environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
+# environment: a run of a study says nothing on the screen; its log and ended.json have it all
+SILENT = "XFORMER_SILENT"
+# environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
+TRIAL = "XFORMER_TRIAL"
 KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
 QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
-_training: list[Callable[[int], None]] = []  # how the run is told to stop that trains for this process
+_training: list[
+    Callable[[int], None]
+] = []  # how the run is told to stop that trains for this process
 
 
 def joined() -> bool:
@@ -49,7 +54,9 @@ def rank() -> int:
 
 
 def world() -> tuple[int, int] | None:
-    """(ranks on this machine, machines) where processes were started for us; None where this one is alone."""
+    """(ranks on this machine, machines) where processes were started for us; None where this one is
+    alone.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         return here, int(os.environ["WORLD_SIZE"]) // here
@@ -60,7 +67,9 @@ def world() -> tuple[int, int] | None:
 
 
 def reply(text: str) -> None:
-    """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not be the first rank."""
+    """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not
+    be the first rank.
+    """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         with suppress(OSError):
             said = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
@@ -68,7 +77,9 @@ def reply(text: str) -> None:
 
 
 def hosted() -> bool:
-    """Whether the store of all ranks lives in the agent that started them, else in the first rank."""
+    """Whether the store of all ranks lives in the agent that started them, else in the first
+    rank.
+    """
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
@@ -83,20 +94,29 @@ def store() -> Any:
 
         address, port = SLURMEnvironment().main_address, str(SLURMEnvironment().main_port)
     master = not hosted() and rank() == 0
-    return TCPStore(address, int(port) + (not hosted()), is_master=master, timeout=ANSWER, wait_for_workers=False)
+    return TCPStore(
+        address,
+        int(port) + (not hosted()),
+        is_master=master,
+        timeout=ANSWER,
+        wait_for_workers=False,
+    )
 
 
 def lost_touch(error: BaseException) -> bool:
     """Whether an error is that of an exchange with another rank, which has ended."""
     text = str(error).lower()
-    return world() is not None and any(word in text for word in ("connection", "peer", "nccl", "gloo"))
+    return world() is not None and any(
+        word in text for word in ("connection", "peer", "nccl", "gloo")
+    )
 
 
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
-    """The first rank's directory, for all: their clocks may have named different ones. Removes this rank's if empty.
+    """The first rank's directory, for all: their clocks may have named different ones. Removes this
+    rank's if empty.
 
-    The first rank begins the run before it names the directory: the others read there what they train. Where that
-    fails, it raises why, and the others NoRun.
+    The first rank begins the run before it names the directory: the others read there what they
+    train. Where that fails, it raises why, and the others NoRun.
     """
     shared, fault = store(), None
     if rank() == 0:
@@ -120,9 +140,11 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent does: by the kernel on Linux, else by looking twice a second.
+    """End this process when its parent does: by the kernel on Linux, else by looking twice a
+    second.
 
-    An elastic agent's workers live in a session of their own, so nothing else would end them after a kill -9.
+    An elastic agent's workers live in a session of their own, so nothing else would end them after
+    a kill -9.
     """
     parent = int(os.environ.get(PARENT, os.getppid()))
     if sys.platform == "linux":
@@ -149,7 +171,9 @@ def silence() -> None:
 
 @contextmanager
 def one_session(run_dir: Path) -> Iterator[None]:
-    """Hold a run's directory: two processes that train in it at once would spoil it. Raises NoRun for the second."""
+    """Hold a run's directory: two processes that train in it at once would spoil it. Raises NoRun
+    for the second.
+    """
     if rank() != 0 or sys.platform == "win32":
         yield
         return
@@ -160,7 +184,8 @@ def one_session(run_dir: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NoRun(
-                f"hydra.run.dir: {run_dir} is being trained by another process. Wait for it, or stop it first."
+                f"hydra.run.dir: {run_dir} is being trained by another process. Wait for it, or"
+                " stop it first."
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -181,11 +206,14 @@ def device_count(trainer: dict[str, Any]) -> int:
 
 
 def import_environment() -> dict[str, str]:
-    """Variables with which a Python process imports this package and nothing from its current directory.
+    """Variables with which a Python process imports this package and nothing from its current
+    directory.
 
-    `python -m` and `python -c`, with which workers, fork servers and launchers start, put the current directory first on
-    sys.path: in a directory that was downloaded, its torch.py would run. PYTHONSAFEPATH prevents it, and PYTHONPATH names
-    the checkout, which only train.py's own location names otherwise. An empty entry of PYTHONPATH is the current directory.
+    `python -m` and `python -c`, with which workers, fork servers and launchers start, put the
+    current directory first on
+    sys.path: in a directory that was downloaded, its torch.py would run. PYTHONSAFEPATH prevents
+    it, and PYTHONPATH names the checkout, which only train.py's own location names otherwise. An
+    empty entry of PYTHONPATH is the current directory.
     """
     root = str(Path(__file__).resolve().parents[1])
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -199,9 +227,22 @@ def worker_environment(quiet: bool, job: bool) -> dict[str, str]:
     return found | ({QUIET: "1"} if quiet else {}) | ({JOB: "1"} if job else {})
 
 
-def launch(run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False, job: bool = False) -> int:
-    """Train a run in `count` worker processes, pass signals on to them, and return the exit code."""
-    command = [sys.executable, "-m", "tasks.worker", str(run_dir), "--count", str(count), "--parts", *parts]
+def launch(
+    run_dir: Path, count: int, parts: tuple[str, ...] = (), quiet: bool = False, job: bool = False
+) -> int:
+    """Train a run in `count` worker processes, pass signals on to them, and return the exit
+    code.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.worker",
+        str(run_dir),
+        "--count",
+        str(count),
+        "--parts",
+        *parts,
+    ]
     # A process group of its own: Ctrl-C reaches this process alone, which passes it on once.
     child = subprocess.Popen(command, env=worker_environment(quiet, job), process_group=0)
     with passing_on(child.send_signal):
@@ -215,7 +256,9 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS}
+    before = {
+        number: signal.signal(number, lambda number, _frame: send(number)) for number in SIGNALS
+    }
     _training.append(send)
     try:
         yield
@@ -227,11 +270,15 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
 
 @cache
 def end_with_launcher() -> None:
-    """In a process that a launcher started for the jobs of a multirun, as joblib does: end when that one has. Nobody tells
-    joblib's workers, which would train on, and stay behind the last run with all that they have imported."""
+    """In a process that a launcher started for the jobs of a multirun, as joblib does: end when
+    that one has. Nobody tells joblib's workers, which would train on, and stay behind the last run
+    with all that they have imported.
+    """
     launcher = multiprocessing.parent_process()
     if launcher is not None and sys.platform != "win32":
-        threading.Thread(target=_watch_launcher, args=(launcher.pid, os.getppid()), daemon=True).start()
+        threading.Thread(
+            target=_watch_launcher, args=(launcher.pid, os.getppid()), daemon=True
+        ).start()
 
 
 def _watch_launcher(launcher: int, parent: int) -> None:

@@ -1,4 +1,6 @@
-"""Starting, killing and resuming runs as a user does: `python train.py ...` in processes of their own."""
+"""Starting, killing and resuming runs as a user does: `python train.py ...` in processes of their
+own.
+"""
 
 import os
 import random
@@ -18,17 +20,46 @@ PATIENCE = 180  # seconds that a step may be waited for
 
 # Dropout, accumulation, loader workers, and an epoch's end every 11 steps.
 TINY = [
-    "model.dim=16", "model.layers=2", "model.dropout=0.2", "attn.heads=2", "attn.dropout=0.1", "data=text",
-    "tokenizer=byte", "data.seq_len=16", "data.batch_size=8", "data.num_workers=1", "trainer.max_steps=80",
-    "trainer.accumulate=2", "trainer.log_every_n_steps=1", "trainer.val_every=15", "trainer.checkpoint_every=7",
-    "schedule.warmup=20", "logger=none",
-]  # fmt: skip
+    "model.dim=16",
+    "model.layers=2",
+    "model.dropout=0.2",
+    "attn.heads=2",
+    "attn.dropout=0.1",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=8",
+    "data.num_workers=1",
+    "trainer.max_steps=80",
+    "trainer.accumulate=2",
+    "trainer.log_every_n_steps=1",
+    "trainer.val_every=15",
+    "trainer.checkpoint_every=7",
+    "schedule.warmup=20",
+    "logger=none",
+]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
     words = random.Random(0).choices(
-        ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "what", "it", "had", "not", "seen", "before"], k=300
+        [
+            "the",
+            "cat",
+            "sat",
+            "on",
+            "a",
+            "mat",
+            "and",
+            "saw",
+            "what",
+            "it",
+            "had",
+            "not",
+            "seen",
+            "before",
+        ],
+        k=300,
     )
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(" ".join(words))
@@ -40,17 +71,25 @@ def command(*words: str) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return os.environ | {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(home / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    return os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 def start(home: Path, run: Path, text: Path, *more: str) -> Begun:
-    return Begun([*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more], home, environment(home))
+    return Begun(
+        [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more], home, environment(home)
+    )
 
 
 def start_cold(home: Path, run: Path, text: Path, *more: str) -> subprocess.Popen:
     """By a Python that imports everything itself."""
     words = command(*TINY, f"data.path={text}", f"hydra.run.dir={run}", *more)
-    return subprocess.Popen(words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, cwd=home, env=environment(home), stderr=subprocess.PIPE, text=True
+    )
 
 
 def environments(home: Path) -> list[dict[str, str]]:
@@ -59,15 +98,28 @@ def environments(home: Path) -> list[dict[str, str]]:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     shared = {
-        "TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
-    }  # fmt: skip
-    return [environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+        "TORCHELASTIC_RUN_ID": "test",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+    }
+    return [
+        environment(home) | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        for rank in range(2)
+    ]
 
 
 def start_ranks(home: Path, words: list[str]) -> list[Begun]:
-    return [Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each) for each in environments(home)]
+    return [
+        Begun([*words, "trainer=ddp", "trainer.devices=2"], home, each)
+        for each in environments(home)
+    ]
 
 
 def go_on(home: Path, run: Path) -> Begun:
@@ -104,7 +156,9 @@ def finish(process: Begun | subprocess.Popen) -> None:
 
 
 def gone(home: Path, patience: float = 30) -> bool:
-    """Whether no process is left that was started with the `environment` of `home`, or none is after some seconds."""
+    """Whether no process is left that was started with the `environment` of `home`, or none is
+    after some seconds.
+    """
 
     def left() -> bool:
         for file in Path("/proc").glob("[0-9]*/environ"):

@@ -1,4 +1,6 @@
-"""Studies that nobody trained: results with known figures, and their directories as real runs leave them."""
+"""Studies that nobody trained: results with known figures, and their directories as real runs leave
+them.
+"""
 
 import itertools
 import json
@@ -15,7 +17,13 @@ VERSIONS = {"python": "3.11.7", "xformer_kit": "0.1.0", "torch": "2.13.0"}
 
 
 def variant(label="baseline", levels=None, words=(), tuned=(), knob=(), off=0.0, name=None, **cost):
-    counted = {"params": 600_772, "flops": 3.1e13, "flops_per_token": 3.8e6, "tokens": 8.2e6, "steps": 1000}
+    counted = {
+        "params": 600_772,
+        "flops": 3.1e13,
+        "flops_per_token": 3.8e6,
+        "tokens": 8.2e6,
+        "steps": 1000,
+    }
     return {
         "label": label,
         "name": name or label,
@@ -42,7 +50,10 @@ def curve(floor: float, seed: int, steps: int = 1000, every: int = 10, until: in
     if until:
         noisy = [y + 4 * (step / until) ** 8 for y, step in zip(noisy, at, strict=True)]
     checked = [i for i, step in enumerate(at) if step % (10 * every) == 0]
-    return {"train/loss": (at, noisy), "val/loss": ([at[i] for i in checked], [fall[i] for i in checked])}
+    return {
+        "train/loss": (at, noisy),
+        "val/loss": ([at[i] for i in checked], [fall[i] for i in checked]),
+    }
 
 
 def finished(index: int, seed: int, value: float, steps: int = 1000, **facts) -> Outcome:
@@ -65,7 +76,16 @@ def finished(index: int, seed: int, value: float, steps: int = 1000, **facts) ->
         "versions": VERSIONS,
         "sample": f"The cat of variant {index} sat on\n  the <mat> of seed {seed}.",
     }
-    return Outcome(index, seed, f"k{index}s{seed}", "finished", "", steps, facts=measured | facts, curves=curves)
+    return Outcome(
+        index,
+        seed,
+        f"k{index}s{seed}",
+        "finished",
+        "",
+        steps,
+        facts=measured | facts,
+        curves=curves,
+    )
 
 
 def diverged(index: int, seed: int, step: int = 240) -> Outcome:
@@ -102,21 +122,31 @@ def study(variants, outcomes, **node) -> Results:
 
 
 def placements(seeds: int = 5, **node) -> Results:
-    """Post is worse by 0.03 at every seed, output the same but for noise, sandwich diverges at the first seed."""
+    """Post is worse by 0.03 at every seed, output the same but for noise, sandwich diverges at the
+    first seed.
+    """
     known = [variant(), *(changed("placement", name) for name in ("post", "output", "sandwich"))]
     draw = random.Random(0)
     base = [2.3 + draw.gauss(0, 0.02) for _ in range(seeds)]
     outcomes = []
     for seed, value in enumerate(base):
-        shift = [0.0, 0.03 + draw.gauss(0, 0.002), draw.gauss(0, 0.004), -0.02 + draw.gauss(0, 0.003)]
+        shift = [
+            0.0,
+            0.03 + draw.gauss(0, 0.002),
+            draw.gauss(0, 0.004),
+            -0.02 + draw.gauss(0, 0.003),
+        ]
         outcomes += [
-            diverged(i, seed) if i == 3 and seed == 0 else finished(i, seed, value + shift[i]) for i in range(4)
+            diverged(i, seed) if i == 3 and seed == 0 else finished(i, seed, value + shift[i])
+            for i in range(4)
         ]
     return study(known, outcomes, **node)
 
 
 def write(results: Results, root: Path) -> Path:
-    """The study's directory and the pool, as a study of such runs leaves them; returns the directory."""
+    """The study's directory and the pool, as a study of such runs leaves them; returns the
+    directory.
+    """
     folder, pool = root / "studies" / results.study["name"], root / "runs"
     folder.mkdir(parents=True)
     plan = {
@@ -141,13 +171,22 @@ def _run(one: Outcome, directory: Path) -> None:
         found = Records(directory / "metrics.csv", ("step", *one.curves)).open(0)
         values = {name: dict(zip(*line, strict=True)) for name, line in one.curves.items()}
         steps = sorted({step for line in values.values() for step in line})
-        rows = [{"step": step} | {name: line.get(step) for name, line in values.items()} for step in steps]
-        found._write_all([{k: "" if v is None else repr(v) for k, v in row.items()} for row in rows])
+        rows = [
+            {"step": step} | {name: line.get(step) for name, line in values.items()}
+            for step in steps
+        ]
+        found._write_all(
+            [{k: "" if v is None else repr(v) for k, v in row.items()} for row in rows]
+        )
     if one.status == "finished":
-        (directory / "summary.json").write_text(json.dumps(dict(one.facts) | {"run": str(directory)}))
+        (directory / "summary.json").write_text(
+            json.dumps(dict(one.facts) | {"run": str(directory)})
+        )
     elif one.status in ("diverged", "failed"):
         code = NONFINITE if one.status == "diverged" else 1
-        (directory / "ended.json").write_text(json.dumps({"code": code, "text": one.why, "step": one.step}))
+        (directory / "ended.json").write_text(
+            json.dumps({"code": code, "text": one.why, "step": one.step})
+        )
 
 
 def plain_study(**node):
@@ -163,28 +202,41 @@ def partial():
         2: ("failed", None, "No space left on device."),
         3: ("open", None, ""),
     }
-    kept = [ended(o.variant, o.seed, *ends[o.variant]) if o.seed == 2 else o for o in whole.outcomes]
+    kept = [
+        ended(o.variant, o.seed, *ends[o.variant]) if o.seed == 2 else o for o in whole.outcomes
+    ]
     return replace(whole, outcomes=kept)
 
 
 def lost():
     """All runs of a variant diverged."""
     known = [variant(), changed("placement", "post")]
-    outcomes = [finished(0, s, 2.3 + 0.01 * s) for s in range(3)] + [diverged(1, s, 100 + 10 * s) for s in range(3)]
+    outcomes = [finished(0, s, 2.3 + 0.01 * s) for s in range(3)] + [
+        diverged(1, s, 100 + 10 * s) for s in range(3)
+    ]
     return study(known, outcomes)
 
 
 def tuned():
-    """The baseline is best at the middle rate, post at the largest; at its smallest it diverges, with the best of figures."""
+    """The baseline is best at the middle rate, post at the largest; at its smallest it diverges,
+    with the best of figures.
+    """
     rates = ["0.001", "0.003", "0.01"]
     known = [
         variant(label, {"placement": level}, words, [f"optim.lr={rate}"])
-        for label, level, words in (("baseline", "pre", []), ("placement=post", "post", ["placement=post"]))
+        for label, level, words in (
+            ("baseline", "pre", []),
+            ("placement=post", "post", ["placement=post"]),
+        )
         for rate in rates
     ]
     means = [2.4, 2.3, 2.5, 2.0, 2.6, 2.35]
     outcomes = [
-        diverged(i, seed) if i == 3 and seed else finished(i, seed, mean + 0.01 * seed + 0.002 * (i * seed % 3))
+        (
+            diverged(i, seed)
+            if i == 3 and seed
+            else finished(i, seed, mean + 0.01 * seed + 0.002 * (i * seed % 3))
+        )
         for seed in range(3)
         for i, mean in enumerate(means)
     ]
@@ -199,15 +251,26 @@ def factorial():
         words = [f"{k}={v}" for k, v in levels.items() if v in ("post", "rms")]
         known.append(variant(", ".join(words) or "baseline", levels, words))
         effect = 0.1 * (placement == "post") + 0.02 * (norm == "rms") + 0.05 * (i == 3)
-        outcomes += [finished(i, s, 2.3 + 0.02 * s + effect + 0.001 * ((i + 1) * (s + 2) % 5)) for s in range(5)]
+        outcomes += [
+            finished(i, s, 2.3 + 0.02 * s + effect + 0.001 * ((i + 1) * (s + 2) % 5))
+            for s in range(5)
+        ]
     return study(known, outcomes, design={"name": "factorial"})
 
 
-LAW = {"E": 1.8, "A": 60.0, "alpha": 0.35, "B": 90.0, "beta": 0.3}  # of the baseline; the other's A is 1.3 times that
+LAW = {
+    "E": 1.8,
+    "A": 60.0,
+    "alpha": 0.35,
+    "B": 90.0,
+    "beta": 0.3,
+}  # of the baseline; the other's A is 1.3 times that
 
 
 def ladder_law(parameters: float, tokens: float, gain: float = 1.0) -> float:
-    return LAW["E"] + gain * LAW["A"] * parameters ** -LAW["alpha"] + LAW["B"] * tokens ** -LAW["beta"]
+    return (
+        LAW["E"] + gain * LAW["A"] * parameters ** -LAW["alpha"] + LAW["B"] * tokens ** -LAW["beta"]
+    )
 
 
 def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
@@ -216,14 +279,25 @@ def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
     for label, level, gain in (("baseline", "multi_head", 1.0), ("attn=linear", "linear", 1.3)):
         for dim, multiple in itertools.product((64, 96, 128, 192, 256), multiples):
             params = 12 * 4 * dim**2 + 256 * dim
-            size = {"params": params, "tokens": multiple * params, "flops": 6.0 * multiple * params**2, "epochs": 0.4}
+            size = {
+                "params": params,
+                "tokens": multiple * params,
+                "flops": 6.0 * multiple * params**2,
+                "epochs": 0.4,
+            }
             words = [] if level == "multi_head" else ["attn=linear"]
             one = variant(label, {"attn": level}, words, **size)
-            said = {"said": f"model.dim={dim} x{multiple}", "words": [f"model.dim={dim}"], "multiple": float(multiple)}
+            said = {
+                "said": f"model.dim={dim} x{multiple}",
+                "words": [f"model.dim={dim}"],
+                "multiple": float(multiple),
+            }
             known.append(one | {"rung": said | {"steps": 1000}})
             exact = ladder_law(params, multiple * params, gain)
             outcomes += [
-                finished(len(known) - 1, s, exact * math.exp(noise * draw.gauss(0, 1)), params=params)
+                finished(
+                    len(known) - 1, s, exact * math.exp(noise * draw.gauss(0, 1)), params=params
+                )
                 for s in range(seeds)
             ]
     sizes = {
@@ -233,7 +307,17 @@ def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
         "ahead": 10.0,
     }
     matched = {"match": "none", "by": None, "tolerance": 0.01}
-    return study(known, outcomes, **{"design": sizes, "budget": matched, "question": "How do the two grow?"} | node)
+    return study(
+        known,
+        outcomes,
+        **{"design": sizes, "budget": matched, "question": "How do the two grow?"} | node,
+    )
 
 
-KINDS = {"plain": plain_study, "partial": partial, "lost": lost, "tuned": tuned, "factorial": factorial}
+KINDS = {
+    "plain": plain_study,
+    "partial": partial,
+    "lost": lost,
+    "tuned": tuned,
+    "factorial": factorial,
+}

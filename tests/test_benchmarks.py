@@ -11,14 +11,18 @@ from benchmarks import __main__ as every
 
 FOLDER = Path(every.__file__).parent
 MODULES = sorted(
-    path.stem for path in FOLDER.glob("*.py") if path.stem != "__main__" and "\ndef main(" in path.read_text()
+    path.stem
+    for path in FOLDER.glob("*.py")
+    if path.stem != "__main__" and "\ndef main(" in path.read_text()
 )
 
 
 def test_every_benchmark_is_run():
     assert sorted({*every.BENCHMARKS, *every.OF_A_RUN}) == MODULES
     said = (FOLDER / "README.md").read_text()
-    assert [name for name in MODULES if not re.search(rf"python -m benchmarks\.{name}( RUN)?`", said)] == []
+    assert [
+        name for name in MODULES if not re.search(rf"python -m benchmarks\.{name}( RUN)?`", said)
+    ] == []
 
 
 @pytest.mark.parametrize("name", MODULES)

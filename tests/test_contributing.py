@@ -1,4 +1,6 @@
-"""The parts that CONTRIBUTING.md shows are whole: they keep every law, and are as long as it says."""
+"""The parts that CONTRIBUTING.md shows are whole: they keep every law, and are as long as it
+says.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Modules of the current directory, which may be a run that somebody else made, are imported by no process."""
+"""Modules of the current directory, which may be a run that somebody else made, are imported by no
+process.
+"""
 
 import subprocess
 from pathlib import Path
@@ -16,8 +18,19 @@ from tasks import reproduce
 from tests.warm import train
 from xformer_kit import ConfigError
 
-# The first that each start would find: of the interpreter's start, the standard library, torch and this package.
-NAMES = ["sitecustomize", "queue", "threading", "json", "torch", "yaml", "joblib", "tasks", "xformer_kit"]
+# The first that each start would find: of the interpreter's start, the standard library, torch and
+# this package.
+NAMES = [
+    "sitecustomize",
+    "queue",
+    "threading",
+    "json",
+    "torch",
+    "yaml",
+    "joblib",
+    "tasks",
+    "xformer_kit",
+]
 
 
 @pytest.fixture
@@ -26,19 +39,33 @@ def planted(tmp_path) -> Path:
     folder = tmp_path / "planted"
     folder.mkdir()
     for name in NAMES:
-        line = f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} '); raise SystemExit('planted {name}')"
+        line = (
+            f"open({str(tmp_path / 'imported')!r}, 'a').write('{name} '); raise SystemExit('planted"
+            f" {name}')"
+        )
         (folder / f"{name}.py").write_text(line)
     return folder
 
 
-SHORT = [*TINY, "trainer.max_steps=4", "schedule.warmup=2", "trainer.val_every=null", "trainer.checkpoint_every=null"]
+SHORT = [
+    *TINY,
+    "trainer.max_steps=4",
+    "schedule.warmup=2",
+    "trainer.val_every=null",
+    "trainer.checkpoint_every=null",
+]
 
 
 @pytest.mark.slow
 def test_workers_of_a_sweep_and_their_loaders(tmp_path, planted, text):  # noqa: F811
     line = command("-m", *SHORT, f"data.path={text}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
     done = subprocess.run(
-        line, cwd=planted, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
+        line,
+        cwd=planted,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     assert done.returncode == 0, done.stderr
@@ -47,7 +74,13 @@ def test_workers_of_a_sweep_and_their_loaders(tmp_path, planted, text):  # noqa:
 @pytest.mark.slow
 def test_workers_of_a_launcher_and_the_ranks_that_they_start(tmp_path, planted, text):  # noqa: F811
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    words = ["-m", *SHORT, f"data.path={text}", f"hydra.sweep.dir={tmp_path / 'sweep'}", "hydra/launcher=joblib"]
+    words = [
+        "-m",
+        *SHORT,
+        f"data.path={text}",
+        f"hydra.sweep.dir={tmp_path / 'sweep'}",
+        "hydra/launcher=joblib",
+    ]
     done = train([*words, "trainer.devices=2"], planted, environment(tmp_path))
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
     assert done.returncode == 0, done.stderr
@@ -56,7 +89,9 @@ def test_workers_of_a_launcher_and_the_ranks_that_they_start(tmp_path, planted, 
 def test_a_train_py_is_not_taken_for_ours(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("open('imported', 'w')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "__file__", str(tmp_path / "packages" / "tasks" / "reproduce.py"))
+    monkeypatch.setattr(
+        reproduce, "__file__", str(tmp_path / "packages" / "tasks" / "reproduce.py")
+    )
     with pytest.raises(ConfigError, match=r"needs train\.py of a checkout"):
         reproduce.train(["model=decoder"], False)
     assert not (tmp_path / "imported").exists()

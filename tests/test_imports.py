@@ -1,4 +1,6 @@
-"""Imports run one way: train.py -> tasks -> xformer_kit, and inside it from the model down to its parts."""
+"""Imports run one way: train.py -> tasks -> xformer_kit, and inside it from the model down to its
+parts.
+"""
 
 import ast
 import subprocess
@@ -13,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
 GROUND = {"registry", "model.tokens"}
 
-# Which room of xformer_kit may import which, when it is imported itself. A folder is a room, and so is each file of model/.
+# Which room of xformer_kit may import which, when it is imported itself. A folder is a room, and so
+# is each file of model/.
 MAY: dict[str, set[str]] = {
     "registry": set(),
     "model.tokens": {"registry"},
@@ -31,13 +34,31 @@ MAY: dict[str, set[str]] = {
     "model.stack": {*KINDS, "kernel", "model.block", "model.cache", "plan", *GROUND},
     "model.compiling": {"model.stack"},
     "model.head": {"model.loss", "model.fused_projections"},
-    "model.model": {"model.stack", "model.cache", "plan", "model.init", "model.head", "norm", *GROUND},
+    "model.model": {
+        "model.stack",
+        "model.cache",
+        "plan",
+        "model.init",
+        "model.head",
+        "norm",
+        *GROUND,
+    },
     "model.sharding": {"model.model", "model.stack"},
     "objective": GROUND | {"model.model"},
     "generate": GROUND | {"model.model", "model.cache", "model.fused_projections"},
     "data": GROUND,
     "optim": {"registry"},
-    "config": {*KINDS, "kernel", "plan", "model.init", "model.model", "objective", "data", "optim", "registry"},
+    "config": {
+        *KINDS,
+        "kernel",
+        "plan",
+        "model.init",
+        "model.model",
+        "objective",
+        "data",
+        "optim",
+        "registry",
+    },
     "model.checkpoint": {"config", "registry"},
     "model.api": {"model.checkpoint", "config", "data", "model.model", "objective", "registry"},
     "inspect": {
@@ -73,7 +94,16 @@ MAY: dict[str, set[str]] = {
 # Upward imports, at call time only.
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
 # Imported where they are used.
-HEAVY = {"optuna", "tokenizers", "rich", "pandas", "transformers", "matplotlib", "scipy", "statsmodels"}
+HEAVY = {
+    "optuna",
+    "tokenizers",
+    "rich",
+    "pandas",
+    "transformers",
+    "matplotlib",
+    "scipy",
+    "statsmodels",
+}
 
 
 class Import(NamedTuple):
@@ -94,9 +124,16 @@ def imports(source: str, file: str) -> Iterator[Import]:
             elif isinstance(child, ast.ImportFrom):
                 assert child.level == 0, f"{file}: a relative import hides where it goes"
                 packages = child.module in ("xformer_kit", "tasks")
-                names = [f"{child.module}.{alias.name}" for alias in child.names] if packages else [str(child.module)]
+                names = (
+                    [f"{child.module}.{alias.name}" for alias in child.names]
+                    if packages
+                    else [str(child.module)]
+                )
                 yield from (Import(file, name, late) for name in names)
-            yield from walk(child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+            yield from walk(
+                child,
+                late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda),
+            )
 
     return walk(ast.parse(source), False)
 
@@ -104,12 +141,15 @@ def imports(source: str, file: str) -> Iterator[Import]:
 def of(pattern: str) -> list[Import]:
     files = sorted(ROOT.glob(pattern))
     assert files
-    return [found for file in files for found in imports(file.read_text(), str(file.relative_to(ROOT)))]
+    return [
+        found for file in files for found in imports(file.read_text(), str(file.relative_to(ROOT)))
+    ]
 
 
 def room(name: str) -> str:
-    """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention; xformer_kit/model/head.py -> model.head; a name of
-    the package -> __init__."""
+    """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention;
+    xformer_kit/model/head.py -> model.head; a name of the package -> __init__.
+    """
     parts = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
     if (of_model := ".".join(parts[1:3])) in MAY and parts[1] == "model":
         return of_model
@@ -137,8 +177,14 @@ def faults(found: list[Import]) -> list[str]:
 
 def test_every_room_is_on_the_plan():
     library = ROOT / "xformer_kit"
-    rooms = {path.stem for path in library.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    rooms |= {f"model.{path.stem}" for path in (library / "model").glob("*.py")} - {"model.__init__"}
+    rooms = {
+        path.stem
+        for path in library.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    rooms |= {f"model.{path.stem}" for path in (library / "model").glob("*.py")} - {
+        "model.__init__"
+    }
     assert rooms - set(MAY) == set(), "write the new room into MAY"
     assert len(rooms - {name for name in rooms if "." in name}) <= 22
 
@@ -161,15 +207,20 @@ def test_the_kinds_of_a_block_never_import_each_other():
 
 
 def cycle(found: list[Import], package: str, late: bool) -> set[str]:
-    """Files of a package that need each other, and those that need them. `late`: with imports at call time.
+    """Files of a package that need each other, and those that need them. `late`: with imports at
+    call time.
 
     An __init__ is left out: it gathers what its folder holds.
     """
-    files = {str(path.relative_to(ROOT)) for path in ROOT.glob(f"{package}/**/*.py")} | {one.file for one in found}
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob(f"{package}/**/*.py")} | {
+        one.file for one in found
+    }
     graph: dict[str, set[str]] = {file: set() for file in files}
     for one in found:
         path = one.module.replace(".", "/")
-        target = next((f"{p}.py" for p in (path, path.rpartition("/")[0]) if f"{p}.py" in files), None)
+        target = next(
+            (f"{p}.py" for p in (path, path.rpartition("/")[0]) if f"{p}.py" in files), None
+        )
         if target and (late or not one.late):
             graph[one.file].add(target)
     while leaves := {file for file, needs in graph.items() if not needs & set(graph) - {file}}:
@@ -178,12 +229,16 @@ def cycle(found: list[Import], package: str, late: bool) -> set[str]:
 
 
 def test_files_have_no_cycle():
-    """Also within a room: file by file. What `tasks` imports at call time counts too; the library's, see LATE."""
+    """Also within a room: file by file. What `tasks` imports at call time counts too; the
+    library's, see LATE.
+    """
     assert cycle(LIBRARY, "xformer_kit", late=False) == set()
     assert cycle(TASKS, "tasks", late=True) == set()
 
 
-@pytest.mark.parametrize("package", ["tasks", "lightning", "pytorch_lightning", "wandb", "torchmetrics", "train"])
+@pytest.mark.parametrize(
+    "package", ["tasks", "lightning", "pytorch_lightning", "wandb", "torchmetrics", "train"]
+)
 def test_the_library_never_imports(package):
     assert [one for one in LIBRARY if one.module.split(".")[0] == package] == []
 
@@ -206,23 +261,31 @@ def test_heavy_packages_are_imported_where_they_are_used():
 
 
 def test_the_package_is_light():
-    """`import xformer_kit` brings no torch; a config error brings no Lightning, no W&B and no tokenizer library."""
+    """`import xformer_kit` brings no torch; a config error brings no Lightning, no W&B and no
+    tokenizer library.
+    """
     code = (
-        "import sys, xformer_kit; print('torch' in sys.modules); "
-        "from xformer_kit.config import check; import xformer_kit.config.hydra; "
-        "print(sorted({'lightning', 'wandb', 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
+        "import sys, xformer_kit; print('torch' in sys.modules); from xformer_kit.config import"
+        " check; import xformer_kit.config.hydra; print(sorted({'lightning', 'wandb', 'tokenizers',"
+        " 'transformers', 'torchmetrics'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert out.split("\n")[:2] == ["False", "[]"]
 
 
 def test_who_launches_runs_imports_nothing_that_only_trains():
-    """Studies, multiruns, joblib's workers and the parent of ranks start runs in other processes."""
+    """Studies, multiruns, joblib's workers and the parent of ranks start runs in other
+    processes.
+    """
     code = (
-        "import sys, tasks.run, tasks.sweep, tasks.study.sweep; "
-        "print(sorted({'lightning', 'wandb', 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
+        "import sys, tasks.run, tasks.sweep, tasks.study.sweep; print(sorted({'lightning', 'wandb',"
+        " 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert out == "[]\n"
 
 
@@ -233,15 +296,31 @@ def test_who_launches_runs_imports_nothing_that_only_trains():
     ("file", "line", "fault"),
     [
         ("xformer_kit/norm/norms.py", "from xformer_kit.ffn import FFNS", "norm imports ffn"),
-        ("xformer_kit/mask/base.py", "def f():\n    from xformer_kit import model", "mask imports model"),
-        ("xformer_kit/model/model.py", "from xformer_kit.generate import generate", "model.model imports generate"),
-        ("xformer_kit/position/base.py", "import xformer_kit.model.stack", "position imports model.stack"),
+        (
+            "xformer_kit/mask/base.py",
+            "def f():\n    from xformer_kit import model",
+            "mask imports model",
+        ),
+        (
+            "xformer_kit/model/model.py",
+            "from xformer_kit.generate import generate",
+            "model.model imports generate",
+        ),
+        (
+            "xformer_kit/position/base.py",
+            "import xformer_kit.model.stack",
+            "position imports model.stack",
+        ),
         (
             "xformer_kit/kernel/sdpa.py",
             "if True:\n    from xformer_kit.attention import base",
             "kernel imports attention",
         ),
-        ("xformer_kit/model/tokens.py", "from xformer_kit import load", "model.tokens imports __init__"),
+        (
+            "xformer_kit/model/tokens.py",
+            "from xformer_kit import load",
+            "model.tokens imports __init__",
+        ),
     ],
 )
 def test_an_import_that_runs_the_wrong_way_is_found(file, line, fault):
@@ -255,6 +334,18 @@ def test_files_that_need_each_other_are_found():
 
 
 def test_an_import_at_call_time_and_one_for_types_are_free():
-    source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from xformer_kit.generate import x\n"
+    source = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from xformer_kit.generate"
+        " import x\n"
+    )
     assert faults(list(imports(source, "xformer_kit/model/model.py"))) == []
-    assert faults(list(imports("def f():\n    from xformer_kit.generate import x", "xformer_kit/model/model.py"))) == []
+    assert (
+        faults(
+            list(
+                imports(
+                    "def f():\n    from xformer_kit.generate import x", "xformer_kit/model/model.py"
+                )
+            )
+        )
+        == []
+    )

@@ -35,15 +35,21 @@ def test_each_pair_is_in_a_row_or_refused_as_the_page_says():
     held = {pair for row in all_pairs() for pair in itertools.combinations(row, 2)}
     assert held == set(pairs()) - refused().keys(), "write the rows anew: python -m tests.laws.rows"
     page = Path(__file__).parents[1] / "docs" / "refusals.md"
-    assert page.read_text() == table(), "renew it: python -m xformer_kit.laws --refusals > docs/refusals.md"
+    assert page.read_text() == table(), (
+        "renew it: python -m xformer_kit.laws --refusals > docs/refusals.md"
+    )
     assert len(refused()) < 0.15 * sum(1 for _ in pairs())
     assert refused()  # an odd head_dim with rotary
     for sentence in {fault for found in refused().values() for fault in found}:
-        assert re.fullmatch(r"(attn|mask|position|norm|placement|ffn|kernel|model)[\w.\[\]]*: .+[^.]\.", sentence)
+        assert re.fullmatch(
+            r"(attn|mask|position|norm|placement|ffn|kernel|model)[\w.\[\]]*: .+[^.]\.", sentence
+        )
 
 
 def test_the_rows_that_are_kept_are_about_the_parts_that_there_are():
-    assert json.loads(KEPT.read_text())["choices"] == digest(), "write the rows anew: python -m tests.laws.rows"
+    assert json.loads(KEPT.read_text())["choices"] == digest(), (
+        "write the rows anew: python -m tests.laws.rows"
+    )
 
 
 def test_every_law_speaks_about_some_composition():
@@ -57,15 +63,20 @@ def test_every_law_speaks_about_some_composition():
 def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     from xformer_kit import compose
 
-    of_model = (config for config in map(composed, all_pairs()) if "_".join(Case(config, "").towers) == model)
+    of_model = (
+        config
+        for config in map(composed, all_pairs())
+        if "_".join(Case(config, "").towers) == model
+    )
     config = next(config for config in of_model if not check(config))
     again = compose(["logger=none", *overrides(config)])
     assert again == config
 
 
 def test_a_tower_without_a_residual_stream_keeps_every_law():
-    """Not among the pairs: in several layers its tokens become one (Dong et al., 2021, arXiv:2103.03404), and gradients with
-    them."""
+    """Not among the pairs: in several layers its tokens become one (Dong et al., 2021,
+    arXiv:2103.03404), and gradients with them.
+    """
     config = tiny(placement={"name": "none", "residual": False}, layers=1)
     for law in LAWS.values():
         law(config)
@@ -79,18 +90,29 @@ def test_a_part_is_judged_by_every_law():
 
 def test_the_laws_that_parts_say_they_break():
     """The whole list but for those that only some options break, for review by eye."""
-    parts = {(kind, name): part for kind, registry in (KINDS | INNER).items() for name, part in registry.items()}
+    parts = {
+        (kind, name): part
+        for kind, registry in (KINDS | INNER).items()
+        for name, part in registry.items()
+    }
     turn = "which experts take a token follows from its place in the text"
     place = "a column of E and F belongs to a place in the text"
     apart = "the texts of a row are taken apart, and only the device has their number and lengths"
     ragged = {"device with documents": apart}
     sums = {
-        "device with documents": "over whole texts each document has sums of its own, and only the device has their number"
+        "device with documents": (
+            "over whole texts each document has sums of its own, and only the device has their"
+            " number"
+        )
     }
-    assert {key: dict(part.breaks) for key, part in parts.items() if getattr(part, "breaks", {})} == {
+    assert {
+        key: dict(part.breaks) for key, part in parts.items() if getattr(part, "breaks", {})
+    } == {
         ("ffn", "moe"): {
-            "kernels in bf16": "which experts take a token is no continuous function, and of two scores that are near, "
-            "rounding to 8 bits makes either the larger",
+            "kernels in bf16": (
+                "which experts take a token is no continuous function, and of two scores that are"
+                " near, rounding to 8 bits makes either the larger"
+            ),
         },
         ("attn", "linear"): sums,
         ("attn", "performer"): sums,
@@ -99,14 +121,20 @@ def test_the_laws_that_parts_say_they_break():
             "symmetry": "a row of E belongs to a distance in the text",
             "source order": "a row of E belongs to a distance from the token that asks",
         },
-        ("attn", "orthoformer"): ragged
-        | {
-            "kernels in bf16": "which queries are prototypes is no continuous function, and of two angles that are near, "
-            "rounding to 8 bits makes either the larger",
-        },
+        ("attn", "orthoformer"): (
+            ragged
+            | {
+                "kernels in bf16": (
+                    "which queries are prototypes is no continuous function, and of two angles that"
+                    " are near, rounding to 8 bits makes either the larger"
+                ),
+            }
+        ),
         ("attn", "linformer"): ragged | {"symmetry": place, "source order": place},
         ("attn", "nystrom"): ragged | {"symmetry": "segments are told by the order of the tokens"},
-        ("attn.score", "selective"): {"symmetry": "what a token takes away is taken from those that come later"},
+        ("attn.score", "selective"): {
+            "symmetry": "what a token takes away is taken from those that come later"
+        },
         ("attn.score", "inverted"): {
             "causality": "queries compete for keys, those of later tokens too",
             "cache": "a new token competes for keys with those before it, which have been answered",
@@ -115,11 +143,19 @@ def test_the_laws_that_parts_say_they_break():
         ("placement", "mv_split"): {
             "causality": "a mean over a whole text lets tokens hear of later ones",
             "cache": "a new token changes the mean of all before it",
-            "nothing": "tokens hear of each other by the mean of their text, also where a mask shows them nothing",
+            "nothing": (
+                "tokens hear of each other by the mean of their text, also where a mask shows them"
+                " nothing"
+            ),
         },
         ("ffn.router", "expert_choice"): {
-            "causality": "whether an expert takes a token depends on all others of its text, also on later ones",
+            "causality": (
+                "whether an expert takes a token depends on all others of its text, also on later"
+                " ones"
+            ),
             "cache": "whether an expert takes a token depends on tokens that are not written yet",
-            "documents": "an expert takes the best tokens of a row, in which texts stand beside each other",
+            "documents": (
+                "an expert takes the best tokens of a row, in which texts stand beside each other"
+            ),
         },
     }

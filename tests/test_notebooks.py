@@ -37,8 +37,12 @@ def shown(cell) -> list[tuple[str, str]]:
 
 
 def same(one: str, other: str, loose: bool) -> bool:
-    """Equal words and whole numbers; decimals but for rounding. `loose`: a trained model says it, whose numbers are near."""
-    one, other = (" ".join(text.split()) for text in (one, other))  # lines break where numbers are longer
+    """Equal words and whole numbers; decimals but for rounding. `loose`: a trained model says it,
+    whose numbers are near.
+    """
+    one, other = (
+        " ".join(text.split()) for text in (one, other)
+    )  # lines break where numbers are longer
     a, b = NUMBER.findall(one), NUMBER.findall(other)
     if NUMBER.sub("#", one) != NUMBER.sub("#", other) or len(a) != len(b):
         return False
@@ -65,11 +69,15 @@ def test_outputs_are_kept_and_small():
     assert sum(path.stat().st_size for path in every.notebooks()) < SMALL
     for path in every.notebooks():
         cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
-        assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), "run python -m notebooks"
+        assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), (
+            "run python -m notebooks"
+        )
         kinds = {kind for cell in cells for kind, _ in shown(cell)}
         assert "picture" in kinds and "stdout" in kinds and "stderr" not in kinds, path.name
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"/tmp/|/home/|/root/|0x[0-9a-f]{6}|\\u001b", text), f"{path.name}: of one machine"
+        assert not re.search(r"/tmp/|/home/|/root/|0x[0-9a-f]{6}|\\u001b", text), (
+            f"{path.name}: of one machine"
+        )
 
 
 @pytest.mark.parametrize(
@@ -101,4 +109,6 @@ def test_a_run_shows_what_is_kept(name):
         was, now = shown(old), shown(new)
         loose = "trained" in old.metadata.get("tags", ())
         alike = [a == b and same(x, y, loose) for (a, x), (b, y) in zip(was, now, strict=False)]
-        assert len(was) == len(now) and all(alike), f"{name}, cell {number}: kept {was}, now {now}. python -m notebooks"
+        assert len(was) == len(now) and all(alike), (
+            f"{name}, cell {number}: kept {was}, now {now}. python -m notebooks"
+        )

@@ -10,13 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = (
-    "import xformer_kit.config as c; print(c.conf_dir(), c.compose(['model=decoder', 'attn.heads=4'])['attn']['heads'])"
+    "import xformer_kit.config as c; print(c.conf_dir(), c.compose(['model=decoder',"
+    " 'attn.heads=4'])['attn']['heads'])"
 )
 
 
 def composed(where: Path, path: Path) -> list[str]:
     environment = os.environ | {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
-    done = subprocess.run([sys.executable, "-c", COMPOSE], cwd=where, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPOSE], cwd=where, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -33,7 +36,10 @@ def test_the_wheel_carries_conf_and_composes_from_it(tmp_path):
         archive.extractall(tmp_path / "installed")
     yaml = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     assert {f"xformer_kit/{name}" for name in yaml} <= names
-    assert {"xformer_kit/data/corpus/scan_simple.bin", "xformer_kit/study/report/page.html.j2"} <= names
+    assert {
+        "xformer_kit/data/corpus/scan_simple.bin",
+        "xformer_kit/study/report/page.html.j2",
+    } <= names
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
     installed = tmp_path / "installed"
     assert composed(tmp_path, installed) == [str(installed / "xformer_kit" / "conf"), "4"]

@@ -20,12 +20,16 @@ SMALL = {"dim": DIM, "layers": LAYERS, "max_len": POSITIONS, "vocab_multiple": 1
 
 
 def peer(model):
-    """A model of transformers in evaluation mode, with every parameter moved away from its start."""
+    """A model of transformers in evaluation mode, with every parameter moved away from its
+    start.
+    """
     torch.manual_seed(11)
     with torch.no_grad():
         for parameter in model.parameters():
             scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
-            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(torch.randn(parameter.shape), alpha=scale)
+            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
+                torch.randn(parameter.shape), alpha=scale
+            )
     return model.eval()
 
 
@@ -37,12 +41,24 @@ def loaded(config, state):
 
 def gpt2():
     config = transformers.GPT2Config(
-        vocab_size=VOCAB, n_positions=POSITIONS, n_embd=DIM, n_layer=LAYERS, n_head=HEADS, n_inner=WIDTH,
-        activation_function="gelu_new", attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        n_positions=POSITIONS,
+        n_embd=DIM,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        n_inner=WIDTH,
+        activation_function="gelu_new",
+        attn_implementation="eager",
+    )
     theirs = peer(transformers.GPT2LMHeadModel(config))
     ours = tiny(
-        attn={"name": "multi_head", "heads": HEADS, "kv_heads": None, "head_dim": None, "bias": True},
+        attn={
+            "name": "multi_head",
+            "heads": HEADS,
+            "kv_heads": None,
+            "head_dim": None,
+            "bias": True,
+        },
         position="learned",
         norm={"name": "layer", "eps": 1e-5},
         ffn={"name": "mlp", "width": WIDTH, "activation": "gelu_tanh", "bias": True},
@@ -62,7 +78,9 @@ def gpt2_state(theirs):
         for i in range(LAYERS):
             block, them = f"decoder.{i}", f"transformer.h.{i}"
             qkv = theirs[f"{them}.attn.c_attn.{part}"].chunk(3, -1)
-            state |= {f"{block}.attn.{n}.{part}": values.t() for n, values in zip("qkv", qkv, strict=True)}
+            state |= {
+                f"{block}.attn.{n}.{part}": values.t() for n, values in zip("qkv", qkv, strict=True)
+            }
             state[f"{block}.attn.o.{part}"] = theirs[f"{them}.attn.c_proj.{part}"].t()
             state[f"{block}.ffn.up.{part}"] = theirs[f"{them}.mlp.c_fc.{part}"].t()
             state[f"{block}.ffn.down.{part}"] = theirs[f"{them}.mlp.c_proj.{part}"].t()
@@ -73,10 +91,19 @@ def gpt2_state(theirs):
 
 def llama():
     config = transformers.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=DIM, intermediate_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        num_key_value_heads=3, head_dim=10, max_position_embeddings=POSITIONS, rms_norm_eps=1e-5, rope_theta=500.0,
-        tie_word_embeddings=False, attn_implementation="eager"
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=DIM,
+        intermediate_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=3,
+        head_dim=10,
+        max_position_embeddings=POSITIONS,
+        rms_norm_eps=1e-5,
+        rope_theta=500.0,
+        tie_word_embeddings=False,
+        attn_implementation="eager",
+    )
     config.rope_parameters = {"rope_type": "default", "rope_theta": 500.0}
     theirs = peer(transformers.LlamaForCausalLM(config))
     ours = tiny(
@@ -98,10 +125,17 @@ def llama_state(theirs):
     }
     for i in range(LAYERS):
         block, them = f"decoder.{i}", f"model.layers.{i}"
-        state |= {f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"}
-        state |= {f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"] for n in ("gate", "up", "down")}
+        state |= {
+            f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"
+        }
+        state |= {
+            f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"]
+            for n in ("gate", "up", "down")
+        }
         state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
-        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[f"{them}.post_attention_layernorm.weight"]
+        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[
+            f"{them}.post_attention_layernorm.weight"
+        ]
     return state
 
 
@@ -148,5 +182,7 @@ def test_gradients_are_equal(pair, ids):
     theirs, ours = pair
     for model, logits in ((theirs, theirs(ids).logits), (ours, ours(ids))):
         model.zero_grad()
-        torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+        torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+        ).backward()
     close(ours.embed.weight.grad, theirs.get_input_embeddings().weight.grad)

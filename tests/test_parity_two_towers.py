@@ -1,5 +1,5 @@
-"""The same weights give the same logits as torch's and transformers' encoders and encoder-decoders: torch.nn.Transformer,
-torch.nn.TransformerEncoder, BERT with its masked-token head, BART and Marian.
+"""The same weights give the same logits as torch's and transformers' encoders and encoder-decoders:
+torch.nn.Transformer, torch.nn.TransformerEncoder, BERT with its masked-token head, BART and Marian.
 
 Every parameter is randomised, and batches are padded, so that nothing that is missing can hide.
 """
@@ -31,7 +31,9 @@ def randomised(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
             scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
-            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(torch.randn(parameter.shape), alpha=scale)
+            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
+                torch.randn(parameter.shape), alpha=scale
+            )
     return model.double().eval()
 
 
@@ -58,7 +60,9 @@ def renamed(prefix: str, theirs: str, pairs: dict[str, str], state: State) -> St
     """Weights and biases of `theirs.<value>` under `prefix.<key>`."""
     both = ("weight", "bias")
     return {
-        f"{prefix}.{our}.{part}": state[f"{theirs}.{their}.{part}"] for our, their in pairs.items() for part in both
+        f"{prefix}.{our}.{part}": state[f"{theirs}.{their}.{part}"]
+        for our, their in pairs.items()
+        for part in both
     }
 
 
@@ -70,7 +74,9 @@ def torch_attention(prefix: str, theirs: str, state: State) -> State:
     found = renamed(prefix, theirs, {"o": "out_proj"}, state)
     for part in ("weight", "bias"):
         values = state[f"{theirs}.in_proj_{part}"].chunk(3)
-        found |= {f"{prefix}.{name}.{part}": value for name, value in zip("qkv", values, strict=True)}
+        found |= {
+            f"{prefix}.{name}.{part}": value for name, value in zip("qkv", values, strict=True)
+        }
     return found
 
 
@@ -113,16 +119,27 @@ def like_torch(model: str, pre: bool) -> dict:
 def test_torch_transformer(pre):
     shape = (DIM, HEADS, LAYERS, LAYERS, WIDTH, 0.0)
     encoder = torch_encoder(pre)
-    theirs = randomised(nn.Transformer(*shape, custom_encoder=encoder, batch_first=True, norm_first=pre))
+    theirs = randomised(
+        nn.Transformer(*shape, custom_encoder=encoder, batch_first=True, norm_first=pre)
+    )
     embed = torch.randn(VOCAB, DIM, dtype=torch.float64)
     state = theirs.state_dict()
     towers = [torch_tower(name, name, state, pre) for name in ("encoder", "decoder")]
-    ours = loaded(like_torch("encoder_decoder", pre), {"embed.weight": embed} | towers[0] | towers[1])
+    ours = loaded(
+        like_torch("encoder_decoder", pre), {"embed.weight": embed} | towers[0] | towers[1]
+    )
     future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-    expected = theirs(
-        embed[SOURCES], embed[IDS], tgt_mask=future, src_key_padding_mask=~SOURCE_REAL, tgt_key_padding_mask=~REAL,
-        memory_key_padding_mask=~SOURCE_REAL,
-    ) @ embed.T  # fmt: skip
+    expected = (
+        theirs(
+            embed[SOURCES],
+            embed[IDS],
+            tgt_mask=future,
+            src_key_padding_mask=~SOURCE_REAL,
+            tgt_key_padding_mask=~REAL,
+            memory_key_padding_mask=~SOURCE_REAL,
+        )
+        @ embed.T
+    )
     got = ours(source=SOURCES, target=IDS, source_real=SOURCE_REAL, target_real=REAL)
     close(got[REAL], expected[REAL])
 
@@ -133,7 +150,10 @@ def test_torch_transformer_encoder(pre):
     theirs = randomised(torch_encoder(pre))
     embed = torch.randn(VOCAB, DIM, dtype=torch.float64)
     state = {f"them.{name}": value for name, value in theirs.state_dict().items()}
-    ours = loaded(like_torch("encoder", pre), {"embed.weight": embed} | torch_tower("encoder", "them", state, pre))
+    ours = loaded(
+        like_torch("encoder", pre),
+        {"embed.weight": embed} | torch_tower("encoder", "them", state, pre),
+    )
     expected = theirs(embed[IDS], src_key_padding_mask=~REAL) @ embed.T
     close(ours(IDS, real=REAL)[REAL], expected[REAL])
 
@@ -141,10 +161,14 @@ def test_torch_transformer_encoder(pre):
 # transformers: post-norm blocks behind embeddings with a norm
 
 NAMES = {
-    "bert": {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value",
-             "o": "attention.output.dense"},
+    "bert": {
+        "q": "attention.self.query",
+        "k": "attention.self.key",
+        "v": "attention.self.value",
+        "o": "attention.output.dense",
+    },
     "bart": {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"},
-}  # fmt: skip
+}
 
 
 def like_transformers(model: str, **more) -> dict:
@@ -163,9 +187,15 @@ def like_transformers(model: str, **more) -> dict:
 @pytest.fixture(scope="module")
 def bert():
     config = transformers.BertConfig(
-        vocab_size=VOCAB, hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=WIDTH,
-        max_position_embeddings=POSITIONS, type_vocab_size=2, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=DIM,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=WIDTH,
+        max_position_embeddings=POSITIONS,
+        type_vocab_size=2,
+        attn_implementation="eager",
+    )
     theirs = randomised(transformers.BertForMaskedLM(config))
     state, embeddings, head = theirs.state_dict(), "bert.embeddings", "cls.predictions"
     ours = {
@@ -175,12 +205,19 @@ def bert():
         "head.bias": state[f"{head}.bias"],
     }
     ours |= renamed("encoder", embeddings, {"embed_norm": "LayerNorm"}, state)
-    ours |= renamed("head.transform", f"{head}.transform", {"dense": "dense", "norm": "LayerNorm"}, state)
+    ours |= renamed(
+        "head.transform", f"{head}.transform", {"dense": "dense", "norm": "LayerNorm"}, state
+    )
     for i in range(LAYERS):
         block, them = f"encoder.{i}", f"bert.encoder.layer.{i}"
         ours |= renamed(f"{block}.attn", them, NAMES["bert"], state)
-        ours |= renamed(block, them, {"ffn.up": "intermediate.dense", "ffn.down": "output.dense"}, state)
-        norms = {"placement.attn.norm": "attention.output.LayerNorm", "placement.ffn.norm": "output.LayerNorm"}
+        ours |= renamed(
+            block, them, {"ffn.up": "intermediate.dense", "ffn.down": "output.dense"}, state
+        )
+        norms = {
+            "placement.attn.norm": "attention.output.LayerNorm",
+            "placement.ffn.norm": "output.LayerNorm",
+        }
         ours |= renamed(block, them, norms, state)
     config = like_transformers("encoder", token_types=2, head_transform=True, head_bias=True)
     return theirs, loaded(config, ours)
@@ -221,18 +258,36 @@ def bart_blocks(name: str, state: State) -> State:
 def bart():
     """Its learned positions begin at row 2, and its logits have a bias that no gradient reaches."""
     config = transformers.BartConfig(
-        vocab_size=VOCAB, d_model=DIM, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS, encoder_ffn_dim=WIDTH, decoder_ffn_dim=WIDTH, max_position_embeddings=POSITIONS,
-        activation_function="gelu", pad_token_id=0, attn_implementation="eager", scale_embedding=False,
-        bos_token_id=1, eos_token_id=1, decoder_start_token_id=1, forced_eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        d_model=DIM,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=WIDTH,
+        decoder_ffn_dim=WIDTH,
+        max_position_embeddings=POSITIONS,
+        activation_function="gelu",
+        pad_token_id=0,
+        attn_implementation="eager",
+        scale_embedding=False,
+        bos_token_id=1,
+        eos_token_id=1,
+        decoder_start_token_id=1,
+        forced_eos_token_id=None,
+    )
     theirs = randomised(transformers.BartForConditionalGeneration(config))
     theirs.final_logits_bias.normal_(0, 0.1)
     state = theirs.state_dict()
-    ours = {"embed.weight": state["model.shared.weight"], "head.bias": state["final_logits_bias"][0]}
+    ours = {
+        "embed.weight": state["model.shared.weight"],
+        "head.bias": state["final_logits_bias"][0],
+    }
     for name in ("encoder", "decoder"):
         ours[f"{name}.position.base.weight"] = state[f"model.{name}.embed_positions.weight"][2:]
-        ours |= renamed(name, f"model.{name}", {"embed_norm": "layernorm_embedding"}, state) | bart_blocks(name, state)
+        ours |= renamed(
+            name, f"model.{name}", {"embed_norm": "layernorm_embedding"}, state
+        ) | bart_blocks(name, state)
     return theirs, loaded(like_transformers("encoder_decoder", head_bias=True), ours)
 
 
@@ -250,10 +305,18 @@ def test_barts_greedy_continuations(bart):
         [torch.ones(3, 1, dtype=torch.int64), IDS[:, :3]], 1
     )  # theirs begins with a start token, or adds one
     expected = theirs.generate(
-        SOURCES, attention_mask=SOURCE_REAL.long(), decoder_input_ids=prompt, max_new_tokens=8, do_sample=False,
-        num_beams=1, eos_token_id=[], pad_token_id=0,
-    )  # fmt: skip
-    got = ours.generate(prompt, max_new_tokens=8, temperature=0.0, source=SOURCES, source_real=SOURCE_REAL)
+        SOURCES,
+        attention_mask=SOURCE_REAL.long(),
+        decoder_input_ids=prompt,
+        max_new_tokens=8,
+        do_sample=False,
+        num_beams=1,
+        eos_token_id=[],
+        pad_token_id=0,
+    )
+    got = ours.generate(
+        prompt, max_new_tokens=8, temperature=0.0, source=SOURCES, source_real=SOURCE_REAL
+    )
     assert torch.equal(got, expected)
 
 
@@ -262,7 +325,9 @@ def test_barts_gradients(bart):
     answers = (theirs(SOURCES, decoder_input_ids=IDS).logits, ours(source=SOURCES, target=IDS))
     for model, logits in zip(bart, answers, strict=True):
         model.zero_grad()
-        torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
+        torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()
+        ).backward()
     close(ours.embed.weight.grad, theirs.get_input_embeddings().weight.grad)
 
 
@@ -278,11 +343,23 @@ MARIAN = {
 def marian():
     """Its sinusoids are a table in fp32, and the bias of its logits is zero."""
     config = transformers.MarianConfig(
-        vocab_size=VOCAB, d_model=DIM, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS, encoder_ffn_dim=WIDTH, decoder_ffn_dim=WIDTH, max_position_embeddings=POSITIONS,
-        activation_function="swish", pad_token_id=0, attn_implementation="eager", scale_embedding=True,
-        eos_token_id=1, decoder_start_token_id=0, forced_eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        d_model=DIM,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=WIDTH,
+        decoder_ffn_dim=WIDTH,
+        max_position_embeddings=POSITIONS,
+        activation_function="swish",
+        pad_token_id=0,
+        attn_implementation="eager",
+        scale_embedding=True,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+        forced_eos_token_id=None,
+    )
     theirs = randomised(transformers.MarianMTModel(config))
     for tower in (theirs.model.encoder, theirs.model.decoder):
         tower.embed_positions.weight.data = tower.embed_positions.create_weight().double()
@@ -296,7 +373,10 @@ def marian():
 def test_marian(marian):
     theirs, ours = marian
     expected = theirs(
-        SOURCES, attention_mask=SOURCE_REAL.long(), decoder_input_ids=IDS, decoder_attention_mask=REAL.long()
+        SOURCES,
+        attention_mask=SOURCE_REAL.long(),
+        decoder_input_ids=IDS,
+        decoder_attention_mask=REAL.long(),
     ).logits
     got = ours(source=SOURCES, target=IDS, source_real=SOURCE_REAL, target_real=REAL)
     close(got[REAL], expected[REAL])
@@ -304,7 +384,9 @@ def test_marian(marian):
 
 
 def test_marian_has_as_many_parameters(marian):
-    theirs, ours = (sum(p.numel() for p in model.parameters() if p.requires_grad) for model in marian)
+    theirs, ours = (
+        sum(p.numel() for p in model.parameters() if p.requires_grad) for model in marian
+    )
     assert ours == theirs
 
 
@@ -324,10 +406,14 @@ def test_marian_needs_both_its_scale_and_its_layout(marian, change):
 @torch.no_grad()
 def test_the_recipe_for_tatoeba_has_marians_architecture(marian, tmp_path):
     (tmp_path / "pairs.tsv").write_text("a\tb\n")
-    sizes = f"model.dim={DIM} model.layers={LAYERS} attn.heads={HEADS} ffn.width={WIDTH} ffn.activation=silu"
+    sizes = (
+        f"model.dim={DIM} model.layers={LAYERS} attn.heads={HEADS} ffn.width={WIDTH}"
+        " ffn.activation=silu"
+    )
     theirs, ours = marian
     recipe = loaded(
-        compose(["experiment=tatoeba", f"data.path={tmp_path}/pairs.tsv", *sizes.split()]), ours.state_dict()
+        compose(["experiment=tatoeba", f"data.path={tmp_path}/pairs.tsv", *sizes.split()]),
+        ours.state_dict(),
     )
     close(recipe(source=SOURCES, target=IDS), theirs(SOURCES, decoder_input_ids=IDS).logits)
 
@@ -336,9 +422,16 @@ def test_the_recipe_for_tatoeba_has_marians_architecture(marian, tmp_path):
 def test_marians_beams(marian):
     theirs, ours = marian
     expected = theirs.generate(
-        SOURCES, attention_mask=SOURCE_REAL.long(), max_new_tokens=9, num_beams=5, do_sample=False, length_penalty=1.0
+        SOURCES,
+        attention_mask=SOURCE_REAL.long(),
+        max_new_tokens=9,
+        num_beams=5,
+        do_sample=False,
+        length_penalty=1.0,
     )
-    got = ours.generate(source=SOURCES, source_real=SOURCE_REAL, start=0, end=1, max_new_tokens=9, beam=5)
+    got = ours.generate(
+        source=SOURCES, source_real=SOURCE_REAL, start=0, end=1, max_new_tokens=9, beam=5
+    )
     for mine, their in zip(got.tolist(), expected.tolist(), strict=True):
         assert _answer(mine) == _answer(their)
 
@@ -349,10 +442,14 @@ def _answer(ids: list[int]) -> list[int]:
 
 
 def test_marians_gradients(marian):
-    """The row of the padding is one that theirs does not learn where it is read, so it is left out."""
+    """The row of the padding is one that theirs does not learn where it is read, so it is left
+    out.
+    """
     theirs, ours = marian
     answers = (theirs(SOURCES, decoder_input_ids=IDS).logits, ours(source=SOURCES, target=IDS))
     for model, logits in zip(marian, answers, strict=True):
         model.zero_grad()
-        torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
+        torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()
+        ).backward()
     close(ours.embed.weight.grad[1:], theirs.get_input_embeddings().weight.grad[1:])

@@ -1,4 +1,6 @@
-"""Runs in several processes: the same update as one, one directory per job, and nobody left behind."""
+"""Runs in several processes: the same update as one, one directory per job, and nobody left
+behind.
+"""
 
 import csv
 import os
@@ -29,9 +31,10 @@ from tests.warm import Begun, train
 DDP = ["trainer=ddp", "trainer.devices=2"]
 PLAIN = ["model.dropout=0", "attn.dropout=0", "data.num_workers=0", "trainer.max_steps=30"]
 EXPERTS = [  # in the last layer, without the loss that is outside the law
-    "model.decoder.last=[sparse]", "model.decoder.variants.sparse.ffn={name: moe, experts: 3}",
+    "model.decoder.last=[sparse]",
+    "model.decoder.variants.sparse.ffn={name: moe, experts: 3}",
     "model.decoder.variants.sparse.ffn.router={name: softmax, balance: 0.0, correction: 0.01}",
-]  # fmt: skip
+]
 LONG = ["data.num_workers=0", "trainer.max_steps=100000", "trainer.val_every=null"]
 
 
@@ -67,14 +70,20 @@ def wait_until(what, process: Begun | subprocess.Popen | None = None) -> None:
 def test_two_processes_make_the_update_of_one(tmp_path, text):  # noqa: F811
     one, two = tmp_path / "one", tmp_path / "two"
     finish(start(tmp_path, one, text, *PLAIN, *EXPERTS, "trainer.accumulate=1"))
-    for rank in start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={two}", *PLAIN, *EXPERTS]):
+    for rank in start_ranks(
+        tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={two}", *PLAIN, *EXPERTS]
+    ):
         finish(rank)
     for (name, a), b in zip(weights(one).items(), weights(two).values(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=5e-6, msg=name)
     for a, b in zip(table(one / "metrics.csv"), table(two / "metrics.csv"), strict=True):
         for name in ("train/loss", "val/loss"):
-            assert a[name] == b[name] == "" or float(a[name]) == pytest.approx(float(b[name]), rel=1e-5)
-        loads = [f"train/decoder.1.ffn.load.{expert}" for expert in range(3)]  # of all ranks and micro-batches
+            assert a[name] == b[name] == "" or float(a[name]) == pytest.approx(
+                float(b[name]), rel=1e-5
+            )
+        loads = [
+            f"train/decoder.1.ffn.load.{expert}" for expert in range(3)
+        ]  # of all ranks and micro-batches
         assert [a[name] for name in loads] == [b[name] for name in loads]
         assert sum(float(a[name]) for name in loads) == pytest.approx(1)
 
@@ -85,18 +94,34 @@ def test_figures_of_answers_are_over_the_answers_of_all_ranks(tmp_path):
     pairs.write_text("".join(f"{line}\t{line}\n" for line in said))
     for name in ("one", "two"):
         words = [
-            "experiment=null", "task=seq2seq", "model=encoder_decoder", "data=tsv", f"data.path={pairs}",
-            "tokenizer=word", "model.dim=16", "model.layers=1", "attn.heads=2", "data.seq_len=8", "data.batch_size=16",
-            "task.decoded=7", "logger=none", "schedule.warmup=1", "optim.lr=0.02", "trainer.val_every=null", *PLAIN,
+            "experiment=null",
+            "task=seq2seq",
+            "model=encoder_decoder",
+            "data=tsv",
+            f"data.path={pairs}",
+            "tokenizer=word",
+            "model.dim=16",
+            "model.layers=1",
+            "attn.heads=2",
+            "data.seq_len=8",
+            "data.batch_size=16",
+            "task.decoded=7",
+            "logger=none",
+            "schedule.warmup=1",
+            "optim.lr=0.02",
+            "trainer.val_every=null",
+            *PLAIN,
             f"hydra.run.dir={tmp_path / name}",
-        ]  # fmt: skip
+        ]
         alone = [*words, "trainer.accumulate=1"], tmp_path, environment(tmp_path)
         for rank in [Begun(*alone)] if name == "one" else start_ranks(tmp_path, words):
             finish(rank)
     one, two = (table(tmp_path / name / "metrics.csv")[-1] for name in ("one", "two"))
     for figure in ("val/exact_match", "val/rougeL", "val/chrf"):
         assert float(one[figure]) == pytest.approx(float(two[figure]), abs=1e-6)
-    assert 0 < float(one["val/rougeL"]) < 100  # neither nothing nor all is learned, so that a lost answer would show
+    assert (
+        0 < float(one["val/rougeL"]) < 100
+    )  # neither nothing nor all is learned, so that a lost answer would show
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -125,7 +150,9 @@ def test_a_dead_rank_ends_the_run_with_a_message(tmp_path, text):  # noqa: F811
 
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped):  # noqa: F811
-    """The other rank saves the state if it is the one that writes it, and the run goes on from there as if never stopped."""
+    """The other rank saves the state if it is the one that writes it, and the run goes on from
+    there as if never stopped.
+    """
     words = [*TINY, f"data.path={text}", *PLAIN, "trainer.max_steps=250", "trainer.val_every=null"]
     run, whole = tmp_path / "run", tmp_path / "whole"
     ranks = start_ranks(tmp_path, [*words, f"hydra.run.dir={run}", "trainer.rank_timeout=1"])
@@ -150,12 +177,16 @@ def test_a_rank_that_gives_no_sign_is_named_and_ended(tmp_path, text, stopped): 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # noqa: F811
-    """Passed on to ranks of our own, or sent to all of them, as SLURM warns before it ends a job."""
+    """Passed on to ranks of our own, or sent to all of them, as SLURM warns before it ends a
+    job.
+    """
     run = tmp_path / "run"
     if number == signal.SIGTERM:
         processes = [start(tmp_path, run, text, *DDP, *LONG)]
     else:
-        processes = start_ranks(tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *LONG])
+        processes = start_ranks(
+            tmp_path, [*TINY, f"data.path={text}", f"hydra.run.dir={run}", *LONG]
+        )
     wait_until(lambda: last_step(run) > 2, processes[0])
     for process in processes:
         process.send_signal(number)
@@ -163,7 +194,9 @@ def test_a_signal_stops_all_ranks_at_one_step(tmp_path, text, number, code):  # 
     assert {process.returncode for process in processes} == {code}, err
     step = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     *before, last = err.strip().splitlines()
-    assert last.startswith(f"Stopped by {number.name} at step {step}. Go on with: python train.py resume=")
+    assert last.startswith(
+        f"Stopped by {number.name} at step {step}. Go on with: python train.py resume="
+    )
     assert all(line.startswith(("decoder, ", "step ")) for line in before), err
     assert last_step(run) == step
     assert not any(silent)
@@ -185,7 +218,13 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = tmp_path / "sweep"
-    words = [f"data.path={text}", *PLAIN, "model.dim=16,32", "data.seq_len=16,100000", "trainer.max_steps=5"]
+    words = [
+        f"data.path={text}",
+        *PLAIN,
+        "model.dim=16,32",
+        "data.seq_len=16,100000",
+        "trainer.max_steps=5",
+    ]
     line = ["-m", *SMALL, *words, f"hydra.sweep.dir={sweep}", f"hydra/launcher={launcher}"]
     done = train(line, tmp_path, environment(tmp_path))
     assert done.returncode == 1, done.stderr
@@ -195,19 +234,35 @@ def test_jobs_have_a_directory_each_and_a_failed_one_stops_no_other(tmp_path, te
     rows = table(sweep / "sweep.csv")
     assert [row["status"] for row in rows] == ["finished", "finished", "failed", "failed"]
     assert float(rows[0]["val/loss"]) <= float(rows[1]["val/loss"])
-    assert {(row["data.seq_len"], row["model.dim"]) for row in rows[:2]} == {("16", "16"), ("16", "32")}
+    assert {(row["data.seq_len"], row["model.dim"]) for row in rows[:2]} == {
+        ("16", "16"),
+        ("16", "32"),
+    }
     assert (
-        {row["job"] for row in rows} == {path.name for path in sweep.iterdir() if path.is_dir()} == {"0", "1", "2", "3"}
+        {row["job"] for row in rows}
+        == {path.name for path in sweep.iterdir() if path.is_dir()}
+        == {"0", "1", "2", "3"}
     )
 
 
 def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F811
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     words = [*SMALL, f"data.path={text}", *PLAIN, "trainer.max_steps=5", *DDP, "name=joined"]
     done = subprocess.run(
         [*torchrun, *command(*words)[1:]],
-        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "outputs" / "joined").iterdir()
     assert last_step(run) == 5
@@ -228,6 +283,14 @@ def test_ranks_that_hold_different_configs_stop():
 
 
 SMALL = [
-    "model.dim=16", "model.layers=2", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16",
-    "data.batch_size=8", "trainer.log_every_n_steps=1", "logger=none", "schedule.warmup=2",
-]  # fmt: skip
+    "model.dim=16",
+    "model.layers=2",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=8",
+    "trainer.log_every_n_steps=1",
+    "logger=none",
+    "schedule.warmup=2",
+]

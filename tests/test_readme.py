@@ -26,7 +26,12 @@ def commands(program: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "line", [c for c in commands("python train.py") if not re.search("resume=|parts=|heads=7|data=text|data=tsv", c)]
+    "line",
+    [
+        c
+        for c in commands("python train.py")
+        if not re.search("resume=|parts=|heads=7|data=text|data=tsv", c)
+    ],
 )
 def test_the_commands_compose(line):
     words = [word for word in shlex.split(line) if word != "-m"]
@@ -42,7 +47,9 @@ def test_the_part_of_ones_own_works(tmp_path):
     source = re.search(r"```python\n# my_parts.py\n(.*?)```", README, flags=re.DOTALL).group(1)
     (tmp_path / "my_parts.py").write_text(source)
     try:
-        config = compose([f"parts=[{tmp_path / 'my_parts.py'}]", "attn=mine", "attn.knob=3", "model.layers=1"])
+        config = compose(
+            [f"parts=[{tmp_path / 'my_parts.py'}]", "attn=mine", "attn.knob=3", "model.layers=1"]
+        )
         assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
     finally:
         GROUPS["attn"].forget(GROUPS["attn"].get("mine").__module__)

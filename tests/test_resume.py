@@ -37,7 +37,11 @@ def state(run: Path) -> dict:
     return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
 
 
-EXPERTS = ["ffn=moe", "ffn.experts=4", "ffn.router={name: sigmoid, correction: 0.01}"]  # whose loads even out by a bias
+EXPERTS = [
+    "ffn=moe",
+    "ffn.experts=4",
+    "ffn.router={name: sigmoid, correction: 0.01}",
+]  # whose loads even out by a bias
 
 
 @pytest.mark.slow
@@ -83,20 +87,38 @@ def pairs(tmp_path_factory) -> Path:
 
 ONE = ["data=tsv", "data.path=PAIRS/one.tsv"]
 SEVERAL = [
-    "data=mixture", "data.of={a: {name: tsv, path: PAIRS/one.tsv}, b: {name: tsv, path: PAIRS/two.tsv}}",
+    "data=mixture",
+    "data.of={a: {name: tsv, path: PAIRS/one.tsv}, b: {name: tsv, path: PAIRS/two.tsv}}",
     "data.weights={a: 1, b: 2}",
-]  # fmt: skip
+]
 PAIRED = [
-    "experiment=null", "task=seq2seq", "model=encoder_decoder", "task.decoded=4", "model.dim=16", "model.layers=1",
-    "model.dropout=0.2", "attn.heads=2", "tokenizer=char", "data.seq_len=48", "data.batch_tokens=384", "data.num_workers=1",
-    "trainer.max_steps=50", "trainer.accumulate=2", "trainer.log_every_n_steps=1", "trainer.val_every=15",
-    "trainer.checkpoint_every=7", "schedule.warmup=10", "logger=none",
-]  # fmt: skip
+    "experiment=null",
+    "task=seq2seq",
+    "model=encoder_decoder",
+    "task.decoded=4",
+    "model.dim=16",
+    "model.layers=1",
+    "model.dropout=0.2",
+    "attn.heads=2",
+    "tokenizer=char",
+    "data.seq_len=48",
+    "data.batch_tokens=384",
+    "data.num_workers=1",
+    "trainer.max_steps=50",
+    "trainer.accumulate=2",
+    "trainer.log_every_n_steps=1",
+    "trainer.val_every=15",
+    "trainer.checkpoint_every=7",
+    "schedule.warmup=10",
+    "logger=none",
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [ONE, SEVERAL], ids=["pairs", "a mixture of pairs"])
-def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_ends(tmp_path, pairs, data):
+def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_ends(
+    tmp_path, pairs, data
+):
     words = [word.replace("PAIRS", str(pairs)) for word in (*PAIRED, *data)]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
 
@@ -116,7 +138,9 @@ def test_a_killed_run_with_batches_of_tokens_ends_where_the_uninterrupted_one_en
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_a_killed_run_leaves_no_loader_behind(tmp_path, text):  # noqa: F811
-    """And its loaders are forks of one process that has imported torch, so that not each of them does."""
+    """And its loaders are forks of one process that has imported torch, so that not each of them
+    does.
+    """
     run = tmp_path / "run"
     process = start_cold(tmp_path, run, text)
     wait_for(process, run, 3)
@@ -140,7 +164,9 @@ def test_a_finished_run_says_so_and_one_without_checkpoint_starts_at_step_0(tmp_
     again = train([f"resume={run}"], tmp_path, environment(tmp_path))
     assert again.returncode == 0
     assert again.stdout == f"The run in {run} is finished: 80 steps. Nothing is left to do.\n"
-    begun = train([*TINY, f"data.path={text}", f"hydra.run.dir={run}"], tmp_path, environment(tmp_path))
+    begun = train(
+        [*TINY, f"data.path={text}", f"hydra.run.dir={run}"], tmp_path, environment(tmp_path)
+    )
     assert begun.returncode == 2
     assert "holds a run with checkpoints already; nothing is overwritten." in begun.stderr
 

@@ -1,4 +1,6 @@
-"""Special cases coincide: two configs that mean the same compute the same; and masks of any tree keep their laws."""
+"""Special cases coincide: two configs that mean the same compute the same; and masks of any tree
+keep their laws.
+"""
 
 import re
 
@@ -18,7 +20,9 @@ def logits(config, weights=None):
     case = Case(config, "special cases coincide")
     model = case.model()
     if weights:
-        model.load_state_dict(weights({name: value.clone() for name, value in model.state_dict().items()}))
+        model.load_state_dict(
+            weights({name: value.clone() for name, value in model.state_dict().items()})
+        )
     with torch.no_grad():
         return model(case.ids)
 
@@ -28,7 +32,11 @@ def same(a, b):
 
 
 def test_grouped_heads_are_multi_head_with_repeated_keys_and_values():
-    grouped = Case(tiny(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "").model().state_dict()
+    grouped = (
+        Case(tiny(attn={"name": "multi_head", "kv_heads": 3, "bias": True}), "")
+        .model()
+        .state_dict()
+    )
 
     def repeated(state):
         for name in state:
@@ -113,13 +121,16 @@ def test_a_layer_norm_of_centred_channels_without_bias_is_an_rms_norm():
     from xformer_kit.norm import NORMS
 
     x = torch.randn(3, 36, dtype=torch.float64)
-    layer, rms = (NORMS.create({"name": name, "eps": 1e-6}, dim=36).double() for name in ("layer", "rms"))
+    layer, rms = (
+        NORMS.create({"name": name, "eps": 1e-6}, dim=36).double() for name in ("layer", "rms")
+    )
     same(layer(x), rms(x - x.mean(-1, keepdim=True)))
 
 
 def test_expand_is_width():
     same(
-        logits(tiny(ffn={"name": "mlp", "width": None, "expand": 2.0})), logits(tiny(ffn={"name": "mlp", "width": 72}))
+        logits(tiny(ffn={"name": "mlp", "width": None, "expand": 2.0})),
+        logits(tiny(ffn={"name": "mlp", "width": 72})),
     )
 
 
@@ -178,5 +189,7 @@ def test_a_tree_of_masks_tells_the_truth_about_itself(tree):
 @given(TREES)
 def test_kernels_agree_on_any_tree_of_masks(tree):
     config = tiny(mask=tree)
-    assume(not any(BLIND in fault for fault in faults(config)))  # such a tree is refused, whatever the kernel
+    assume(
+        not any(BLIND in fault for fault in faults(config))
+    )  # such a tree is refused, whatever the kernel
     assert LAWS["kernels"](config) is None

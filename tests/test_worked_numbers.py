@@ -13,12 +13,18 @@ from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
 
 WEIGHTS = [[0.0033, 0.9964, 0.0004], [0.9067, 0.0431, 0.0502], [0.2563, 0.7156, 0.0281]]
-OUTPUT = [[0.4630, -0.1485, -0.5602, 0.8561], [-0.7909, 0.4272, 1.5735, -1.3448], [0.1138, 0.0517, 0.0270, 0.1831]]
+OUTPUT = [
+    [0.4630, -0.1485, -0.5602, 0.8561],
+    [-0.7909, 0.4272, 1.5735, -1.3448],
+    [0.1138, 0.0517, 0.0270, 0.1831],
+]
 
 
 @pytest.fixture
 def book():
-    """Three tokens of five channels, and one head of four: the classic example of a text on attention."""
+    """Three tokens of five channels, and one head of four: the classic example of a text on
+    attention.
+    """
     torch.manual_seed(42)
     x = torch.randn(3, 5)
     w_k, w_q = torch.randn(5, 4), torch.randn(5, 4)
@@ -41,7 +47,8 @@ def test_the_weights_of_one_head(book):
     kernel = KERNELS["reference"]()
     q, k = (x @ w_q)[None, None], (x @ w_k)[None, None]
     weights = kernel.weights(q, k, looking(kernel, Full(), 3), scale=4**-0.5)
-    # The text prints 0.9964 where the number is 0.99634940: one more than half a unit of its last digit.
+    # The text prints 0.9964 where the number is 0.99634940: one more than half a unit of its last
+    # digit.
     torch.testing.assert_close(weights[0, 0], torch.tensor(WEIGHTS), rtol=0, atol=6e-5)
     assert weights[0, 0].argmax(-1).tolist() == [1, 0, 1]
 
@@ -60,7 +67,9 @@ def test_the_attention_part_computes_the_same(book, name):
     x, w_q, w_k, w_v = book
     kernel = KERNELS[name]()
     node = ATTENTIONS.defaults("multi_head") | {"heads": 1, "head_dim": 4}
-    attn = ATTENTIONS.create(node, dim=5, depth=0, layers=1, norm=lambda dim: NORMS.create("none"), kernel=kernel)
+    attn = ATTENTIONS.create(
+        node, dim=5, depth=0, layers=1, norm=lambda dim: NORMS.create("none"), kernel=kernel
+    )
     with torch.no_grad():
         for linear, weight in ((attn.q, w_q), (attn.k, w_k), (attn.v, w_v)):
             linear.weight.copy_(weight.T)
@@ -116,7 +125,9 @@ def test_not_by_eye():
 
 def test_all_of_by_eye():
     near = {"name": "sliding_window", "window": 2}
-    assert picture({"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": near}]}, 4) == [
+    assert picture(
+        {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": near}]}, 4
+    ) == [
         [0, 0, 0, 0],
         [0, 0, 0, 0],
         [1, 0, 0, 0],
@@ -143,7 +154,9 @@ def test_operators_are_the_parts():
         {"name": "all_of", "of": [{"name": "causal"}, {"name": "sliding_window", "window": 2}]}
     )
     assert ~Causal() == MASKS.create({"name": "not", "of": {"name": "causal"}})
-    assert Causal() | Full() == MASKS.create({"name": "any_of", "of": [{"name": "causal"}, {"name": "full"}]})
+    assert Causal() | Full() == MASKS.create(
+        {"name": "any_of", "of": [{"name": "causal"}, {"name": "full"}]}
+    )
 
 
 def test_a_mask_prints_as_what_it_is():
@@ -191,17 +204,25 @@ def test_rotary_turns_a_pair_by_its_position():
 def test_rotary_pairs_channel_i_with_i_plus_half_and_slows_down_with_i():
     """theta 4, four channels: pair 0 turns by the position, pair 1 by position / 2."""
     quarter = math.pi / 2
-    torch.testing.assert_close(turned([1.0, 0.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, 0.0, 1.0, 0.0]))
+    torch.testing.assert_close(
+        turned([1.0, 0.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, 0.0, 1.0, 0.0])
+    )
     half = math.sqrt(0.5)
-    torch.testing.assert_close(turned([0.0, 1.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, half, 0.0, half]))
+    torch.testing.assert_close(
+        turned([0.0, 1.0, 0.0, 0.0], quarter, theta=4.0), torch.tensor([0.0, half, 0.0, half])
+    )
 
 
 def test_sinusoidal_by_eye():
-    """Channels are sin, cos, sin, cos; the second pair is 100 times slower for theta 10,000 and dim 4."""
+    """Channels are sin, cos, sin, cos; the second pair is 100 times slower for theta 10,000 and dim
+    4.
+    """
     sinusoidal = POSITIONS.create("sinusoidal", dim=4)
     table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
     assert table[0].tolist() == [0, 1, 0, 1]
-    torch.testing.assert_close(table[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)]))
+    torch.testing.assert_close(
+        table[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)])
+    )
 
 
 def test_sinusoidal_concatenated_by_eye():
@@ -209,7 +230,9 @@ def test_sinusoidal_concatenated_by_eye():
     sinusoidal = POSITIONS.create({"name": "sinusoidal", "layout": "concatenated"}, dim=4)
     table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
     assert table[0].tolist() == [0, 0, 1, 1]
-    torch.testing.assert_close(table[1], torch.tensor([math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)]))
+    torch.testing.assert_close(
+        table[1], torch.tensor([math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)])
+    )
 
 
 def test_sinusoids_of_far_positions_are_exact_to_fp32():
@@ -225,7 +248,9 @@ def test_sinusoids_of_far_positions_are_exact_to_fp32():
 
 def test_rms_by_eye():
     rms = NORMS.create({"name": "rms", "eps": 0.0}, dim=2)
-    torch.testing.assert_close(rms(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]) / math.sqrt(12.5))
+    torch.testing.assert_close(
+        rms(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]) / math.sqrt(12.5)
+    )
 
 
 def test_layer_norm_by_eye():

@@ -1,5 +1,7 @@
-"""`python train.py ...` in a fork of a process that has imported what it needs: for tests of what is said and done, not of how a
-process starts or dies. One such process serves all tests of a worker."""
+"""`python train.py ...` in a fork of a process that has imported what it needs: for tests of what
+is said and done, not of how a process starts or dies. One such process serves all tests of a
+worker.
+"""
 
 import atexit
 import io
@@ -20,11 +22,19 @@ from tasks import forge
 from tasks.workers import PARENT
 
 ROOT = Path(__file__).resolve().parents[1]
-IMPORTED = ["tasks.hydra_app", "tasks.run", "tasks.session", "tasks.sweep", "xformer_kit.study.plan"]
+IMPORTED = [
+    "tasks.hydra_app",
+    "tasks.run",
+    "tasks.session",
+    "tasks.sweep",
+    "xformer_kit.study.plan",
+]
 
 
 def laid_over(words: list[str]) -> list[str]:
-    """The words without those whose key comes again: a test's own stand after those of its file, and a line has each key once."""
+    """The words without those whose key comes again: a test's own stand after those of its file,
+    and a line has each key once.
+    """
     last = {word.partition("=")[0]: at for at, word in enumerate(words)}
     return [word for at, word in enumerate(words) if last[word.partition("=")[0]] == at]
 
@@ -32,12 +42,20 @@ def laid_over(words: list[str]) -> list[str]:
 class Begun:
     """A line of `python train.py` that runs, with what the tests use of subprocess.Popen."""
 
-    def __init__(self, words: list[str], home: Path, environment: dict[str, str], script: Path = ROOT / "train.py"):
+    def __init__(
+        self,
+        words: list[str],
+        home: Path,
+        environment: dict[str, str],
+        script: Path = ROOT / "train.py",
+    ):
         self.args = [str(script), *laid_over(words)]
-        self.files = [tempfile.TemporaryFile(), tempfile.TemporaryFile()]  # noqa: SIM115 (until it is collected)
+        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         pipes = [DupFd(file.fileno()) for file in self.files]
         context = multiprocessing.get_context("forkserver")
-        self.process = context.Process(target=_become, args=(self.args, str(home), environment, *pipes))
+        self.process = context.Process(
+            target=_become, args=(self.args, str(home), environment, *pipes)
+        )
         self.process.start()
 
     @property
@@ -70,15 +88,20 @@ def train(words: list[str], home: Path, environment: dict[str, str]) -> subproce
     return subprocess.CompletedProcess(begun.args, begun.returncode, out, err)
 
 
-def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd, err: DupFd) -> None:
+def _become(
+    line: list[str], home: str, environment: dict[str, str], out: DupFd, err: DupFd
+) -> None:
     os.setsid()
     for pipe, number in ((out, 1), (err, 2)):
         os.dup2(pipe.detach(), number)
-    sys.stdout, sys.stderr = (io.TextIOWrapper(os.fdopen(n, "wb", 0), write_through=True) for n in (1, 2))
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(os.fdopen(n, "wb", 0), write_through=True) for n in (1, 2)
+    )
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(home)
-    # Its loaders have a server of their own, as in a process that was not forked: they end when it is killed.
+    # Its loaders have a server of their own, as in a process that was not forked: they end when it
+    # is killed.
     forkserver._forkserver.__init__()
     _keep_a_forge()
     sys.argv, code = line, 0
@@ -89,7 +112,8 @@ def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd,
     except BaseException:
         traceback.print_exc()
         code = 1
-    # As a Python that was not forked ends; a fork would wait for joblib's workers before it tells them to end.
+    # As a Python that was not forked ends; a fork would wait for joblib's workers before it tells
+    # them to end.
     threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -98,7 +122,9 @@ def _become(line: list[str], home: str, environment: dict[str, str], out: DupFd,
 
 
 def _keep_a_forge() -> None:
-    """Fork the first forge now that all is imported and nothing was computed; it waits to be asked for, and ends with us."""
+    """Fork the first forge now that all is imported and nothing was computed; it waits to be asked
+    for, and ends with us.
+    """
     requests, answers = os.pipe(), os.pipe()
     if (pid := os.fork()) == 0:
         os.close(requests[1])
@@ -115,7 +141,11 @@ def _keep_a_forge() -> None:
 
     def take(self: forge.Forge) -> None:
         forge.Forge.__init__ = begin
-        self.process, self.answers, self.requests = _Forked(pid), os.fdopen(answers[0]), os.fdopen(requests[1], "w")
+        self.process, self.answers, self.requests = (
+            _Forked(pid),
+            os.fdopen(answers[0]),
+            os.fdopen(requests[1], "w"),
+        )
 
     forge.Forge.__init__ = take
 

@@ -41,18 +41,36 @@ def ours(name: str = "multi_head", depth: int = 1, **options) -> nn.Module:
     options = {"name": name, "heads": HEADS, "head_dim": HEAD_DIM} | options
     norm = {"name": "rms", "eps": 0.0}
     made = ATTENTIONS.create(
-        options, dim=DIM, depth=depth, layers=4, norm=lambda dim: NORMS.create(norm, dim=dim), kernel=Reference()
+        options,
+        dim=DIM,
+        depth=depth,
+        layers=4,
+        norm=lambda dim: NORMS.create(norm, dim=dim),
+        kernel=Reference(),
     )
     return made.double()
 
 
-def run(layer: nn.Module, given: Tensor, memo: dict | None = None, position: str = "none", **more) -> Tensor:
+def run(
+    layer: nn.Module, given: Tensor, memo: dict | None = None, position: str = "none", **more
+) -> Tensor:
     """Our layer on a text, causal."""
     tokens = Tokens(ids=torch.zeros(given.shape[:2], dtype=torch.long)).placed()
     place = POSITIONS.create(
         {"name": position} | more, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), depth=1, memo={} if memo is None else memo)
+    view = View(
+        tokens,
+        tokens,
+        Causal(),
+        place.begin(tokens, tokens),
+        depth=1,
+        memo={} if memo is None else memo,
+    )
     facts = ATTENTIONS["multi_head"].facts({"heads": HEADS}, DIM)
     kernel = layer.kernel
-    return layer(given, None, view._replace(prepared=kernel.prepare(view, facts["heads"], False, torch.float64)))
+    return layer(
+        given,
+        None,
+        view._replace(prepared=kernel.prepare(view, facts["heads"], False, torch.float64)),
+    )

@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 
 
 def compose(overrides: "list[str] | tuple[str, ...]" = ()) -> dict[str, Any]:
-    """The resolved, validated config of command-line overrides, e.g. ["model=decoder", "attn.heads=8"], as a plain dict.
+    """The resolved, validated config of command-line overrides, e.g. ["model=decoder",
+    "attn.heads=8"], as a plain dict.
 
     Raises ConfigError with every fault, one sentence each.
     """
@@ -26,11 +27,14 @@ def compose(overrides: "list[str] | tuple[str, ...]" = ()) -> dict[str, Any]:
     return compose(overrides)
 
 
-def build(config: dict[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None) -> "Model":
-    """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the tokenizer's, and
-    `source_vocab_size` for that of a source with a vocabulary of its own.
+def build(
+    config: dict[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None
+) -> "Model":
+    """The model of a config, with the initial weights of its seed. `vocab_size` stands in for the
+    tokenizer's, and `source_vocab_size` for that of a source with a vocabulary of its own.
 
-    Raises ConfigError with every fault of the config, and if its model.vocab_size is another than `vocab_size`.
+    Raises ConfigError with every fault of the config, and if its model.vocab_size is another than
+    `vocab_size`.
     """
     from xformer_kit.model.api import build
 
@@ -40,8 +44,9 @@ def build(config: dict[str, Any], vocab_size: int | None = None, source_vocab_si
 def load(run: str, parts: "list[str] | tuple[str, ...]" = ()) -> "Model":
     """The trained model of a run's directory, in evaluation mode, with its `tokenizer`.
 
-    `parts` are the files of the user's own parts that the run was started with. Raises ConfigError for a directory that is no
-    run, for parts that are missing, and for checkpoints that cannot be read.
+    `parts` are the files of the user's own parts that the run was started with. Raises ConfigError
+    for a directory that is no run, for parts that are missing, and for checkpoints that cannot be
+    read.
     """
     from xformer_kit.model.api import load
 

@@ -1,8 +1,9 @@
 """What happens around a step? Observers that cost little each step, and do their work now and then.
 
-In the order in which they run: Guard, Requested, Deadline, Recorder, ProgressBar, Samples, Averages, Checkpoints, Profile,
-Pruning, Stopper. All count optimizer steps. Each defines those of Lightning's hooks that it needs, as (trainer, task). A
-user's own callbacks (users.py) are Lightning's, and run before them.
+In the order in which they run: Guard, Requested, Deadline, Recorder, ProgressBar, Samples,
+Averages, Checkpoints, Profile, Pruning, Stopper. All count optimizer steps. Each defines those of
+Lightning's hooks that it needs, as (trainer, task). A user's own callbacks (users.py) are
+Lightning's, and run before them.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,9 @@ __all__ = [
 
 
 class Observers(Callback):
-    """All observers as one callback: Lightning's bookkeeping around a hook costs more than most of them do."""
+    """All observers as one callback: Lightning's bookkeeping around a hook costs more than most of
+    them do.
+    """
 
     def __init__(self, observers: Sequence[Any]):
         hooks = (
@@ -50,13 +53,17 @@ class Observers(Callback):
             "on_train_end",
             "on_exception",
         )
-        self.called = {hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in hooks}
+        self.called = {
+            hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in hooks
+        }
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         for hook in self.called["on_train_start"]:
             hook(trainer, task)
 
-    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         for hook in self.called["on_train_batch_end"]:
             hook(trainer, task)
         task.now.settled = True

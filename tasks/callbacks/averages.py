@@ -1,4 +1,6 @@
-"""Which weights are judged and kept? Those that were trained, or an average of them, which is often better."""
+"""Which weights are judged and kept? Those that were trained, or an average of them, which is often
+better.
+"""
 
 import logging
 from pathlib import Path
@@ -16,15 +18,30 @@ log = logging.getLogger("xformer")
 
 
 class Averages:
-    """Puts averaged weights in place of the trained ones for each validation, and for good at the end of the run.
+    """Puts averaged weights in place of the trained ones for each validation, and for good at the
+    end of the run.
 
-    decay: an exponential moving average of the weights of all steps, e <- decay e + (1 - decay) w (Polyak and Juditsky,
-    1992; with decay 0.999 the average of about 1,000 steps). count: at the end the mean of the weights of the last so many
-    checkpoints (Vaswani et al., 2017, arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
+    decay: an exponential moving average of the weights of all steps, e <- decay e + (1 - decay) w
+    (Polyak and Juditsky, 1992; with decay 0.999 the average of about 1,000 steps). count: at the
+    end the mean of the weights of the last so many checkpoints (Vaswani et al., 2017,
+    arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
     """
 
-    def __init__(self, plan: Plan, folder: Path, decay: float | None, count: int, saved: dict[str, Any] | None):
-        self.plan, self.folder, self.decay, self.count, self.saved = plan, folder, decay, count, saved
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        decay: float | None,
+        count: int,
+        saved: dict[str, Any] | None,
+    ):
+        self.plan, self.folder, self.decay, self.count, self.saved = (
+            plan,
+            folder,
+            decay,
+            count,
+            saved,
+        )
         self.shadow: list[Tensor] = []
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
@@ -35,7 +52,9 @@ class Averages:
             for name, kept in zip(self.names, self.shadow, strict=True):
                 if self.saved:
                     kept.copy_(self.saved[name])
-            task.judged = dict(zip(self.names, self.shadow, strict=True))  # always as of the last step
+            task.judged = dict(
+                zip(self.names, self.shadow, strict=True)
+            )  # always as of the last step
         for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
             if _step(file) > task.step and trainer.is_global_zero:
                 file.unlink()
@@ -59,11 +78,15 @@ class Averages:
             self._exchange(self._mean())
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        """Behind all that looks at the judged weights; what is saved are the trained ones and, beside them, these."""
+        """Behind all that looks at the judged weights; what is saved are the trained ones and,
+        beside them, these.
+        """
         if not self.trained:
             return
         if not self.shadow:
-            task.judged = {name: w.clone() for name, w in zip(self.names, self.weights, strict=True)}
+            task.judged = {
+                name: w.clone() for name, w in zip(self.names, self.weights, strict=True)
+            }
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:

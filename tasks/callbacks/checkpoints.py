@@ -13,10 +13,25 @@ from tasks.judged import JudgedTask as Task
 
 
 class Checkpoints:
-    """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so far."""
+    """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so
+    far.
+    """
 
-    def __init__(self, plan: Plan, folder: Path, fixed: dict[str, Any], recorder: Recorder, users: dict[str, Any]):
-        self.plan, self.folder, self.fixed, self.recorder, self.users = plan, folder, fixed, recorder, users
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        fixed: dict[str, Any],
+        recorder: Recorder,
+        users: dict[str, Any],
+    ):
+        self.plan, self.folder, self.fixed, self.recorder, self.users = (
+            plan,
+            folder,
+            fixed,
+            recorder,
+            users,
+        )
         self.best: float | None = None
         self.saved = -1
 
@@ -31,13 +46,19 @@ class Checkpoints:
         better = self.best is None or loss < self.best
         self.best = loss if better else self.best
         step = task.step
-        if better or self.plan.checkpoints(step) or self.plan.checkpoint_every is None or self.plan.ends(step):
+        if (
+            better
+            or self.plan.checkpoints(step)
+            or self.plan.checkpoint_every is None
+            or self.plan.ends(step)
+        ):
             self.save(trainer, task, better)
 
     def on_exception(self, trainer: Any, task: Task, error: BaseException) -> None:
         """Save the state after the last step that was done, where another rank was lost.
 
-        Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst of an update nothing is saved.
+        Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
+        of an update nothing is saved.
         """
         if not workers.lost_touch(error) or not trainer.training or not task.now.settled:
             return
@@ -82,7 +103,9 @@ class Checkpoints:
         self.recorder.clock.go()
 
     def _of_users(self) -> dict[str, Any]:
-        """The state of a user's callbacks, where they have one. Raises NotSaved where it is not plain."""
+        """The state of a user's callbacks, where they have one. Raises NotSaved where it is not
+        plain.
+        """
         states = {name: state for name, one in self.users.items() if (state := one.state_dict())}
         for name, state in states.items():
             if fault := unsaved(name, state):

@@ -9,7 +9,9 @@ from tasks.judged import JudgedTask as Task
 
 
 class Guard:
-    """Ends a run that left out a step because it was not finite; `explain(step)` says which module broke."""
+    """Ends a run that left out a step because it was not finite; `explain(step)` says which module
+    broke.
+    """
 
     def __init__(self, plan: Plan, explain: Any):
         self.plan, self.explain = plan, explain
@@ -27,7 +29,8 @@ class Guard:
 
 
 class Deadline:
-    """Ends training, as if its last step had come, once it has gone on for `limit` seconds in this process.
+    """Ends training, as if its last step had come, once it has gone on for `limit` seconds in this
+    process.
 
     It runs before all that looks at a step, so that the step is validated, written down and saved.
     """
@@ -48,13 +51,19 @@ class Deadline:
         if trainer.world_size == 1:
             return task.late
         # As with signals: ranks vote with the step's sums, so that all stop at the same one.
-        return overtime(int(task.now.sums[3])) if task.device.type == "cpu" or self.plan.due(task.step) else False
+        return (
+            overtime(int(task.now.sums[3]))
+            if task.device.type == "cpu" or self.plan.due(task.step)
+            else False
+        )
 
 
 class Requested:
-    """Ends training, as if its last step had come, where a user's callback has set trainer.should_stop.
+    """Ends training, as if its last step had come, where a user's callback has set
+    trainer.should_stop.
 
-    late: at a validation, end with the step after it, since what is judged at the end is known only before a validation.
+    late: at a validation, end with the step after it, since what is judged at the end is known only
+    before a validation.
     """
 
     def __init__(self, plan: Plan, late: bool):
@@ -76,7 +85,9 @@ class Requested:
 
 
 class Stopper:
-    """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its state."""
+    """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its
+    state.
+    """
 
     def __init__(self, plan: Plan, box: SignalBox, guard: Guard, save: Any):
         self.plan, self.box, self.guard, self.save = plan, box, guard, save
@@ -96,8 +107,13 @@ class Stopper:
     def _asked(self, trainer: Any, task: Task) -> int:
         if trainer.world_size == 1:
             return self.box.number
-        # All ranks stop at the same step. On a GPU the sum is read where the run waits for the device anyway.
-        return elected(int(task.now.sums[3])) if task.device.type == "cpu" or self.plan.due(task.step) else 0
+        # All ranks stop at the same step. On a GPU the sum is read where the run waits for the
+        # device anyway.
+        return (
+            elected(int(task.now.sums[3]))
+            if task.device.type == "cpu" or self.plan.due(task.step)
+            else 0
+        )
 
     def _stop(self, task: Task, number: int) -> None:
         if task.stops_at_nonfinite:

@@ -1,4 +1,6 @@
-"""How large are activations and gradients, layer by layer? A row of norms.csv every so many steps; nothing in between."""
+"""How large are activations and gradients, layer by layer? A row of norms.csv every so many steps;
+nothing in between.
+"""
 
 import math
 from collections import defaultdict
@@ -18,7 +20,12 @@ class Norms:
     """Listens to the step that is to be noted, and to no other."""
 
     def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
-        self.every, self.path, self.tell, self.first = options.every, run_dir / "norms.csv", tell, first
+        self.every, self.path, self.tell, self.first = (
+            options.every,
+            run_dir / "norms.csv",
+            tell,
+            first,
+        )
         self.handles: list[Any] = []
         self.squares: dict[str, Tensor] = {}
         self.counts: dict[str, Any] = defaultdict(int)
@@ -46,7 +53,9 @@ class Norms:
         task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
 
     def _listen_to(self, name: str, tower: Any) -> None:
-        """A tower's joins, which nothing compiles, stand in front of every layer; its final norm behind the last."""
+        """A tower's joins, which nothing compiles, stand in front of every layer; its final norm
+        behind the last.
+        """
         real: list[Any] = [None]
 
         def begins(module: Any, args: Any) -> None:
@@ -55,7 +64,12 @@ class Norms:
         def enters(module: Any, args: Any) -> None:
             depth, state = args[:2]
             if depth:
-                self._add(f"{name}.{depth - 1}", tower.placement.finish(state, lambda x: x), real[0], tower.training)
+                self._add(
+                    f"{name}.{depth - 1}",
+                    tower.placement.finish(state, lambda x: x),
+                    real[0],
+                    tower.training,
+                )
 
         def ends(module: Any, args: Any) -> None:
             self._add(f"{name}.{tower.depth - 1}", args[0], real[0], tower.training)
@@ -71,7 +85,10 @@ class Norms:
             if real is None:
                 self.counts[name] += square.numel()
             else:
-                square, self.counts[name] = square * real, self.counts[name] + real.expand_as(square).sum()
+                square, self.counts[name] = (
+                    square * real,
+                    self.counts[name] + real.expand_as(square).sum(),
+                )
             self.squares[name] = self.squares.get(name, 0) + square.sum()
 
     def _silence(self, task: Task) -> None:
@@ -80,7 +97,10 @@ class Norms:
         self.handles, task.weigh = [], None
 
     def _write(self, step: int) -> None:
-        of = {f"activation/{n}": math.sqrt(float(s) / max(1, int(self.counts[n]))) for n, s in self.squares.items()}
+        of = {
+            f"activation/{n}": math.sqrt(float(s) / max(1, int(self.counts[n])))
+            for n, s in self.squares.items()
+        }
         row = of | {f"gradient/{name}": float(value) for name, value in self.gradients.items()}
         self.squares, self.counts, self.gradients = {}, defaultdict(int), {}
         if self.records is not None and row:
@@ -89,8 +109,9 @@ class Norms:
 
 
 def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:
-    """The norm of the gradient of each layer's parameters, times a factor, by the layer's name: decoder.0, ..., embed; what
-    layers share has the name of its tower."""
+    """The norm of the gradient of each layer's parameters, times a factor, by the layer's name:
+    decoder.0, ..., embed; what layers share has the name of its tower.
+    """
     groups: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
@@ -98,5 +119,8 @@ def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:
             at = rest.partition(".")[0]
             groups.setdefault(f"{top}.{at}" if at.isdigit() else top, []).append(parameter.grad)
     norms = {name: torch.nn.utils.get_total_norm(grads) for name, grads in groups.items()}
-    whole = {name: norm.full_tensor() if hasattr(norm, "full_tensor") else norm for name, norm in norms.items()}
+    whole = {
+        name: norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        for name, norm in norms.items()
+    }
     return {name: norm * factor for name, norm in whole.items()}

@@ -1,4 +1,6 @@
-"""What does the model look like as it learns? Pictures in the run's pictures/, and the same for the logger."""
+"""What does the model look like as it learns? Pictures in the run's pictures/, and the same for the
+logger.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,14 +18,23 @@ from xformer_kit.registry import ConfigError
 
 
 class Pictures:
-    """Draws at the start, every so many steps, and at the end. All ranks make the forward pass, and the first one draws."""
+    """Draws at the start, every so many steps, and at the end. All ranks make the forward pass, and
+    the first one draws.
+    """
 
     def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
             raise ConfigError(
-                'callbacks.pictures: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".'
+                "callbacks.pictures: needs the package matplotlib; got none. Use pip install"
+                ' "xformer_kit[study]".'
             )
-        self.options, self.plan, self.folder, self.tell, self.first = options, plan, run_dir / "pictures", tell, first
+        self.options, self.plan, self.folder, self.tell, self.first = (
+            options,
+            plan,
+            run_dir / "pictures",
+            tell,
+            first,
+        )
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         if task.step == 0:
@@ -40,7 +51,9 @@ class Pictures:
             self._keep("bias", task.step, lambda: plot_bias(task.model, self.options.length))  # type: ignore[arg-type]
         if "attention" in self.options.of:
             seen, how = self._seen(task), self.options
-            draw = lambda: attention_picture(task.model, task.objective, seen, how.length, how.heads)
+            draw = lambda: attention_picture(
+                task.model, task.objective, seen, how.length, how.heads
+            )
             self._keep("attention", task.step, draw)
 
     def _seen(self, task: Task) -> dict[str, Seen]:

@@ -10,9 +10,13 @@ class Plan:
     def __init__(self, trainer: dict[str, Any], total: int):
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
-        self.val_every, self.checkpoint_every = trainer.get("val_every"), trainer.get("checkpoint_every")
+        self.val_every, self.checkpoint_every = (
+            trainer.get("val_every"),
+            trainer.get("checkpoint_every"),
+        )
         self.saves = trainer.get("enable_checkpointing", True)
-        self.ended: int | None = None  # the step at which something ended the run before its last one
+        # the step at which something ended the run before its last one
+        self.ended: int | None = None
         self.by = ""  # what that was
 
     def end(self, step: int, by: str) -> None:
@@ -43,7 +47,9 @@ class Plan:
 
 
 class Clock:
-    """Seconds spent on steps: the time between two ticks, less what lay between `pause` and `go`."""
+    """Seconds spent on steps: the time between two ticks, less what lay between `pause` and
+    `go`.
+    """
 
     def __init__(self):
         self.spent, self.since = 0.0, time.perf_counter()

@@ -36,4 +36,6 @@ class Profile:
     def _write(self, profiler: Any) -> None:
         by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         profiler.export_chrome_trace(str(self.folder / "trace.json"))
-        (self.folder / "profile.txt").write_text(profiler.key_averages().table(sort_by=by, row_limit=30))
+        (self.folder / "profile.txt").write_text(
+            profiler.key_averages().table(sort_by=by, row_limit=30)
+        )

@@ -1,7 +1,8 @@
-"""Is this trial of a search hopeless? Every validation is reported to the search's storage, and a pruner decides.
+"""Is this trial of a search hopeless? Every validation is reported to the search's storage, and a
+pruner decides.
 
-The pruner sees the same steps of all trials (Li et al., 2018, arXiv:1810.05934, for successive halving; the median rule is
-that of Golovin et al., 2017, Google Vizier, section 3.2.2).
+The pruner sees the same steps of all trials (Li et al., 2018, arXiv:1810.05934, for successive
+halving; the median rule is that of Golovin et al., 2017, Google Vizier, section 3.2.2).
 """
 
 import logging
@@ -17,9 +18,11 @@ log = logging.getLogger("xformer")
 
 
 class Pruning:
-    """Ends a run that is a trial. `trial`: {storage, name, id, metric, design}; `save()` keeps the run's state.
+    """Ends a run that is a trial. `trial`: {storage, name, id, metric, design}; `save()` keeps the
+    run's state.
 
-    A storage that does not answer ends no run: the log says so, and the run goes on to its last step.
+    A storage that does not answer ends no run: the log says so, and the run goes on to its last
+    step.
     """
 
     def __init__(self, plan: Plan, trial: dict[str, Any], save: Callable[[], None]):
@@ -32,7 +35,9 @@ class Pruning:
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        value = {f"val/{name}": figure for name, figure in task.validation.items()}.get(self.trial["metric"])
+        value = {f"val/{name}": figure for name, figure in task.validation.items()}.get(
+            self.trial["metric"]
+        )
         if value is not None and self._voted(trainer, task, value) and task.step < self.plan.total:
             self._end(task)
 
@@ -57,7 +62,10 @@ class Pruning:
             spared = self.trial["number"] < design["whole"] or step < design["warmup"]
             return not spared and bool(trial.should_prune())
         except broken as error:
-            log.warning("The search's storage does not answer (%s); the run goes on.", str(error).splitlines()[0])
+            log.warning(
+                "The search's storage does not answer (%s); the run goes on.",
+                str(error).splitlines()[0],
+            )
             return False
 
     def _end(self, task: Task) -> None:

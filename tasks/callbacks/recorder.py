@@ -13,10 +13,11 @@ WARM = 5  # steps that are not measured where there are more
 
 
 class Recorder:
-    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once it is validated.
+    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once
+    it is validated.
 
-    began: when this process did, as time.perf_counter has it: the wall clock may be set back. before: what those before it
-    had spent, as their `spent` said.
+    began: when this process did, as time.perf_counter has it: the wall clock may be set back.
+    before: what those before it had spent, as their `spent` said.
     """
 
     def __init__(
@@ -34,7 +35,11 @@ class Recorder:
         self.clock = Clock()
         self.row: dict[str, Any] = {}  # waits for the step's validation
         self.pace: dict[str, float] = {}
-        self.seconds, self.steps, self.last = 0.0, 0, (0, 0.0)  # measured; (step, seconds) of the last row
+        self.seconds, self.steps, self.last = (
+            0.0,
+            0,
+            (0, 0.0),
+        )  # measured; (step, seconds) of the last row
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.clock.go()
@@ -55,7 +60,11 @@ class Recorder:
         pace = (self.last[1] - seconds) / max(1, task.step - before)
         if self.metrics is not None:
             self.row = {"step": task.step} | row
-            speed = {"step": task.step, "seconds_per_step": pace, "tokens_per_second": task.tokens_per_step() / pace}
+            speed = {
+                "step": task.step,
+                "seconds_per_step": pace,
+                "tokens_per_second": task.tokens_per_step() / pace,
+            }
             self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
             self.pace = {name: value for name, value in speed.items() if name != "step"}
             if not self.plan.validates(task.step):
@@ -66,31 +75,44 @@ class Recorder:
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         if self.metrics is not None:
-            self.row = {"step": task.step} | self.row | {f"val/{name}": v for name, v in task.validation.items()}
+            self.row = (
+                {"step": task.step}
+                | self.row
+                | {f"val/{name}": v for name, v in task.validation.items()}
+            )
             self._write(task.step)
         self.clock.go()
 
     def _write(self, step: int) -> None:
         self.metrics.add(self.row)  # type: ignore[union-attr]
-        self.tell({name: value for name, value in self.row.items() if name != "step"} | self.pace, step)
+        self.tell(
+            {name: value for name, value in self.row.items() if name != "step"} | self.pace, step
+        )
         self.row, self.pace = {}, {}
 
     def mark(self) -> dict[str, Any]:
-        """What metrics.csv holds, for a checkpoint; empty on ranks that write none. It is on the disk when it returns."""
+        """What metrics.csv holds, for a checkpoint; empty on ranks that write none. It is on the
+        disk when it returns.
+        """
         return {} if self.metrics is None else self.metrics.mark()
 
     def spent(self, task: Task, device: Any) -> dict[str, float]:
-        """What the run has cost so far, in all processes that it took: seconds, those of steps that were measured and their
-        tokens, and the most bytes that one process held."""
+        """What the run has cost so far, in all processes that it took: seconds, those of steps that
+        were measured and their tokens, and the most bytes that one process held.
+        """
         mine = {
             "seconds": time.perf_counter() - self.began,
             "measured_seconds": self.seconds,
             "tokens": task.tokens_per_step() * self.steps,
         }
         found = {name: self.before.get(name, 0) + value for name, value in mine.items()}
-        return found | {"peak_memory_bytes": max(self.before.get("peak_memory_bytes", 0), peak_memory(device))}
+        return found | {
+            "peak_memory_bytes": max(self.before.get("peak_memory_bytes", 0), peak_memory(device))
+        }
 
     @staticmethod
     def tokens_per_second(spent: Mapping[str, float]) -> float | None:
-        """Over the steps behind the warm-up; over all of them in a run that has no more; None where none was taken."""
+        """Over the steps behind the warm-up; over all of them in a run that has no more; None where
+        none was taken.
+        """
         return spent["tokens"] / spent["measured_seconds"] if spent["measured_seconds"] else None

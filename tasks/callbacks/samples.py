@@ -1,4 +1,6 @@
-"""What does the model write by now? A sample at every validation, in samples.csv and as a table for the logger."""
+"""What does the model write by now? A sample at every validation, in samples.csv and as a table for
+the logger.
+"""
 
 import csv
 import os

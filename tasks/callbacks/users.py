@@ -15,8 +15,8 @@ from xformer_kit.registry import ConfigError
 def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
     """Name -> callback, in the order of the config, with its state where a checkpoint has one.
 
-    Raises ConfigError for one that is no `lightning.pytorch.Callback`, that saves checkpoints of its own, or whose state a
-    checkpoint cannot hold.
+    Raises ConfigError for one that is no `lightning.pytorch.Callback`, that saves checkpoints of
+    its own, or whose state a checkpoint cannot hold.
     """
     found: dict[str, Callback] = {}
     for name, options in (config.get("callbacks") or {}).items():
@@ -25,12 +25,14 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
             raise ConfigError(
-                f"callbacks.{name}: must be a lightning.pytorch.Callback; got {type(one).__name__}. Derive it from that."
+                f"callbacks.{name}: must be a lightning.pytorch.Callback; got {type(one).__name__}."
+                " Derive it from that."
             )
         if isinstance(one, Checkpoint):
             raise ConfigError(
-                f"callbacks.{name}: must not save checkpoints; got {type(one).__name__}. A run saves them by itself, every "
-                "trainer.checkpoint_every steps and at the lowest val/loss."
+                f"callbacks.{name}: must not save checkpoints; got {type(one).__name__}. A run"
+                " saves them by itself, every trainer.checkpoint_every steps and at the lowest"
+                " val/loss."
             )
         if state := saved.get(name):
             one.load_state_dict(state)
@@ -41,11 +43,13 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
 
 
 def unsaved(name: str, state: Any) -> str | None:
-    """The sentence for a state that a checkpoint cannot hold, as one is read without running code."""
+    """The sentence for a state that a checkpoint cannot hold, as one is read without running
+    code.
+    """
     odd = _odd(state)
     return odd and (
-        f"callbacks.{name}: its state_dict must hold tensors and plain values, as a checkpoint does; got {odd}. "
-        "Turn it into numbers, texts, lists or mappings."
+        f"callbacks.{name}: its state_dict must hold tensors and plain values, as a checkpoint"
+        f" does; got {odd}. Turn it into numbers, texts, lists or mappings."
     )
 
 
@@ -55,4 +59,8 @@ def _odd(value: Any) -> str | None:
         return next((odd for pair in value.items() for odd in map(_odd, pair) if odd), None)
     if type(value) in (list, tuple):
         return next((odd for odd in map(_odd, value) if odd), None)
-    return None if value is None or type(value) in (bool, int, float, str, Tensor) else type(value).__name__
+    return (
+        None
+        if value is None or type(value) in (bool, int, float, str, Tensor)
+        else type(value).__name__
+    )

@@ -13,8 +13,11 @@ from xformer_kit.config.callbacks import CALLBACKS, watches
 MADE: dict[type, Any] = {callbacks.Norms: Norms, callbacks.Pictures: Pictures}
 
 
-def watchers(config: dict[str, Any], plan: Plan, run_dir: Path, tell: Any, first: bool) -> Iterator[Any]:
-    """The observers of a run that its config asks for, on every rank; `first`: whether this one writes.
+def watchers(
+    config: dict[str, Any], plan: Plan, run_dir: Path, tell: Any, first: bool
+) -> Iterator[Any]:
+    """The observers of a run that its config asks for, on every rank; `first`: whether this one
+    writes.
 
     Raises ConfigError where one needs a package that is not there.
     """

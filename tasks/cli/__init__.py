@@ -1,7 +1,7 @@
 """The `xformer` command: what there is, what a model costs, and what a run is worth.
 
-Each command lives in a file of its own, which says how it is called and imports what it needs when it runs: `--help`
-imports no torch. A fault is one sentence on stderr and exit code 2.
+Each command lives in a file of its own, which says how it is called and imports what it needs when
+it runs: `--help` imports no torch. A fault is one sentence on stderr and exit code 2.
 """
 
 import os
@@ -49,12 +49,18 @@ HINT = "Train with python train.py; python train.py --help lists its choices."
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = Parser(
-        prog="xformer", description="Transformers from registered parts: look at parts, models and runs.", epilog=HINT
+        prog="xformer",
+        description="Transformers from registered parts: look at parts, models and runs.",
+        epilog=HINT,
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True
+    )
     for name, module in COMMANDS.items():
         summary = module.SUMMARY
-        command = commands.add_parser(name, help=summary, description=module.__doc__, epilog=module.EXAMPLES)
+        command = commands.add_parser(
+            name, help=summary, description=module.__doc__, epilog=module.EXAMPLES
+        )
         module.options(command)
         command.add_argument(
             "--parts",
@@ -71,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
         parser.unrecognized(rest)
-    if rest:  # argparse takes a list of words in one piece only: overrides may stand behind --parts too
+    if (
+        rest
+    ):  # argparse takes a list of words in one piece only: overrides may stand behind --parts too
         args.what += rest
     return _run(args)
 

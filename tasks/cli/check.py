@@ -1,4 +1,6 @@
-"""Run the laws on the parts of a file: causality, caches, padding, kernels, gradients, ... Exit 1: one broke."""
+"""Run the laws on the parts of a file: causality, caches, padding, kernels, gradients, ... Exit 1:
+one broke.
+"""
 
 from typing import Any
 
@@ -48,7 +50,9 @@ def _show(results: list[dict[str, str]], broken: list[dict[str, str]], file: str
         mark, style = MARKS[result["verdict"]]
         part = "" if result["part"] == last else result["part"]
         last = result["part"]
-        table.add_row(Text(part, "bold"), Text(result["law"]), Text(mark, style), Text(result["sentence"]))
+        table.add_row(
+            Text(part, "bold"), Text(result["law"]), Text(mark, style), Text(result["sentence"])
+        )
     screen.print(table)
     screen.print()
     held = sum(result["verdict"] == "ok" for result in results)

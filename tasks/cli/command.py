@@ -15,18 +15,26 @@ CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are bel
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one sentence, and whose help keeps the lines of descriptions and examples."""
+    """argparse whose errors are one sentence, and whose help keeps the lines of descriptions and
+    examples.
+    """
 
     def __init__(self, **options: Any):
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options
+        )
 
     def error(self, message: str) -> Any:
-        if found := re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        if found := re.match(
+            r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message
+        ):
             known = [word.strip("' ") for word in found[2].split(",")]
             close = get_close_matches(found[1], known, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             message = f"no command is called '{found[1]}'.{hint} Known: {', '.join(known)}"
-        elif found := re.match(r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        elif found := re.match(
+            r"argument .*?(--[\w-]+): invalid choice: '(.*?)' \(choose from (.*)\)", message
+        ):
             choices = found[3].replace("'", "")
             message = f"{found[1]}: no choice is called '{found[2]}'. Known: {choices}"
         elif found := re.match(r"argument .*?(--[\w-]+): invalid (int|float) value: (.*)", message):
@@ -53,26 +61,41 @@ class Parser(argparse.ArgumentParser):
         """The parser of the command on the line; this one if there is none."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                return next((action.choices[word] for word in self.words if word in action.choices), self)
+                return next(
+                    (action.choices[word] for word in self.words if word in action.choices), self
+                )
         return self
 
     def _unknown(self) -> str | None:
-        """The first option on the line that this parser does not have: more to the point than a required one that is missing."""
+        """The first option on the line that this parser does not have: more to the point than a
+        required one that is missing.
+        """
         words = self.words[: self.words.index("--")] if "--" in self.words else self.words
         given = (word for word in words if re.match(r"--?[a-zA-Z]", word))
-        return next((word for word in given if word.partition("=")[0] not in self._option_string_actions), None)
+        return next(
+            (word for word in given if word.partition("=")[0] not in self._option_string_actions),
+            None,
+        )
 
     def _no_option(self, word: str) -> str:
-        """What to say of an unknown option, with those that it is the beginning of, or else the most similar one."""
+        """What to say of an unknown option, with those that it is the beginning of, or else the
+        most similar one.
+        """
         name, known = word.partition("=")[0], list(self._option_string_actions)
-        begun = [option for option in known if name.strip("-") and option.startswith(f"--{name.strip('-')}")]
+        begun = [
+            option
+            for option in known
+            if name.strip("-") and option.startswith(f"--{name.strip('-')}")
+        ]
         *more, last = begun or get_close_matches(name, known, n=1) or [""]
         hint = f" Did you mean {', '.join(more)}{' or ' * bool(more)}{last}?" if last else ""
         return f"no option is called {name}.{hint} See {self.prog} --help"
 
 
 def console(stderr: bool = False) -> Any:
-    """Where tables are printed. A pipe has no width; lines for one are not cut below 120 columns."""
+    """Where tables are printed. A pipe has no width; lines for one are not cut below 120
+    columns.
+    """
     from tasks.screen import screen
 
     made = screen(stderr)
@@ -85,7 +108,9 @@ def cuts(screen: Any) -> bool:
 
 
 def print_json(data: Any) -> None:
-    print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))  # json leaves DEL and C1 as they are
+    print(
+        printable(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    )  # json leaves DEL and C1 as they are
 
 
 def import_files(files: list[str]) -> None:
@@ -96,8 +121,9 @@ def import_files(files: list[str]) -> None:
 
 
 def study_folder(study: str) -> Path:
-    """The directory of a study: one that is named, or of that name under outputs/studies. Raises ConfigError where there
-    is none."""
+    """The directory of a study: one that is named, or of that name under outputs/studies. Raises
+    ConfigError where there is none.
+    """
     from tasks.study.settle import PLAN
     from xformer_kit.registry import ConfigError, nearest
 
@@ -107,17 +133,23 @@ def study_folder(study: str) -> Path:
             return place
     if named.is_dir():
         raise ConfigError(
-            f"{study}: is no study; it has no {PLAN}. Name a study's directory such as {home}/norm_placement."
+            f"{study}: is no study; it has no {PLAN}. Name a study's directory such as"
+            f" {home}/norm_placement."
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
-    there = f"Known: {', '.join(known)}" if known else f"There is none in {home}; begin one: python train.py study=NAME"
+    there = (
+        f"Known: {', '.join(known)}"
+        if known
+        else f"There is none in {home}; begin one: python train.py study=NAME"
+    )
     raise ConfigError(f"{study}: no study is called so.{nearest(Path(study).name, known)} {there}.")
 
 
 def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     """A run's directory and its config, with its own parts imported.
 
-    Raises ConfigError where it is no run, and where the run was begun with parts that are not given.
+    Raises ConfigError where it is no run, and where the run was begun with parts that are not
+    given.
     """
     from xformer_kit.config import read_config
     from xformer_kit.config.saved import check_parts
@@ -126,7 +158,8 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     path = Path(run).expanduser()
     if not path.is_dir():
         raise ConfigError(
-            f"{run}: is no directory. Name a run's directory such as outputs/decoder/2026-11-20_12-00-00."
+            f"{run}: is no directory. Name a run's directory such as"
+            " outputs/decoder/2026-11-20_12-00-00."
         )
     config = read_config(path)
     check_parts(path, parts)
@@ -135,8 +168,9 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last") -> Any:
-    """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the checkpoint that is wanted by
-    name, or if none is `first`; if that one is damaged, the next that is whole, with a line on stderr.
+    """(model with its `tokenizer`, config, directory, name of its checkpoint) of a run: the
+    checkpoint that is wanted by name, or if none is `first`; if that one is damaged, the next that
+    is whole, with a line on stderr.
 
     Raises ConfigError, also if no checkpoint can be read.
     """
@@ -147,14 +181,18 @@ def load_run(run: str, parts: list[str], wanted: str | None, first: str = "last"
     return restored(path, config, parts, state), config, path, name
 
 
-def _readable(path: Path, run: str, parts: list[str], wanted: str | None, first: str) -> tuple[str, dict[str, Any]]:
+def _readable(
+    path: Path, run: str, parts: list[str], wanted: str | None, first: str
+) -> tuple[str, dict[str, Any]]:
     """The name and the state of a checkpoint that is whole."""
     from tasks import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
     from xformer_kit.registry import ConfigError
 
     folder = path / "checkpoints"
-    there = [name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()]
+    there = [
+        name for name in dict.fromkeys((first, *CHECKPOINTS)) if (folder / f"{name}.ckpt").is_file()
+    ]
     if wanted is not None and wanted not in there:
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
         raise ConfigError(f"{run}: has no checkpoint '{wanted}'. {way}")
@@ -170,8 +208,16 @@ def _readable(path: Path, run: str, parts: list[str], wanted: str | None, first:
         if faults:
             print(f"{'; '.join(faults)}. Taken instead: {name}.", file=sys.stderr)
         return name, state
-    whole = [] if wanted is None else [n for n in there if n != wanted and damage(folder / f"{n}.ckpt") is None]
-    way = f"Try --checkpoint {' or '.join(whole)}." if whole else "No other checkpoint is whole; train it again."
+    whole = (
+        []
+        if wanted is None
+        else [n for n in there if n != wanted and damage(folder / f"{n}.ckpt") is None]
+    )
+    way = (
+        f"Try --checkpoint {' or '.join(whole)}."
+        if whole
+        else "No other checkpoint is whole; train it again."
+    )
     raise ConfigError(f"{'; '.join(faults)}. {way}")
 
 
@@ -200,4 +246,10 @@ def size(number: float) -> str:
 
 
 def _digits(number: float) -> str:
-    return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+    return (
+        f"{number:.0f}"
+        if number >= 99.95
+        else f"{number:.1f}"
+        if number >= 9.995
+        else f"{number:.2f}"
+    )

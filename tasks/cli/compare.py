@@ -1,5 +1,7 @@
-"""Put runs side by side: where their configs differ, their figures, parameters, FLOPs and speed. Runs that differ in their
-seed only are taken together, as a mean with its 95 % interval; each group is compared with the first over common seeds."""
+"""Put runs side by side: where their configs differ, their figures, parameters, FLOPs and speed.
+Runs that differ in their seed only are taken together, as a mean with its 95 % interval; each group
+is compared with the first over common seeds.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +17,14 @@ EXAMPLES = """examples:
 
 def options(parser: Any) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="+", help="directories of runs; the first is what others are compared with"
+        "run",
+        metavar="RUN",
+        nargs="+",
+        help="directories of runs; the first is what others are compared with",
     )
-    parser.add_argument("--metric", metavar="NAME", help="the figure to judge by, such as val/perplexity (val/loss)")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="the figure to judge by, such as val/perplexity (val/loss)"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -44,7 +51,10 @@ def _show(found: Any) -> None:
         for seed, path in group.runs.items():
             end = f", diverged at step {group.diverged[seed]:,}" if seed in group.diverged else ""
             screen.print(
-                Text.assemble((f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim")), soft_wrap=True
+                Text.assemble(
+                    (f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim")
+                ),
+                soft_wrap=True,
             )
     table = Table(box=None, header_style="bold cyan", pad_edge=False)
     table.add_column("")
@@ -73,14 +83,25 @@ def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
         )
     for name in found.metrics:
         share = " (%)" if name.rpartition("/")[2] in SHARES else ""
-        yield name + share, [_figure(name, list(group.values(name).values())) for group in found.groups]
-    units = {"params": short, "flops_per_token": short, "tokens_per_second": short, "peak_memory_bytes": size}
+        yield (
+            name + share,
+            [_figure(name, list(group.values(name).values())) for group in found.groups],
+        )
+    units = {
+        "params": short,
+        "flops_per_token": short,
+        "tokens_per_second": short,
+        "peak_memory_bytes": size,
+    }
     for name, said in units.items():
         if name in found.metrics:
             continue
         columns = [list(group.values(name).values()) for group in found.groups]
         if any(columns):
-            yield name.replace("_", " ").removesuffix(" bytes"), [said(sum(c) / len(c)) if c else "-" for c in columns]
+            yield (
+                name.replace("_", " ").removesuffix(" bytes"),
+                [said(sum(c) / len(c)) if c else "-" for c in columns],
+            )
 
 
 def _figure(name: str, values: list[float]) -> str:
@@ -100,4 +121,7 @@ def _figure(name: str, values: list[float]) -> str:
         return measured.said(found.mean, 4 if found.sd is None else None, unit=False)
     reach = found.high - found.mean
     digits = decimals(reach * measured.scale)
-    return f"{measured.said(found.mean, digits, unit=False)} ± {measured.said(reach, digits, unit=False)}"
+    return (
+        f"{measured.said(found.mean, digits, unit=False)} ±"
+        f" {measured.said(reach, digits, unit=False)}"
+    )

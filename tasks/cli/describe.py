@@ -1,6 +1,8 @@
-"""Describe a model before it is built, from overrides as on train.py's command line, or from a run's directory:
-its tree with parameters and FLOPs per token, its memory, the kernels of its attentions, and where each value came from.
-Nothing is allocated, so a model of any size can be described anywhere."""
+"""Describe a model before it is built, from overrides as on train.py's command line, or from a
+run's directory: its tree with parameters and FLOPs per token, its memory, the kernels of its
+attentions, and where each value came from. Nothing is allocated, so a model of any size can be
+described anywhere.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +20,10 @@ EXAMPLES = """examples:
 
 def options(parser: Any) -> None:
     parser.add_argument(
-        "what", nargs="*", metavar="OVERRIDE | RUN", help="overrides such as attn.heads=8, or one run's directory"
+        "what",
+        nargs="*",
+        metavar="OVERRIDE | RUN",
+        help="overrides such as attn.heads=8, or one run's directory",
     )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
@@ -40,7 +45,9 @@ def run(args: Any) -> int:
 def subject(
     words: list[str], files: list[str], command: str = "describe"
 ) -> tuple[dict[str, Any], int | None, Any, str]:
-    """(config, size of the vocabulary where a run knows it, origins of values, title) of what the command names."""
+    """(config, size of the vocabulary where a run knows it, origins of values, title) of what the
+    command names.
+    """
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.inspect.origins import Origins
     from xformer_kit.registry import ConfigError
@@ -49,7 +56,8 @@ def subject(
     runs = [word for word in words if "=" not in word]
     if runs and (len(words) > 1 or len(runs) > 1):
         raise ConfigError(
-            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
+            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one"
+            " of them out."
         )
     if runs:
         from xformer_kit.config import ensure
@@ -69,11 +77,18 @@ def subject(
     import_files(files)
     config = compose(words, data=False, once=True)
     given = dict(word.lstrip("+").split("=", 1) for word in words)
-    return config, None, Origins(config, usual, given, tuple(_files(given)), source="conf"), " ".join(words)
+    return (
+        config,
+        None,
+        Origins(config, usual, given, tuple(_files(given)), source="conf"),
+        " ".join(words),
+    )
 
 
 def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
-    """(group=name, content) of the YAML files that the command line chose, the last one first, then of the defaults."""
+    """(group=name, content) of the YAML files that the command line chose, the last one first, then
+    of the defaults.
+    """
     import yaml
 
     from xformer_kit.config.hydra import conf_dir
@@ -84,10 +99,17 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     experiment = Path(conf_dir()) / "experiment" / f"{chosen['experiment']}.yaml"
     if "model" not in given and experiment.is_file():
         said = yaml.safe_load(experiment.read_text(encoding="utf-8")).get("defaults") or []
-        chosen["model"] = next((str(e["override /model"]) for e in said if "override /model" in e), chosen["model"])
-    paths = {f"{group}={name}": Path(conf_dir()) / group / f"{name}.yaml" for group, name in chosen.items()}
+        chosen["model"] = next(
+            (str(e["override /model"]) for e in said if "override /model" in e), chosen["model"]
+        )
+    paths = {
+        f"{group}={name}": Path(conf_dir()) / group / f"{name}.yaml"
+        for group, name in chosen.items()
+    }
     found = [
-        (name, yaml.safe_load(path.read_text(encoding="utf-8")) or {}) for name, path in paths.items() if path.is_file()
+        (name, yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+        for name, path in paths.items()
+        if path.is_file()
     ]
     train = yaml.safe_load((Path(conf_dir()) / "train.yaml").read_text(encoding="utf-8"))
     return [*reversed(found), (DEFAULT, {"model": train["model"], "defaults": train["defaults"]})]
@@ -97,7 +119,12 @@ def _plain(found: Any) -> dict[str, Any]:
     """The description for machines; bytes and FLOPs as plain numbers."""
 
     def node(n: Any) -> dict[str, Any]:
-        plain = {"name": n.name, "what": n.what, "parameters": n.parameters, "flops_per_token": n.flops}
+        plain = {
+            "name": n.name,
+            "what": n.what,
+            "parameters": n.parameters,
+            "flops_per_token": n.flops,
+        }
         plain |= {"times": n.times} if n.times > 1 else {}
         return plain | ({"children": [node(c) for c in n.children]} if n.children else {})
 

@@ -47,9 +47,16 @@ def _grid(*justify: str) -> Table:
 def _tree(found: Description, width: int) -> Table:
     """What a module is wraps inside its column, and the branches go on beside it."""
     lines = list(_lines(found.tree))
-    room = max(16, width - max(len(name) for name, *_ in lines) - len("parameters  FLOPs/token  ") - 4)
+    room = max(
+        16, width - max(len(name) for name, *_ in lines) - len("parameters  FLOPs/token  ") - 4
+    )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for heading, side in (("", "left"), ("", "left"), ("parameters", "right"), ("FLOPs/token", "right")):
+    for heading, side in (
+        ("", "left"),
+        ("", "left"),
+        ("parameters", "right"),
+        ("FLOPs/token", "right"),
+    ):
         table.add_column(heading, justify=side, no_wrap=True)  # type: ignore[arg-type]
     for name, beside, node, depth in lines:
         style = "bold" if depth < 2 else "" if depth < 4 else "dim"
@@ -82,8 +89,12 @@ def _count(number: float) -> str:
     return short(number) if number else "-"
 
 
-def _lines(node: Node, lead: str = "", branch: str = "", depth: int = 0) -> Iterator[tuple[str, str, Node, int]]:
-    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it while it goes on."""
+def _lines(
+    node: Node, lead: str = "", branch: str = "", depth: int = 0
+) -> Iterator[tuple[str, str, Node, int]]:
+    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it
+    while it goes on.
+    """
     title = f"{_title(node)} x{node.times}" if node.times > 1 else node.name
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield lead + branch + title, below + ("│" if node.children else ""), node, depth
@@ -98,12 +109,16 @@ def _flops(found: Description) -> Any:
     ratio = found.training / found.forward if found.forward else 0
     where = f"in sequences of {found.seq_len:,} tokens"
     if _two_towers(found):
-        where = f"with a source and a target of {found.seq_len:,} tokens each, tokens of both counted"
+        where = (
+            f"with a source and a target of {found.seq_len:,} tokens each, tokens of both counted"
+        )
     if found.given_logits < 1:
         where += f", of which {100 * found.given_logits:.3g} % are given logits"
     table.add_row("forward", Text(short(found.forward), "bold"), Text(where, "dim"))
     table.add_row(
-        "training", Text(short(found.training), "bold"), Text(f"forward and backward, {ratio:.2f} x forward", "dim")
+        "training",
+        Text(short(found.training), "bold"),
+        Text(f"forward and backward, {ratio:.2f} x forward", "dim"),
     )
     if found.active < found.tree.parameters:
         said = f"parameters that a token meets, of {short(found.tree.parameters)}"
@@ -119,15 +134,21 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
     table.add_row("", Text("in all", "dim"), Text("at the peak", "dim"))
     table.add_row("weights", size(memory.weights), size(memory.weights))
     table.add_row("gradients", size(memory.gradients), size(memory.gradients_at_peak))
-    table.add_row(f"optimizer, {config['optim']['name']}", size(memory.optimizer), size(memory.optimizer))
-    table.add_row("activations, saved for backward", size(memory.activations), size(memory.activations_at_peak))
+    table.add_row(
+        f"optimizer, {config['optim']['name']}", size(memory.optimizer), size(memory.optimizer)
+    )
+    table.add_row(
+        "activations, saved for backward",
+        size(memory.activations),
+        size(memory.activations_at_peak),
+    )
     table.add_row("temporaries", "", size(memory.temporaries_at_peak))
     table.add_row(Text("peak", "bold"), "", Text(size(memory.peak), "bold"))
     rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
     note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
     counted = (
-        "activations of one micro-batch, without weights; temporaries: what else tensors hold at the peak, which may be later, "
-        "in the loss or the optimizer's step"
+        "activations of one micro-batch, without weights; temporaries: what else tensors hold at"
+        " the peak, which may be later, in the loss or the optimizer's step"
     )
     said = "what tensors hold; a process holds its libraries and gaps beside it"
     return Group(Text(note, "dim"), table, Text(counted, "dim"), Text(said, "dim"))
@@ -138,7 +159,11 @@ def _cache(found: Description) -> Table:
     table = _grid("left", "right", "left")
     whose = "of one sequence" + (" beside a source of as many tokens" if _two_towers(found) else "")
     table.add_row("per token", Text(size(cache.per_token), "bold"), Text(whose, "dim"))
-    table.add_row("whole", Text(size(cache.whole), "bold"), Text(f"at max_len, {cache.length:,} tokens", "dim"))
+    table.add_row(
+        "whole",
+        Text(size(cache.whole), "bold"),
+        Text(f"at max_len, {cache.length:,} tokens", "dim"),
+    )
     return table
 
 
@@ -156,11 +181,15 @@ def _kernels(found: Description) -> Table:
 
 
 def _values(found: Description) -> Table:
-    """One row for all values of a part that came from one place; what towers and variants change comes behind."""
+    """One row for all values of a part that came from one place; what towers and variants change
+    comes behind.
+    """
     table = _grid("left", "left", "left")
     table.columns[2].no_wrap = True
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
-    alone = f"{names.pop()} " if len(names) == 1 else " "  # the tower needs no mention where there is one
+    alone = (
+        f"{names.pop()} " if len(names) == 1 else " "
+    )  # the tower needs no mention where there is one
     for variant, kind, values in _by_kind(found):
         shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = {}

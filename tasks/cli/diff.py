@@ -1,6 +1,8 @@
-"""Say in what two models differ before either is built: values of their configs, parameters, FLOPs, memory, kernels, and which
-parameters they share. Each side is overrides as on train.py's command line, in quotes where there are several, or a run's
-directory; with one side, the other is the default model."""
+"""Say in what two models differ before either is built: values of their configs, parameters, FLOPs,
+memory, kernels, and which parameters they share. Each side is overrides as on train.py's command
+line, in quotes where there are several, or a run's directory; with one side, the other is the
+default model.
+"""
 
 import re
 from typing import Any
@@ -27,8 +29,8 @@ def run(args: Any) -> int:
 
     if not 1 <= len(args.what) <= 2:
         raise ConfigError(
-            f"diff: takes one side or two; got {len(args.what)}. Put the overrides of a side into quotes: xformer diff "
-            '"attn.heads=4 position=alibi" attn.heads=2.'
+            f"diff: takes one side or two; got {len(args.what)}. Put the overrides of a side into"
+            ' quotes: xformer diff "attn.heads=4 position=alibi" attn.heads=2.'
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
     configs, sizes, titles = _subjects(sides, args.parts)
@@ -41,8 +43,9 @@ def run(args: Any) -> int:
 
 
 def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[str]]:
-    """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the faults of both, each with
-    the side that it is of, if two were typed."""
+    """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the
+    faults of both, each with the side that it is of, if two were typed.
+    """
     from tasks.cli.describe import subject
     from xformer_kit.config.size import ensure_countable
     from xformer_kit.inspect.describe import vocabulary
@@ -64,7 +67,9 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
 
 
 def words(side: str) -> list[str]:
-    """The overrides of a side, which stand behind one another: a blank before the next `key=`, not one inside a value."""
+    """The overrides of a side, which stand behind one another: a blank before the next `key=`, not
+    one inside a value.
+    """
     return re.split(r"\s+(?=[+~]{0,2}[\w./@]+=)", side.strip()) if side.strip() else []
 
 
@@ -145,9 +150,12 @@ def _parameters(found: Any) -> Any:
     from rich.text import Text
 
     shares = [100 * found.shared / pair for pair in found.costs[0][1:] if pair]
-    shown = " and ".join(f"{share:.3g} % of {mark}'s" for share, mark in zip(shares, "AB", strict=False))
+    shown = " and ".join(
+        f"{share:.3g} % of {mark}'s" for share, mark in zip(shares, "AB", strict=False)
+    )
     note = (
-        f"{short(found.shared)} in tensors of one name and shape, {shown}: with one seed and one init they start equal"
+        f"{short(found.shared)} in tensors of one name and shape, {shown}: with one seed and one"
+        " init they start equal"
     )
     if not found.tensors:
         return Text(note, "dim")

@@ -1,5 +1,7 @@
-"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per byte over the whole
-split, as at the end of the run: with the same weights the figures are those of its summary.json."""
+"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per
+byte over the whole split, as at the end of the run: with the same weights the figures are those of
+its summary.json.
+"""
 
 from typing import Any
 
@@ -9,7 +11,7 @@ SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
   xformer evaluate outputs/decoder/2026-11-20_12-00-00
   xformer evaluate outputs/decoder/2026-11-20_12-00-00 --checkpoint best --json
-  xformer evaluate outputs/translation/2026-11-20_12-00-00 --input test.en --reference test.de --beam 5"""
+  xformer evaluate RUN --input test.en --reference test.de --beam 5"""
 
 
 def options(parser: Any) -> None:
@@ -17,13 +19,27 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--checkpoint",
         choices=("last", "previous", "best"),
-        help="which weights: the last, those saved before, or those of the lowest loss (last; another if it is damaged)",
+        help=(
+            "which weights: the last, those saved before, or those of the lowest loss (last;"
+            " another if it is damaged)"
+        ),
     )
-    parser.add_argument("--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)")
-    parser.add_argument("--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)")
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="sequences at a time (as in the run)"
+    )
+    parser.add_argument(
+        "--input", metavar="FILE", help="sources to answer, one a line (task=seq2seq)"
+    )
     parser.add_argument("--reference", metavar="FILE", help="the right answers, one a line")
-    parser.add_argument("--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)")
-    parser.add_argument("--length-penalty", type=float, metavar="A", help="a beam's score is divided by length^A (1.0)")
+    parser.add_argument(
+        "--beam", type=int, metavar="N", help="beams of a search, 1: greedy (as in the run)"
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="A",
+        help="a beam's score is divided by length^A (1.0)",
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -37,10 +53,13 @@ def run(args: Any) -> int:
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
             raise ConfigError(
-                f"--{name.replace('_', '-')}: is for answers to --input, with --reference; got no --input."
+                f"--{name.replace('_', '-')}: is for answers to --input, with --reference; got no"
+                " --input."
             )
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
-    figures = {"run": str(path), "checkpoint": name} | evaluate(model, config, path, args.batch_size)
+    figures = {"run": str(path), "checkpoint": name} | evaluate(
+        model, config, path, args.batch_size
+    )
     if args.json:
         print_json(figures)
     else:
@@ -58,19 +77,28 @@ def _answered(args: Any) -> int:
     from xformer_kit.registry import ConfigError
 
     if not (args.input and args.reference):
-        raise ConfigError("--input, --reference: both are needed, sources and right answers; got one of them.")
+        raise ConfigError(
+            "--input, --reference: both are needed, sources and right answers; got one of them."
+        )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
-    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")  # as xformer generate
+    model, config, path, name = load_run(
+        args.run, args.parts, args.checkpoint, first="best"
+    )  # as xformer generate
     if config["task"]["name"] != "seq2seq":
-        raise ConfigError(f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}.")
+        raise ConfigError(
+            f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}."
+        )
     wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)
     if args.json:
         print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
         return 0
     screen = console()
-    screen.print(Text.assemble((str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim")), soft_wrap=True)
+    screen.print(
+        Text.assemble((str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim")),
+        soft_wrap=True,
+    )
     for name, value in figures.items():
         line = Text(f"{TITLES.get(name) or name.replace('_', ' '):16} ")
         if isinstance(value, str):
@@ -81,7 +109,9 @@ def _answered(args: Any) -> int:
     return 0
 
 
-def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = None) -> dict[str, Any]:
+def evaluate(
+    model: Any, config: dict[str, Any], path: Any, rows: int | None = None
+) -> dict[str, Any]:
     """val/loss, val/perplexity, val/bits_per_byte of a text, and the tokens that they are over.
 
     Raises ConfigError where the text is not the one of the run.
@@ -105,13 +135,24 @@ def evaluate(model: Any, config: dict[str, Any], path: Any, rows: int | None = N
     wholes = {"": data.bytes_per_token} | {f"{part}/": size for part, size in data.parts().items()}
     sums = {part: torch.zeros(2, dtype=torch.float64) for part in wholes}
     with torch.inference_mode(), _precision(config, device):
-        for (part, _), batch in zip(data.valid_batches(rows), data.valid(rows, device), strict=True):
+        for (part, _), batch in zip(
+            data.valid_batches(rows), data.valid(rows, device), strict=True
+        ):
             here = mapped(batch, lambda x: x.to(device))
             loss, count, _ = objective.loss(model, here)
             for name in {"", f"{part}/"} & set(sums):
-                sums[name] += torch.stack([loss.double().cpu(), torch.as_tensor(count).double().cpu()])
-    said = {part: metrics.figures((sums[part][0] / sums[part][1]).item(), size) for part, size in wholes.items()}
-    found = {f"val/{part}{name}": value for part, figures in said.items() for name, value in figures.items()}
+                sums[name] += torch.stack(
+                    [loss.double().cpu(), torch.as_tensor(count).double().cpu()]
+                )
+    said = {
+        part: metrics.figures((sums[part][0] / sums[part][1]).item(), size)
+        for part, size in wholes.items()
+    }
+    found = {
+        f"val/{part}{name}": value
+        for part, figures in said.items()
+        for name, value in figures.items()
+    }
     return found | {"tokens": int(sums[""][1])}
 
 
@@ -144,7 +185,12 @@ def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
             table.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
     table.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
     screen = console()
-    screen.print(Text.assemble((str(figures["run"]), "bold"), (f" {figures['checkpoint']}", "dim")), soft_wrap=True)
+    screen.print(
+        Text.assemble((str(figures["run"]), "bold"), (f" {figures['checkpoint']}", "dim")),
+        soft_wrap=True,
+    )
     screen.print(table)
     if limit := config["trainer"].get("limit_val_batches"):
-        screen.print(Text(f"The run itself validated on less: trainer.limit_val_batches={limit}.", "dim"))
+        screen.print(
+            Text(f"The run itself validated on less: trainer.limit_val_batches={limit}.", "dim")
+        )

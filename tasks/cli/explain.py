@@ -1,5 +1,8 @@
-"""Explain which kernel computes the scores of each attention, from overrides as on train.py's command line, or from a run's
-directory: how it runs, why not a faster one, and what that costs in memory in training. Nothing is allocated."""
+"""Explain which kernel computes the scores of each attention, from overrides as on train.py's
+command line, or from a run's
+directory: how it runs, why not a faster one, and what that costs in memory in training. Nothing is
+allocated.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +51,8 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], str]:
     runs = [word for word in words if "=" not in word]
     if runs and len(words) > 1:
         raise ConfigError(
-            f"explain: takes overrides or one run's directory; got {' '.join(words)}. Leave one of them out."
+            f"explain: takes overrides or one run's directory; got {' '.join(words)}. Leave one of"
+            " them out."
         )
     if runs:
         from tasks.cli.command import open_run
@@ -75,7 +79,8 @@ def _show(found: Any, title: str) -> None:
     rows = f"{found.rows} sequences" if found.rows > 1 else "1 sequence"
     screen.print(
         Text(
-            f"a step of training on {rows} of {found.seq_len:,} tokens {texts}, {found.precision}, {found.device}",
+            f"a step of training on {rows} of {found.seq_len:,} tokens {texts}, {found.precision},"
+            f" {found.device}",
             "dim",
         )
     )
@@ -117,5 +122,7 @@ def _memory(item: Any) -> str:
         parts.append(f"{size(run.tables)} of masks and biases{shared}")
     if run.kept:
         whole = f", {size(run.kept * item.layers)} in all" if item.layers > 1 else ""
-        parts.append(f"at least {size(run.kept)} of scores that each layer keeps for the gradient{whole}")
+        parts.append(
+            f"at least {size(run.kept)} of scores that each layer keeps for the gradient{whole}"
+        )
     return "; ".join(parts) or "nothing that grows with the number of pairs"

@@ -1,8 +1,10 @@
 """Let a run's model speak: go on with a text, answer sources, or fill the holes of a text.
 
-What a run does depends on its task. A language model goes on with --prompt, which is written first, and what it writes
-appears as it comes. task=seq2seq answers --prompt or the lines of --input. Masked language models and denoisers write what
-each <mask> of --prompt or --input stands for: one token, or a span."""
+What a run does depends on its task. A language model goes on with --prompt, which is written first,
+and what it writes appears as it comes. task=seq2seq answers --prompt or the lines of --input.
+Masked language models and denoisers write what each <mask> of --prompt or --input stands for: one
+token, or a span.
+"""
 
 import re
 import sys
@@ -18,9 +20,9 @@ EXAMPLES = """examples:
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt - --temperature 0 < prompt.txt
   xformer generate outputs/decoder/2026-11-20_12-00-00 --prompt "The " --top-k 4 --penalty-alpha 0.6
   xformer generate outputs/scan/2026-11-20_12-00-00 --prompt "jump twice"
-  xformer generate outputs/translation/2026-11-20_12-00-00 --input test.en --output test.hyp --beam 5
-  xformer generate outputs/translation/2026-11-20_12-00-00 --prompt "Good morning" --beam 5 --num-samples 3 --scores
-  xformer generate outputs/masked/2026-11-20_12-00-00 --prompt "The <mask> of a function" --top-k 5"""
+  xformer generate RUN --input test.en --output test.hyp --beam 5
+  xformer generate RUN --prompt "Good morning" --beam 5 --num-samples 3 --scores
+  xformer generate RUN --prompt "The <mask> of a function" --top-k 5"""
 
 NUMBERS = {  # option: type, metavar, what it does
     "beam": (int, "N", "beams of a search, 1: greedy (as in the run)"),
@@ -28,11 +30,23 @@ NUMBERS = {  # option: type, metavar, what it does
     "batch_size": (int, "N", "sources at a time (64)"),
     "max_new_tokens": (int, "N", "tokens to write (200; of an answer: data.seq_len)"),
     "min_new_tokens": (int, "N", "tokens to write before the end may come"),
-    "temperature": (float, "T", "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)"),
+    "temperature": (
+        float,
+        "T",
+        "divides the logits; 0 takes the likeliest token (1.0; an answer is greedy)",
+    ),
     "top_k": (int, "K", "draw from the K likeliest tokens; of a <mask>: show so many (5)"),
     "top_p": (float, "P", "draw from the likeliest tokens that have probability P together"),
-    "min_p": (float, "P", "draw from tokens with at least this share of the likeliest one's probability"),
-    "typical_p": (float, "P", "draw from the tokens nearest to the entropy that have probability P together"),
+    "min_p": (
+        float,
+        "P",
+        "draw from tokens with at least this share of the likeliest one's probability",
+    ),
+    "typical_p": (
+        float,
+        "P",
+        "draw from the tokens nearest to the entropy that have probability P together",
+    ),
     "penalty_alpha": (
         float,
         "A",
@@ -56,7 +70,16 @@ DRAWS = (
 ALONE = ("prompt", "checkpoint")
 FILES = (*ALONE, "input", "output")
 TOKENS = ("max_new_tokens", *DRAWS, "constrain", "seed", "num_samples")
-ANSWERS = (*FILES, *TOKENS, "min_new_tokens", "stop", "beam", "length_penalty", "batch_size", "scores")
+ANSWERS = (
+    *FILES,
+    *TOKENS,
+    "min_new_tokens",
+    "stop",
+    "beam",
+    "length_penalty",
+    "batch_size",
+    "scores",
+)
 TAKES = {  # what a task speaks like: the options that mean something to it, and what it does
     "goes on": ((*ALONE, *TOKENS, "stop"), "goes on with a text"),
     "answers": (ANSWERS, "answers sources"),
@@ -71,15 +94,25 @@ def options(parser: Any) -> None:
     said = "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
     given.add_argument("--prompt", metavar="TEXT", help=said)
     given.add_argument(
-        "--input", metavar="FILE", help="sources, or texts with <mask>, one a line, and so are the answers; - is stdin"
+        "--input",
+        metavar="FILE",
+        help="sources, or texts with <mask>, one a line, and so are the answers; - is stdin",
     )
     parser.add_argument("--output", metavar="FILE", help="where the texts go (stdout)")
     for name, (kind, metavar, said) in NUMBERS.items():
         parser.add_argument(_typed(name), type=kind, metavar=metavar, help=said)
-    parser.add_argument("--stop", metavar="TEXT", action="append", help="a text behind which to stop; may be repeated")
+    parser.add_argument(
+        "--stop",
+        metavar="TEXT",
+        action="append",
+        help="a text behind which to stop; may be repeated",
+    )
     said = "write only tokens that stand in this text, such as 0123456789-"
     parser.add_argument("--constrain", metavar="TEXT", help=said)
-    said = "each text behind its score and a tab: its log-probability in nats over length^A (needs --beam)"
+    said = (
+        "each text behind its score and a tab: its log-probability in nats over length^A (needs"
+        " --beam)"
+    )
     parser.add_argument("--scores", action="store_true", default=None, help=said)
     said = "which weights (best, or where there is none or it is damaged another)"
     parser.add_argument("--checkpoint", choices=("best", "last", "previous"), help=said)
@@ -112,7 +145,13 @@ def _check(args: Any) -> None:
     """What every task refuses. Raises ConfigError."""
     from xformer_kit.registry import ConfigError
 
-    for name, least in (("num_samples", 1), ("beam", 1), ("batch_size", 1), ("max_new_tokens", 1), ("top_k", 1)):
+    for name, least in (
+        ("num_samples", 1),
+        ("beam", 1),
+        ("batch_size", 1),
+        ("max_new_tokens", 1),
+        ("top_k", 1),
+    ):
         if (value := getattr(args, name)) is not None and value < least:
             raise ConfigError(f"{_typed(name)}: must be at least {least}; got {value}.")
     if args.seed is not None and not 0 <= args.seed < 2**63:
@@ -120,21 +159,28 @@ def _check(args: Any) -> None:
 
 
 def _suits(args: Any, speaks: str, task: str) -> None:
-    """Raises ConfigError for an option that means nothing to a run of this task: better refused than ignored."""
+    """Raises ConfigError for an option that means nothing to a run of this task: better refused
+    than ignored.
+    """
     from xformer_kit.registry import ConfigError
 
     if speaks not in TAKES:
-        raise ConfigError(f"{args.run}: a run of task={task} does nothing with a text. Try xformer evaluate.")
+        raise ConfigError(
+            f"{args.run}: a run of task={task} does nothing with a text. Try xformer evaluate."
+        )
     taken, does = TAKES[speaks]
     for name in ("input", "output", "stop", "constrain", "scores", *NUMBERS):
         if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
-            raise ConfigError(f"{_typed(name)}: is not for a run of task={task}, which {does}. {way}")
+            raise ConfigError(
+                f"{_typed(name)}: is not for a run of task={task}, which {does}. {way}"
+            )
 
 
 def _typed(name: str) -> str:
     """The option of a name, as the command line has it."""
-    return f"--{ {'num_return': 'num_samples', 'allowed': 'constrain'}.get(name, name).replace('_', '-') }"
+    name = {"num_return": "num_samples", "allowed": "constrain"}.get(name, name)
+    return f"--{name.replace('_', '-')}"
 
 
 def _as_typed(fault: str, args: Any) -> str:
@@ -143,7 +189,9 @@ def _as_typed(fault: str, args: Any) -> str:
     name, mark, said = fault.partition(":")
     if name in (*NUMBERS, "num_return", "allowed", "stop"):
         fault = f"{_typed(name)}{mark}{said}"
-    return re.sub(rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", fault)
+    return re.sub(
+        rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", fault
+    )
 
 
 def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
@@ -157,7 +205,8 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
             raise ConfigError(
-                f"--constrain: must hold tokens that the run knows, and no others; got {args.constrain!r}."
+                "--constrain: must hold tokens that the run knows, and no others; got"
+                f" {args.constrain!r}."
             )
         found["allowed"] = sorted({int(i) for i in ids})
     return found
@@ -172,7 +221,8 @@ def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> N
     ids, first, many = _encoded(model, prompt), wanted.pop("seed", None), args.num_samples or 1
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
         raise ConfigError(
-            f"--num-samples: nothing is drawn, so all texts are the same; got {many}. Try --temperature 1."
+            f"--num-samples: nothing is drawn, so all texts are the same; got {many}. Try"
+            " --temperature 1."
         )
     for i in range(many):
         tokens = stream(model, ids, seed=None if first is None else first + i, **wanted)
@@ -194,11 +244,15 @@ def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> 
         wanted["num_return"] = args.num_samples
     how = manner(config, wanted)
     if args.scores and "beam" not in how:
-        raise ConfigError("--scores: are those of a search, and there is none. Add --beam 4, or leave it out.")
+        raise ConfigError(
+            "--scores: are those of a search, and there is none. Add --beam 4, or leave it out."
+        )
     objective = speaking_as(model, config)
     if objective.speaks == "restores":
         found = restored(model, objective, lines, where, config["data"]["seq_len"], **how)
-    elif args.input is None and args.output is None and "beam" not in how and "num_return" not in how:
+    elif (
+        args.input is None and args.output is None and "beam" not in how and "num_return" not in how
+    ):
         return _stream_answer(model, objective, config, lines, how)
     else:
         found = translations(model, config, lines, where, **wanted)
@@ -206,7 +260,9 @@ def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> 
     _put(args, said)
 
 
-def _stream_answer(model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]) -> None:
+def _stream_answer(
+    model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]
+) -> None:
     """One answer, each token as it comes."""
     from tasks.decoding import asked, room
     from tasks.translate import questions
@@ -214,14 +270,19 @@ def _stream_answer(model: Any, objective: Any, config: dict[str, Any], lines: li
 
     (question,) = questions(objective, config, lines, "--prompt")
     prompt = objective.pair(question["source"], question["target"])
-    given, how = asked(model, objective, [prompt]), {key: value for key, value in how.items() if key != "rows"}
+    given, how = (
+        asked(model, objective, [prompt]),
+        {key: value for key, value in how.items() if key != "rows"},
+    )
     most = min(how.pop("most"), room(model, prompt))
     tokens = stream(model, max_new_tokens=most, **given, **how)
     _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
 
 
 def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
-    """The texts with the likeliest token in each hole; behind that of --prompt the likeliest ones of each hole."""
+    """The texts with the likeliest token in each hole; behind that of --prompt the likeliest ones
+    of each hole.
+    """
     from tasks.filling import filled
     from tasks.translate import speaking_as
 
@@ -236,7 +297,9 @@ def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> No
 
 
 def _put(args: Any, texts: list[str]) -> None:
-    """Texts to --output or stdout; those of a file one a line, so that line ends in them become spaces."""
+    """Texts to --output or stdout; those of a file one a line, so that line ends in them become
+    spaces.
+    """
     if args.input is not None:
         texts = [text.replace("\n", " ") for text in texts]
     if args.output is None:
@@ -246,17 +309,27 @@ def _put(args: Any, texts: list[str]) -> None:
 
 
 def _prompt(given: str) -> str:
-    """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty one."""
+    """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty
+    one.
+    """
     from xformer_kit.registry import ConfigError
 
-    text = given if given != "-" else sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
+    text = (
+        given
+        if given != "-"
+        else sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removesuffix("\n")
+    )
     if not text:
-        raise ConfigError('--prompt: must hold at least one character; got an empty text. Try --prompt "The ".')
+        raise ConfigError(
+            '--prompt: must hold at least one character; got an empty text. Try --prompt "The ".'
+        )
     return text
 
 
 def _encoded(model: Any, prompt: str) -> Any:
-    """The prompt's ids (1, t), on the model's device. Raises ConfigError for characters that are not known."""
+    """The prompt's ids (1, t), on the model's device. Raises ConfigError for characters that are
+    not known.
+    """
     import torch
 
     from tasks.translate import encoded_line
@@ -264,7 +337,10 @@ def _encoded(model: Any, prompt: str) -> Any:
 
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")
     if not len(encoded):
-        raise ConfigError("--prompt: must hold at least one token; got white space, of which this tokenizer has none.")
+        raise ConfigError(
+            "--prompt: must hold at least one token; got white space, of which this tokenizer has"
+            " none."
+        )
     return torch.tensor([[int(i) for i in encoded]], device=next(model.parameters()).device)
 
 
@@ -276,8 +352,9 @@ def _stream(decode: Any, tokens: Any) -> None:
 
 
 def _write(text: str) -> None:
-    """Text as utf-8, whatever the locale; bytes of the prompt that were no utf-8 come out as they went in. A terminal gets no
-    control characters: the text may be that of a foreign model."""
+    """Text as utf-8, whatever the locale; bytes of the prompt that were no utf-8 come out as they
+    went in. A terminal gets no control characters: the text may be that of a foreign model.
+    """
     sys.stdout.flush()
     text = printable(text) if sys.stdout.isatty() else text
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))

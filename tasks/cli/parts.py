@@ -15,7 +15,10 @@ EXAMPLES = """examples:
 
 def options(parser: Any) -> None:
     parser.add_argument(
-        "kind", nargs="?", metavar="KIND", help="attn, mask, position, norm, placement, ffn, kernel, ..."
+        "kind",
+        nargs="?",
+        metavar="KIND",
+        help="attn, mask, position, norm, placement, ffn, kernel, ...",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="one part of the kind")
     parser.add_argument("--json", action="store_true", help="print plain data")
@@ -33,7 +36,12 @@ def run(args: Any) -> int:
         registries[0][args.name]  # an unknown name is answered with the nearest
     if args.json:
         table = parts.table(registries)
-        print_json({kind: {n: o for n, o in named.items() if args.name in (None, n)} for kind, named in table.items()})
+        print_json(
+            {
+                kind: {n: o for n, o in named.items() if args.name in (None, n)}
+                for kind, named in table.items()
+            }
+        )
     elif args.kind:
         _one_kind(registries[0], [args.name] if args.name else list(registries[0]))
     else:
@@ -54,7 +62,12 @@ def _every_kind(registries: list[Any]) -> None:
         for first, name in enumerate(registry):
             line = Text().append(f"{'' if first else registry.group:{left}}  ", "bold cyan")
             line.append(f"{name:{middle}}  ", "bold").append(parts.summary(registry[name]))
-            screen.print(line, no_wrap=True, overflow="ellipsis" if cuts(screen) else "ignore", crop=cuts(screen))
+            screen.print(
+                line,
+                no_wrap=True,
+                overflow="ellipsis" if cuts(screen) else "ignore",
+                crop=cuts(screen),
+            )
         screen.print()
     screen.print(Text("The options of a kind: xformer parts attn", "dim"))
     screen.print(Text("To choose: python train.py attn=multi_head attn.heads=4", "dim"))
@@ -76,14 +89,23 @@ def _one_kind(registry: Any, names: list[str]) -> None:
         if doc := parts.doc(registry[name]):
             screen.print(Padding(Text(_flowing(doc)), (0, 0, 0, 2), expand=False))
         if others := parts.names_for(registry, name):
-            screen.print(Padding(Text(f"also called {', '.join(others)}", "dim"), (0, 0, 0, 2), expand=False))
+            screen.print(
+                Padding(Text(f"also called {', '.join(others)}", "dim"), (0, 0, 0, 2), expand=False)
+            )
         found = parts.rows(registry, name)
         if not found:
             screen.print(Padding(Text("no options", "dim"), (0, 0, 0, 2), expand=False))
             continue
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for heading, style in (("option", "bold"), ("type", ""), ("default", "green"), ("unit or meaning", "")):
-            table.add_column(heading, style=style, no_wrap=heading in ("option", "default"), overflow="fold")
+        for heading, style in (
+            ("option", "bold"),
+            ("type", ""),
+            ("default", "green"),
+            ("unit or meaning", ""),
+        ):
+            table.add_column(
+                heading, style=style, no_wrap=heading in ("option", "default"), overflow="fold"
+            )
         table.columns[1].max_width = 30
         for row in found:
             table.add_row(f"{group}.{row.name}", *row[1:])

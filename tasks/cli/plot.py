@@ -1,4 +1,5 @@
-"""Draw masks, biases of positions, what a run attends to in a text, learning curves, and norms of activations and gradients.
+"""Draw masks, biases of positions, what a run attends to in a text, learning curves, and norms of
+activations and gradients.
 
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
 
@@ -8,10 +9,10 @@ SUMMARY = "pictures of masks, biases, attention weights, learning curves and nor
 EXAMPLES = """examples:
   xformer plot mask mask=sliding_window mask.window=16 --length 64
   xformer plot bias position=alibi --save alibi.svg
-  xformer plot attention outputs/decoder/2026-11-20_12-00-00 --text "To be, or not to be" --layers 0,3 --heads 0
-  xformer plot attention outputs/seq2seq/2026-11-20_12-00-00 --text "jump twice" --target "JUMP JUMP" --layers decoder.1.cross
+  xformer plot attention RUN --text "To be, or not to be" --layers 0,3 --heads 0
+  xformer plot attention RUN --text "jump twice" --target "JUMP JUMP" --layers decoder.1.cross
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
-  xformer plot norms outputs/decoder/2026-11-20_12-00-00   # of a run with callbacks.norms.every=50"""
+  xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
 LENGTH = 256  # tokens at most, where --length does not say
 KINDS = {
     "mask": ("length", "prefix"),
@@ -23,27 +24,50 @@ KINDS = {
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("kind", metavar="KIND", nargs="?", help="mask, bias, attention, curves or norms")
     parser.add_argument(
-        "what", nargs="*", metavar="OVERRIDE | RUN", help="overrides such as mask=causal, or directories of runs"
+        "kind", metavar="KIND", nargs="?", help="mask, bias, attention, curves or norms"
     )
     parser.add_argument(
-        "--save", metavar="FILE", help="where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)"
+        "what",
+        nargs="*",
+        metavar="OVERRIDE | RUN",
+        help="overrides such as mask=causal, or directories of runs",
     )
     parser.add_argument(
-        "--length", metavar="N", type=int, help=f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})"
+        "--save",
+        metavar="FILE",
+        help="where: .png, .svg or .pdf (KIND.png in the run's pictures/, or here)",
     )
     parser.add_argument(
-        "--prefix", metavar="N", type=int, help="tokens of a prefix, for masks that see one whole (a quarter)"
+        "--length",
+        metavar="N",
+        type=int,
+        help=f"tokens of a mask or a bias (data.seq_len, at most {LENGTH})",
     )
-    parser.add_argument("--text", metavar="TEXT", help="what the model reads; <mask> is a hole where it fills holes")
     parser.add_argument(
-        "--target", metavar="TEXT", help="what it says to that, with sources and targets (its own answer)"
+        "--prefix",
+        metavar="N",
+        type=int,
+        help="tokens of a prefix, for masks that see one whole (a quarter)",
     )
-    parser.add_argument("--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)")
+    parser.add_argument(
+        "--text", metavar="TEXT", help="what the model reads; <mask> is a hole where it fills holes"
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TEXT",
+        help="what it says to that, with sources and targets (its own answer)",
+    )
+    parser.add_argument(
+        "--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)"
+    )
     parser.add_argument("--heads", metavar="A,B", help="numbers from 0 on (all)")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)")
-    parser.add_argument("--metric", metavar="A,B", help="columns of metrics.csv (train/loss,val/loss)")
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
+    )
+    parser.add_argument(
+        "--metric", metavar="A,B", help="columns of metrics.csv (train/loss,val/loss)"
+    )
 
 
 def run(args: Any) -> int:
@@ -58,9 +82,13 @@ def run(args: Any) -> int:
         from tasks.translate import writable
 
         ending(writable(args.save, "--save"))
-    picture, home = {"mask": _mask, "bias": _bias, "attention": _attention, "curves": _curves, "norms": _norms}[
-        args.kind
-    ](args)
+    picture, home = {
+        "mask": _mask,
+        "bias": _bias,
+        "attention": _attention,
+        "curves": _curves,
+        "norms": _norms,
+    }[args.kind](args)
     path = home / f"{args.kind}.png" if args.save is None else Path(args.save)
     if args.save is None:
         home.mkdir(exist_ok=True)
@@ -76,7 +104,8 @@ def _fits(args: Any) -> None:
         raise ConfigError(f"plot: must be told what to draw. Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise ConfigError(
-            f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known: {', '.join(KINDS)}."
+            f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known:"
+            f" {', '.join(KINDS)}."
         )
     faults = []
     for name in dict.fromkeys(name for names in KINDS.values() for name in names):
@@ -93,13 +122,16 @@ def _one_run(args: Any) -> str:
     if len(args.what) != 1 or "=" in args.what[0]:
         got = " ".join(args.what) or "none"
         raise ConfigError(
-            f"plot {args.kind}: takes one run's directory; got {got}. Try outputs/decoder/2026-11-20_12-00-00."
+            f"plot {args.kind}: takes one run's directory; got {got}. Try"
+            " outputs/decoder/2026-11-20_12-00-00."
         )
     return args.what[0]
 
 
 def _config(args: Any) -> tuple[dict[str, Any], Any]:
-    """(config, directory) of overrides, where that is None, or of a run. Raises ConfigError where no machine holds its model."""
+    """(config, directory) of overrides, where that is None, or of a run. Raises ConfigError where
+    no machine holds its model.
+    """
     from xformer_kit.config.size import ensure_countable
 
     config, path = _named(args)
@@ -113,7 +145,8 @@ def _named(args: Any) -> tuple[dict[str, Any], Any]:
     runs = [word for word in args.what if "=" not in word]
     if runs and len(args.what) > 1:
         raise ConfigError(
-            f"plot {args.kind}: takes overrides or one run's directory; got {' '.join(args.what)}. Leave one of them out."
+            f"plot {args.kind}: takes overrides or one run's directory; got {' '.join(args.what)}."
+            " Leave one of them out."
         )
     if runs:
         from tasks.cli.command import open_run
@@ -134,7 +167,9 @@ def _length(args: Any, config: dict[str, Any]) -> int:
 
     for name in ("length", "prefix"):
         if (given := getattr(args, name)) is not None and given < (name == "length"):
-            raise ConfigError(f"--{name}: must be at least {int(name == 'length')} token; got {given}.")
+            raise ConfigError(
+                f"--{name}: must be at least {int(name == 'length')} token; got {given}."
+            )
     return args.length or min(LENGTH, config["data"]["seq_len"])
 
 
@@ -148,7 +183,9 @@ def _mask(args: Any) -> Any:
     length = _length(args, config)
     with torch.device("meta"):  # a mask has no weights
         model = Model(config, 256)
-    return plot_mask(model, length, prefix=length // 4 if args.prefix is None else args.prefix), _home(run)
+    return plot_mask(
+        model, length, prefix=length // 4 if args.prefix is None else args.prefix
+    ), _home(run)
 
 
 def _bias(args: Any) -> Any:
@@ -180,14 +217,21 @@ def _attention(args: Any) -> Any:
     from xformer_kit.registry import ConfigError
 
     run = _one_run(args)
-    layers = None if args.layers is None else [int(w) if w.isdigit() else w for w in args.layers.split(",")]
+    layers = (
+        None
+        if args.layers is None
+        else [int(w) if w.isdigit() else w for w in args.layers.split(",")]
+    )
     heads = None if args.heads is None else args.heads.split(",")
     if heads is not None and not all(head.isdigit() for head in heads):
         raise ConfigError(
-            f"--heads: must be numbers from 0 on, with commas between; got {args.heads}. Try --heads 0,1."
+            f"--heads: must be numbers from 0 on, with commas between; got {args.heads}. Try"
+            " --heads 0,1."
         )
     if not args.text:
-        raise ConfigError("--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'.")
+        raise ConfigError(
+            "--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'."
+        )
     from tasks.cli.command import load_run, on_device
     from tasks.looking import attention_picture, seen_of
     from tasks.translate import speaking_as
@@ -195,7 +239,10 @@ def _attention(args: Any) -> Any:
     model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
     numbers = None if heads is None else [int(head) for head in heads]
     seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
-    return attention_picture(model, speaking_as(model, config), seen, heads=numbers), path / "pictures"
+    return (
+        attention_picture(model, speaking_as(model, config), seen, heads=numbers),
+        path / "pictures",
+    )
 
 
 def _curves(args: Any) -> Any:
@@ -208,7 +255,9 @@ def _curves(args: Any) -> Any:
     import_files(args.parts)
     if not args.what or any("=" in word for word in args.what):
         got = " ".join(args.what) or "none"
-        raise ConfigError(f"plot curves: takes directories of runs; got {got}. Try outputs/decoder/*.")
+        raise ConfigError(
+            f"plot curves: takes directories of runs; got {got}. Try outputs/decoder/*."
+        )
     metrics = None if args.metric is None else args.metric.split(",")
     home = Path(args.what[0]).expanduser() / "pictures" if len(args.what) == 1 else Path()
     return plot_curves(args.what, metrics), home

@@ -1,4 +1,6 @@
-"""Write the report of a study anew from its runs: partial, and marked so, while runs are missing. Nothing is trained."""
+"""Write the report of a study anew from its runs: partial, and marked so, while runs are missing.
+Nothing is trained.
+"""
 
 import sys
 from collections import Counter
@@ -16,8 +18,12 @@ EXAMPLES = """examples:
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("study", metavar="STUDY", help="a study's directory, or its name under outputs/studies")
-    parser.add_argument("--json", action="store_true", help="print where its files lie, and how many runs it is of")
+    parser.add_argument(
+        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print where its files lie, and how many runs it is of"
+    )
 
 
 def run(args: Any) -> int:
@@ -30,11 +36,18 @@ def run(args: Any) -> int:
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         found = report(folder)
     counts, every = Counter(one.status for one in found.outcomes), len(found.outcomes)
-    if not (written := sorted(path for path, when in _files(folder).items() if before.get(path) != when)):
+    if not (
+        written := sorted(path for path, when in _files(folder).items() if before.get(path) != when)
+    ):
         return 1  # and it has said why
     if args.json:
         print_json(
-            {"folder": str(folder), "files": list(map(str, written)), "finished": counts["finished"], "runs": every}
+            {
+                "folder": str(folder),
+                "files": list(map(str, written)),
+                "finished": counts["finished"],
+                "runs": every,
+            }
         )
         return 0
     screen = console()
@@ -43,10 +56,16 @@ def run(args: Any) -> int:
     for one in found.outcomes:
         if one.status == "failed":
             name = title(found.variants[one.variant])
-            screen.print(f"{name} seed {one.seed}: failed: {first_line(one.why)}", soft_wrap=True, markup=False)
+            screen.print(
+                f"{name} seed {one.seed}: failed: {first_line(one.why)}",
+                soft_wrap=True,
+                markup=False,
+            )
     if counts["finished"] + counts["pruned"] < every:
         way = xformer("status", args.study)
-        screen.print(f"{counts['finished']} of {every} runs finished; what is missing: {way}", soft_wrap=True)
+        screen.print(
+            f"{counts['finished']} of {every} runs finished; what is missing: {way}", soft_wrap=True
+        )
     return 0
 
 

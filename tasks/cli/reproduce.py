@@ -1,6 +1,8 @@
-"""Print the command line that trains a run again from nothing, and say what is not as it was: config, data, the code of its
-parts, versions, device. With --run it is trained again, in a directory of its own, and its figures are compared with the old
-ones. Exit code 0: all is as it was, and with --run every figure is equal to the last digit; 1: something is not."""
+"""Print the command line that trains a run again from nothing, and say what is not as it was:
+config, data, the code of its parts, versions, device. With --run it is trained again, in a
+directory of its own, and its figures are compared with the old ones. Exit code 0: all is as it was,
+and with --run every figure is equal to the last digit; 1: something is not.
+"""
 
 from typing import Any
 
@@ -16,7 +18,9 @@ EXAMPLES = """examples:
 
 def options(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's directory, also one of a study")
-    parser.add_argument("--run", dest="train", action="store_true", help="train it again and compare the figures")
+    parser.add_argument(
+        "--run", dest="train", action="store_true", help="train it again and compare the figures"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -32,10 +36,13 @@ def run(args: Any) -> int:
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
         raise ConfigError(
-            f"{args.run}: is not finished; it has no summary.json to compare with. {summary.go_on(args.run, args.parts)}"
+            f"{args.run}: is not finished; it has no summary.json to compare with."
+            f" {summary.go_on(args.run, args.parts)}"
         )
     if missing := [name for name in NEEDED if name not in facts]:
-        raise ConfigError(f"{path / 'summary.json'}: has no {', '.join(missing)}. Bring a copy of it back.")
+        raise ConfigError(
+            f"{path / 'summary.json'}: has no {', '.join(missing)}. Bring a copy of it back."
+        )
     ensure(config, data=False)
     again = free(path)
     given = words(config, args.parts, again)
@@ -52,7 +59,10 @@ def run(args: Any) -> int:
     if code := train(given, args.json):
         return code
     then, now = figures(facts), figures(summary.read(again) or {"steps": None})
-    found |= {"run": str(again), "figures": {n: {"then": then.get(n), "now": now.get(n)} for n in then | now}}
+    found |= {
+        "run": str(again),
+        "figures": {n: {"then": then.get(n), "now": now.get(n)} for n in then | now},
+    }
     if args.json:
         print_json(found)
     else:
@@ -69,7 +79,9 @@ def _show(found: dict[str, Any]) -> None:
     for sentence in found["differences"]:
         screen.print(Text(sentence, "yellow"), soft_wrap=True)
     if not found["differences"]:
-        screen.print("Config, data, code of the parts, versions and device are as they were.", soft_wrap=True)
+        screen.print(
+            "Config, data, code of the parts, versions and device are as they were.", soft_wrap=True
+        )
 
 
 def _compare(found: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""How likely does a run's model find given texts? One line each: nats, tokens, nats per token, and the text."""
+"""How likely does a run's model find given texts? One line each: nats, tokens, nats per token, and
+the text.
+"""
 
 from typing import Any
 
@@ -7,15 +9,21 @@ from tasks.cli.command import load_run, print_json
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
   xformer score outputs/decoder/2026-11-20_12-00-00 --input texts.txt
-  xformer score outputs/translation/2026-11-20_12-00-00 --input test.en --reference test.de --json"""
+  xformer score RUN --input test.en --reference test.de --json"""
 ROWS = 32  # texts that are scored at once
 
 
 def options(parser: Any) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's directory")
-    parser.add_argument("--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin")
-    parser.add_argument("--reference", metavar="FILE", help="the answers to score, one a line (task=seq2seq)")
-    parser.add_argument("--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)")
+    parser.add_argument(
+        "--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin"
+    )
+    parser.add_argument(
+        "--reference", metavar="FILE", help="the answers to score, one a line (task=seq2seq)"
+    )
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -40,8 +48,15 @@ def run(args: Any) -> int:
     model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
     sources = lines if pairs else None
     found = [
-        {"nats": nats + 0.0, "tokens": count, "nats_per_token": nats / count if count else 0.0, "text": text}
-        for (nats, count), text in zip(scored(on_device(model), config, answers, sources), answers, strict=True)
+        {
+            "nats": nats + 0.0,
+            "tokens": count,
+            "nats_per_token": nats / count if count else 0.0,
+            "text": text,
+        }
+        for (nats, count), text in zip(
+            scored(on_device(model), config, answers, sources), answers, strict=True
+        )
     ]
     if args.json:
         print_json(found)
@@ -51,8 +66,12 @@ def run(args: Any) -> int:
     return 0
 
 
-def scored(model: Any, config: dict[str, Any], texts: list[str], sources: list[str] | None) -> list[tuple[float, int]]:
-    """(-log p in nats, tokens that are predicted) of each text; of an answer with its end, given its source."""
+def scored(
+    model: Any, config: dict[str, Any], texts: list[str], sources: list[str] | None
+) -> list[tuple[float, int]]:
+    """(-log p in nats, tokens that are predicted) of each text; of an answer with its end, given
+    its source.
+    """
     import torch
 
     from tasks.translate import encoded_lines, speaking_as
@@ -70,7 +89,11 @@ def scored(model: Any, config: dict[str, Any], texts: list[str], sources: list[s
     for start in range(0, len(examples), ROWS):
         batch: Any = mapped(collate(examples[start : start + ROWS]), lambda x: x.to(device))
         said = batch["target"] if "target" in batch else batch["tokens"]
-        given = {} if "source" not in batch else {"source": batch["source"].ids, "source_real": batch["source"].real}
+        given = (
+            {}
+            if "source" not in batch
+            else {"source": batch["source"].ids, "source_real": batch["source"].real}
+        )
         nats = -score(model, said.ids, real=said.real, prefix=said.prefix, **given).double().sum(1)
         asked = torch.ones_like(said.ids, dtype=torch.bool) if said.real is None else said.real
         asked = asked if said.prefix is None else asked & ~said.prefix

@@ -1,5 +1,7 @@
-"""How far is a study? For each variant, how many of its runs finished, diverged, failed, are under way or have not begun; why
-those that failed did so; and what to type to go on. A study that is at work is not disturbed."""
+"""How far is a study? For each variant, how many of its runs finished, diverged, failed, are under
+way or have not begun; why those that failed did so; and what to type to go on. A study that is at
+work is not disturbed.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,9 @@ STYLE = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yell
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("study", metavar="STUDY", help="a study's directory, or its name under outputs/studies")
+    parser.add_argument(
+        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
+    )
     parser.add_argument("--json", action="store_true", help="print plain data")
 
 
@@ -37,7 +41,11 @@ def _show(found: dict[str, Any]) -> None:
     screen = console()
     done, every = found["counts"]["finished"], len(found["runs"])
     screen.print(Text.assemble((found["study"], "bold"), (f"  {found['question']}", "dim")))
-    others = [f"{count} {status}" for status, count in found["counts"].items() if count and status != "finished"]
+    others = [
+        f"{count} {status}"
+        for status, count in found["counts"].items()
+        if count and status != "finished"
+    ]
     said = ", ".join((f"{done} of {every} runs finished", *others, found["folder"]))
     screen.print(Text(said, "dim"), soft_wrap=True)
     shown = [status for status, count in found["counts"].items() if count or status == "finished"]
@@ -46,7 +54,9 @@ def _show(found: dict[str, Any]) -> None:
     for status in (*shown, "runs"):
         table.add_column(status, justify="right")
     for variant in found["variants"]:
-        cells = [Text(str(variant[s] or "."), STYLE.get(s, "") if variant[s] else "dim") for s in shown]
+        cells = [
+            Text(str(variant[s] or "."), STYLE.get(s, "") if variant[s] else "dim") for s in shown
+        ]
         table.add_row(variant["name"], *cells, str(variant["runs"]))
     screen.print()
     screen.print(table)
@@ -56,7 +66,9 @@ def _show(found: dict[str, Any]) -> None:
         screen.print(Text(line, style), soft_wrap=True)
     for what, key in (("Go on", "go_on"), ("Run those again that failed or diverged", "retry")):
         if found[key]:
-            screen.print(Text.assemble((f"\n{what}:  ", "dim"), (found[key], "bold")), soft_wrap=True)
+            screen.print(
+                Text.assemble((f"\n{what}:  ", "dim"), (found[key], "bold")), soft_wrap=True
+            )
 
 
 def _remarks(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -68,4 +80,7 @@ def _remarks(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         elif status == "diverged":
             yield f"{name}: diverged at step {run['step']:,}: {first_line(run['why'])}", "red"
         elif status in ("running", "stopped"):
-            yield f"{name}: {status} at step {run['step'] or 0:,} of {run['steps']:,}", STYLE[status]
+            yield (
+                f"{name}: {status} at step {run['step'] or 0:,} of {run['steps']:,}",
+                STYLE[status],
+            )

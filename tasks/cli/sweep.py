@@ -1,5 +1,7 @@
-"""Write a W&B sweep from a study, or from overrides with several values: the file for `wandb sweep`, to stdout or to --out.
-Every combination that W&B can propose is composed first (of many, a sample), so that no agent is sent one that is refused."""
+"""Write a W&B sweep from a study, or from overrides with several values: the file for `wandb
+sweep`, to stdout or to --out. Every combination that W&B can propose is composed first (of many, a
+sample), so that no agent is sent one that is refused.
+"""
 
 import sys
 from typing import Any
@@ -8,7 +10,8 @@ SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
   xformer sweep export study=norm_placement --out sweep.yaml
   xformer sweep export attn.heads=2,4,8 position=rotary,alibi
-  xformer sweep export attn.heads=2,4,8 'optim.lr=tag(log,interval(1e-4,1e-2))' --method bayes --out sweep.yaml
+  xformer sweep export attn.heads=2,4,8 'optim.lr=tag(log,interval(1e-4,1e-2))' \\
+      --method bayes --out sweep.yaml
 then:
   wandb sweep sweep.yaml      and on every machine the `wandb agent` that it names"""
 
@@ -16,12 +19,19 @@ then:
 def options(parser: Any) -> None:
     parser.add_argument("action", metavar="export", help="export: write the file")
     parser.add_argument(
-        "what", nargs="*", metavar="OVERRIDE", help="study=NAME, or overrides of which some have several values"
+        "what",
+        nargs="*",
+        metavar="OVERRIDE",
+        help="study=NAME, or overrides of which some have several values",
     )
     parser.add_argument(
-        "--method", choices=("grid", "random", "bayes"), help="how W&B chooses (grid; bayes with intervals)"
+        "--method",
+        choices=("grid", "random", "bayes"),
+        help="how W&B chooses (grid; bayes with intervals)",
     )
-    parser.add_argument("--metric", metavar="NAME", help="what it goes by (val/loss, or the study's)")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="what it goes by (val/loss, or the study's)"
+    )
     parser.add_argument("--out", metavar="FILE", help="where it is written (stdout)")
 
 

@@ -1,4 +1,6 @@
-"""How long is a rung of a ladder trained? As many steps as make its tokens, which follow from the variant's parameters."""
+"""How long is a rung of a ladder trained? As many steps as make its tokens, which follow from the
+variant's parameters.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,10 +18,13 @@ from xformer_kit.study.plan import Variant
 def faults(found: Sequence[Variant], command: Sequence[str]) -> list[str]:
     """What the command line gives that the rungs give too."""
     rungs = [variant.rung for variant in found if variant.rung]
-    keys = {word.partition("=")[0] for rung in rungs for word in rung.words} | ({LENGTH} if rungs else set())
+    keys = {word.partition("=")[0] for rung in rungs for word in rung.words} | (
+        {LENGTH} if rungs else set()
+    )
     given = {word.lstrip("+").partition("=")[0]: word.lstrip("+") for word in command}
     return [
-        f"{key}: is set by the ladder on every rung; got {given[key]}. Leave it out, or change study.design."
+        f"{key}: is set by the ladder on every rung; got {given[key]}. Leave it out, or change"
+        " study.design."
         for key in given
         if key in keys
     ]
@@ -31,7 +36,9 @@ def cost(config: dict[str, Any], rung: Rung | None, what: str, costs: Any) -> fl
 
 
 def climbed(variant: Variant, tolerance: float, costs: Any) -> Variant:
-    """A variant with the steps of its rung. Raises ConfigError where whole steps miss the tokens by more than the tolerance."""
+    """A variant with the steps of its rung. Raises ConfigError where whole steps miss the tokens by
+    more than the tolerance.
+    """
     rung = variant.rung
     if rung is None:
         return variant
@@ -39,13 +46,15 @@ def climbed(variant: Variant, tolerance: float, costs: Any) -> Variant:
     steps, asked = config["trainer"]["max_steps"], rung.multiple * costs.one(config, "params")
     if abs(off) > tolerance:
         raise ConfigError(
-            f"study.design.multiples: {rung.multiple:g} tokens for each parameter are {asked:,.0f}, which steps of "
-            f"{tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best. Take a larger multiple or a smaller "
-            f"data.batch_size, or raise study.budget.tolerance."
+            f"study.design.multiples: {rung.multiple:g} tokens for each parameter are {asked:,.0f},"
+            f" which steps of {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best."
+            " Take a larger multiple or a smaller data.batch_size, or raise"
+            " study.budget.tolerance."
         )
     if (there := costs.steps(config)) < steps:
         raise ConfigError(
-            f"trainer.max_epochs: ends the run after {there:,} steps, and its rung has {steps:,}. Set trainer.max_epochs=null."
+            f"trainer.max_epochs: ends the run after {there:,} steps, and its rung has {steps:,}."
+            " Set trainer.max_epochs=null."
         )
     return replace(variant, config=config, rung=replace(rung, steps=steps))
 
@@ -57,8 +66,12 @@ def unfit(made: Sequence[Variant]) -> list[str]:
         mine = [v for v in made if v.label == label and v.rung]
         sizes = {v.rung.words: v.cost["params"] for v in mine}
         if len(set(sizes.values())) < len(sizes):
-            said = ", ".join(f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items())
-            found.append(f"study.design.sizes: must differ in parameters; {said}. [variant {label}]")
+            said = ", ".join(
+                f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items()
+            )
+            found.append(
+                f"study.design.sizes: must differ in parameters; {said}. [variant {label}]"
+            )
             continue
         try:
             points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in mine]
@@ -74,16 +87,20 @@ def ladder(plan: Any) -> str:
     most = max(plan.variants, key=lambda v: v.cost["epochs"])
     top = max(plan.variants, key=lambda v: v.cost["params"])
     text = (
-        f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens for each parameter, which give the steps. Laws are asked at "
-        f"{compact(plan.node['design']['ahead'] * top.cost['params'])} parameters."
+        f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens for each parameter, which give"
+        " the steps. Laws are asked at"
+        f" {compact(plan.node['design']['ahead'] * top.cost['params'])} parameters."
     )
     if most.cost["epochs"] > 1:
-        text += f" {most.title} reads its data {most.cost['epochs']:.1f} times: tokens that come again teach less."
+        text += (
+            f" {most.title} reads its data {most.cost['epochs']:.1f} times: tokens that come again"
+            " teach less."
+        )
     warmup = first.config["schedule"].get("warmup") or 0
     if warmup > first.cost["steps"] / 4:
         text += (
-            f" Warm-up, schedule.warmup={warmup:g}, is {100 * warmup / first.cost['steps']:.0f} % of the shortest run, which "
-            "bends a law: give each size its own, or a shorter one."
+            f" Warm-up, schedule.warmup={warmup:g}, is {100 * warmup / first.cost['steps']:.0f} %"
+            " of the shortest run, which bends a law: give each size its own, or a shorter one."
         )
     return text
 

@@ -17,19 +17,39 @@ def results(folder: Path) -> Results:
     pool = (folder / plan["pool"]).resolve()
     search = plan.get("search")
     outcomes = [outcome(run, pool / run["key"], search is not None) for run in plan["runs"]]
-    return Results(str(folder), plan["study"], plan["command"], plan["parts"], plan["variants"], outcomes, search)
-
-
-def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
-    """What came of a run. One with a damaged metrics.csv counts as failed, and its figures for nothing."""
-    now, curves = counted(state.of(directory, pruned), directory)
-    step = now.step if now.status != "finished" else now.facts["steps"]
-    return Outcome(
-        run["variant"], run["seed"], run["key"], now.status, str(directory), step, now.why, now.facts, curves
+    return Results(
+        str(folder),
+        plan["study"],
+        plan["command"],
+        plan["parts"],
+        plan["variants"],
+        outcomes,
+        search,
     )
 
 
-def counted(now: state.State, directory: Path) -> tuple[state.State, dict[str, tuple[list[int], list[float]]]]:
+def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
+    """What came of a run. One with a damaged metrics.csv counts as failed, and its figures for
+    nothing.
+    """
+    now, curves = counted(state.of(directory, pruned), directory)
+    step = now.step if now.status != "finished" else now.facts["steps"]
+    return Outcome(
+        run["variant"],
+        run["seed"],
+        run["key"],
+        now.status,
+        str(directory),
+        step,
+        now.why,
+        now.facts,
+        curves,
+    )
+
+
+def counted(
+    now: state.State, directory: Path
+) -> tuple[state.State, dict[str, tuple[list[int], list[float]]]]:
     """As what a run counts in its study, and its curves: as failed if they cannot be read."""
     try:
         return now, read_curves(directory / "metrics.csv")
@@ -38,7 +58,9 @@ def counted(now: state.State, directory: Path) -> tuple[state.State, dict[str, t
 
 
 def read_curves(path: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """Metric -> (steps, values) of a run's metrics.csv, without what is not finite. Raises ConfigError for a damaged file."""
+    """Metric -> (steps, values) of a run's metrics.csv, without what is not finite. Raises
+    ConfigError for a damaged file.
+    """
     try:
         found = read_columns(path)
     except FileNotFoundError:
@@ -47,5 +69,7 @@ def read_curves(path: Path) -> dict[str, tuple[list[int], list[float]]]:
 
 
 def _finite(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
-    kept = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+    kept = [
+        (step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)
+    ]
     return [step for step, _ in kept], [value for _, value in kept]

@@ -1,4 +1,6 @@
-"""What would a study run, and what would it cost? Printed by study.dry_run=true; nothing is trained."""
+"""What would a study run, and what would it cost? Printed by study.dry_run=true; nothing is
+trained.
+"""
 
 from typing import Any
 
@@ -13,7 +15,9 @@ HOUR, MINUTE = 3600, 60
 
 
 def show(plan: Plan, console: Any = None) -> None:
-    """The variants with their sizes, and the time of all runs that are not there yet, one after another."""
+    """The variants with their sizes, and the time of all runs that are not there yet, one after
+    another.
+    """
     from rich.table import Table
 
     from tasks.screen import screen
@@ -35,7 +39,11 @@ def show(plan: Plan, console: Any = None) -> None:
             f"{cost['steps']:,.0f}",
             f"{cost['seconds'] / cost['steps']:.3f}",
             spoken(cost["seconds"] + cost["beside"]),
-            " ".join((*variant.knob, f"{100 * variant.off:+.2f} %")) if plan.node["budget"]["match"] != "none" else "-",
+            (
+                " ".join((*variant.knob, f"{100 * variant.off:+.2f} %"))
+                if plan.node["budget"]["match"] != "none"
+                else "-"
+            ),
         )
     console.print(table)
     if DESIGNS[plan.node["design"]["name"]].adaptive:
@@ -49,17 +57,23 @@ def show(plan: Plan, console: Any = None) -> None:
     seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
     there = len(plan.runs) - len(left) - len(stops.left_out)
     console.print(
-        f"\n{len(plan.runs)} runs, of which {there} are there; the others take about {spoken(seconds)} one "
-        "after another: building, training and validating, measured on this machine as it is now; starting a process, "
-        "checkpoints, samples and a test split come on top."
+        f"\n{len(plan.runs)} runs, of which {there} are there; the others take about"
+        f" {spoken(seconds)} one after another: building, training and validating, measured on this"
+        " machine as it is now; starting a process, checkpoints, samples and a test split come on"
+        " top."
     )
     if plan.node["stop"]:
         gone = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
-        console.print(f"That is the most: behind {plan.node['stop']['after']} seeds, study.stop spares variants.{gone}")
+        console.print(
+            f"That is the most: behind {plan.node['stop']['after']} seeds, study.stop spares"
+            f" variants.{gone}"
+        )
 
 
 def _space(plan: Plan) -> Any:
-    """What a search ranges over, and what it would take if all its points were like the baseline."""
+    """What a search ranges over, and what it would take if all its points were like the
+    baseline.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -77,8 +91,9 @@ def _space(plan: Plan) -> Any:
     points = space.points(factors)
     size = "" if points is None else f" of {len(points):,} points"
     said = (
-        f"{trials} trials{size} by {node['design']['sampler']}, and {more} runs that confirm the best at other seeds. If all "
-        f"cost what the baseline costs, and none is ended early, they take about {spoken(seconds)} one after another."
+        f"{trials} trials{size} by {node['design']['sampler']}, and {more} runs that confirm the"
+        " best at other seeds. If all cost what the baseline costs, and none is ended early, they"
+        f" take about {spoken(seconds)} one after another."
     )
     return Group(Text(), grid, Text(), Text(said))
 

@@ -1,7 +1,8 @@
-"""A study on W&B: its runs are a group, with the variant as job type, and its report is a run of the same group.
+"""A study on W&B: its runs are a group, with the variant as job type, and its report is a run of
+the same group.
 
-A run that several studies share is in the group of the one that ran it: the logger is no part of a run's key. The report
-names each run's id on W&B.
+A run that several studies share is in the group of the one that ran it: the logger is no part of a
+run's key. The report names each run's id on W&B.
 """
 
 import hashlib
@@ -45,16 +46,24 @@ def tags(node: Mapping[str, Any]) -> list[str]:
     return [tag[:TAG] for tag in (*found, *ARXIV.findall(str(claim.get("paper") or "")))]
 
 
-def publish(node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, said: Any) -> None:
-    """The report as a W&B run, once for each content: tables of variants, runs and effects, the pictures, and the page.
+def publish(
+    node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, said: Any
+) -> None:
+    """The report as a W&B run, once for each content: tables of variants, runs and effects, the
+    pictures, and the page.
 
-    Nothing where the study has another logger or `log_report` is false. What fails is told in a line: the report is
-    written, and a network is no reason to end.
+    Nothing where the study has another logger or `log_report` is false. What fails is told in a
+    line: the report is written, and a network is no reason to end.
     """
     if logger["name"] != "wandb" or not node["log_report"]:
         return
     folder, tables = Path(results.folder), dict(_tables(results, said))
-    facts = {"question": said.question, "answer": said.sentence, "metric": said.metric.name, "partial": said.partial}
+    facts = {
+        "question": said.question,
+        "answer": said.sentence,
+        "metric": said.metric.name,
+        "partial": said.partial,
+    }
     facts |= {"claim": said.claim.outcome} if said.claim else {}
     where = [logger.get(key) for key in ("project", "entity")]
     known = json.dumps([where, facts, said.sentences, tables], default=str).encode()
@@ -68,12 +77,16 @@ def publish(node: Mapping[str, Any], logger: Mapping[str, Any], results: Results
         line = _log(node, logger, folder, number, facts, tables, said)
     except Exception as error:
         mark.unlink(missing_ok=True)
-        line = f"The report could not be logged to W&B ({first_line(error)}); its files are written."
+        line = (
+            f"The report could not be logged to W&B ({first_line(error)}); its files are written."
+        )
     print(line, file=sys.stderr)
 
 
 def _tables(results: Results, said: Any) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
-    """Name -> columns and rows, in figures with all their digits; of the effects, as the report says them."""
+    """Name -> columns and rows, in figures with all their digits; of the effects, as the report
+    says them.
+    """
     from xformer_kit.study.report import csv_files, tables
 
     variants, runs = csv_files.variant_rows(said), csv_files.run_rows(results)
@@ -107,9 +120,19 @@ def _log(
     tables: Mapping[str, tuple[list[str], list[list[Any]]]],
     said: Any,
 ) -> str:
-    own = {"group": logger.get("group") or node["name"][:GROUP], "tags": logger.get("tags") or tags(node)}
-    named = {"name": f"{node['name']} {REPORT}", "id": number, "job_type": REPORT, "notes": said.question}
-    run, line = begun(logger, folder, **own, **named, config={"study": node, "command": said.command})
+    own = {
+        "group": logger.get("group") or node["name"][:GROUP],
+        "tags": logger.get("tags") or tags(node),
+    }
+    named = {
+        "name": f"{node['name']} {REPORT}",
+        "id": number,
+        "job_type": REPORT,
+        "notes": said.question,
+    }
+    run, line = begun(
+        logger, folder, **own, **named, config={"study": node, "command": said.command}
+    )
     try:
         import wandb
 
@@ -135,7 +158,10 @@ def _pictures(said: Any) -> Iterator[tuple[str, Any]]:
         seen = io.BytesIO()
         picture.draw(partial(_save, seen))
         seen.seek(0)
-        yield picture.name.replace("/", " "), wandb.Image(Image.open(seen), caption=f"{picture.title}. {picture.note}")
+        yield (
+            picture.name.replace("/", " "),
+            wandb.Image(Image.open(seen), caption=f"{picture.title}. {picture.note}"),
+        )
 
 
 def _save(file: io.BytesIO, figure: Any) -> None:

@@ -15,8 +15,10 @@ STATUSES = tuple(status for status in get_args(state.Status) if status != "left 
 
 
 def progress(folder: Path) -> dict[str, Any]:
-    """The state of a study's runs: `variants` with a count for each status, `runs` with what there is to say of each, and
-    the commands to `go_on` and to `retry`, None where nothing is left to do. Raises ConfigError where there is no study."""
+    """The state of a study's runs: `variants` with a count for each status, `runs` with what there
+    is to say of each, and the commands to `go_on` and to `retry`, None where nothing is left to do.
+    Raises ConfigError where there is no study.
+    """
     plan = read_plan(folder)
     names = [title(variant) for variant in plan["variants"]]
     search = plan.get("search")
@@ -30,13 +32,22 @@ def progress(folder: Path) -> dict[str, Any]:
         if run["key"] in stops.left_out:
             now = state.State("left out", why=stops.said[variant["label"]])
         steps = now.steps or math.ceil(variant["cost"]["steps"])
-        about = {"variant": names[run["variant"]], "seed": run["seed"], "status": now.status, "step": now.step}
+        about = {
+            "variant": names[run["variant"]],
+            "seed": run["seed"],
+            "status": now.status,
+            "step": now.step,
+        }
         runs.append(about | {"steps": steps, "why": now.why, "directory": str(pool / run["key"])})
     counts = [Counter(run["status"] for run in runs if run["variant"] == name) for name in names]
     total = Counter(run["status"] for run in runs)
     left = sum(total[status] for status in ("running", "stopped", "open"))
-    lost = any(now.status in ("failed", "diverged") for now in ended.values())  # not for a damaged metrics.csv alone
-    ahead = 0 if search is None or search["end"] else search["trials"] - len(search["points"])  # not proposed yet
+    lost = any(
+        now.status in ("failed", "diverged") for now in ended.values()
+    )  # not for a damaged metrics.csv alone
+    ahead = (
+        0 if search is None or search["end"] else search["trials"] - len(search["points"])
+    )  # not proposed yet
     return {
         "study": plan["study"]["name"],
         "question": plan["study"]["question"],

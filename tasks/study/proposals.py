@@ -1,7 +1,9 @@
-"""Which point comes next? Optuna proposes; what is no valid model, or was tried already, is told to it and replaced.
+"""Which point comes next? Optuna proposes; what is no valid model, or was tried already, is told to
+it and replaced.
 
-A refused point is told as one that breaks a constraint, so the sampler keeps away from its like. One that was tried already is
-told as failed, which samplers leave out: its figure would count twice.
+A refused point is told as one that breaks a constraint, so the sampler keeps away from its like.
+One that was tried already is told as failed, which samplers leave out: its figure would count
+twice.
 """
 
 import hashlib
@@ -14,18 +16,29 @@ from xformer_kit.study import space
 from xformer_kit.study.factor import Factor, Levels
 from xformer_kit.study.plan import Variant
 
+# proposals in a row that are no trials: the space is then looked through; the search is at its end
 FUTILE, MOST = (
     20,
     200,
-)  # proposals in a row that are no trials: the space is then looked through; the search is at its end
+)
 YOUNG = timedelta(seconds=60)  # in which a proposal that nobody has signed may be another machine's
-Judge = Callable[[Levels], tuple[Variant, str] | str]  # a point -> its variant and key, or why it is refused
+Judge = Callable[
+    [Levels], tuple[Variant, str] | str
+]  # a point -> its variant and key, or why it is refused
 
 
 class Proposals:
     """New trials of a search. One process of a pool asks at a time."""
 
-    def __init__(self, study: Any, factors: Mapping[str, Factor], base: Levels, pool: str, shared: bool, judge: Judge):
+    def __init__(
+        self,
+        study: Any,
+        factors: Mapping[str, Factor],
+        base: Levels,
+        pool: str,
+        shared: bool,
+        judge: Judge,
+    ):
         self.study, self.factors, self.base, self.pool = study, factors, base, pool
         self.shared = shared  # whether other pools may use the storage
         self.judge = judge
@@ -35,7 +48,9 @@ class Proposals:
         return self.study.get_trials(deepcopy=False)
 
     def next(self) -> tuple[Any, Variant, str] | None:
-        """A trial with its variant and key, valid and not tried yet; None where there is no more, and `end` says why."""
+        """A trial with its variant and key, valid and not tried yet; None where there is no more,
+        and `end` says why.
+        """
         from optuna.trial import TrialState
 
         if not self.all():
@@ -67,7 +82,9 @@ class Proposals:
         return self.judge(levels)
 
     def _asked(self) -> Any:
-        """The trial that Optuna proposes now, or the one that a dead process had asked for and not come to judge."""
+        """The trial that Optuna proposes now, or the one that a dead process had asked for and not
+        come to judge.
+        """
         from optuna.trial import Trial
 
         for left in self.all():
@@ -82,11 +99,17 @@ class Proposals:
         return self.shared and datetime.now() - trial.datetime_start < YOUNG
 
     def _over(self) -> bool:
-        """Whether the space holds no more points that could be trials; a small one is looked through."""
+        """Whether the space holds no more points that could be trials; a small one is looked
+        through.
+        """
         found = self.all()
         if any(t.state.name == "WAITING" for t in found):
             return False
-        tried = [t.user_attrs["levels"] for t in found if "levels" in t.user_attrs and t.state.name != "RUNNING"]
+        tried = [
+            t.user_attrs["levels"]
+            for t in found
+            if "levels" in t.user_attrs and t.state.name != "RUNNING"
+        ]
         tried += [t.user_attrs["levels"] for t in found if "run" in t.user_attrs]
         if (every := space.points(self.factors)) is not None:
             left = [levels for levels in every if levels not in tried]
@@ -99,7 +122,8 @@ class Proposals:
             return False
         if self._futile(found) >= MOST:
             why = next(
-                (t.user_attrs["refused"] for t in reversed(found) if "refused" in t.user_attrs), "they were tried"
+                (t.user_attrs["refused"] for t in reversed(found) if "refused" in t.user_attrs),
+                "they were tried",
             )
             self.end = f"{MOST} proposals in a row were no new models, the last for: {why}"
         return bool(self.end)

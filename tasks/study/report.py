@@ -21,15 +21,16 @@ def report(folder: Path) -> Results:
 def written(folder: Path) -> tuple[Results, Any]:
     """The results, and what the report says of them, None without the extra `study`.
 
-    Write report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv, each beside and renamed, so that one
-    that is there is whole. Without the extra it says so, and writes nothing. Raises ConfigError where the directory holds
-    no study, or where its metric or its claim is at fault.
+    Write report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv, each beside and
+    renamed, so that one that is there is whole. Without the extra it says so, and writes nothing.
+    Raises ConfigError where the directory holds no study, or where its metric or its claim is at
+    fault.
     """
     found = results(folder)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         print(
-            f'A report needs {" and ".join(missing)}: pip install "xformer_kit[study]". The runs are kept; '
-            "start the study again for its report.",
+            f'A report needs {" and ".join(missing)}: pip install "xformer_kit[study]". The runs'
+            " are kept; start the study again for its report.",
             file=sys.stderr,
         )
         return found, None
@@ -82,6 +83,10 @@ def _show(said: Any, path: Path) -> None:
         console.print(Text(f"- and {more} others, in the report"))
     console.print()
     if said.search:
-        found = (said.search.found, said.search.confirmed(said.arms, said.metric), said.search.sentence)
+        found = (
+            said.search.found,
+            said.search.confirmed(said.arms, said.metric),
+            said.search.sentence,
+        )
         console.print(Text("".join(f"{sentence}\n" for sentence in found if sentence)))
     console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

@@ -1,4 +1,6 @@
-"""plan.json of a study, read as plain data: every value that a command reads has the type that a study writes."""
+"""plan.json of a study, read as plain data: every value that a command reads has the type that a
+study writes.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +21,9 @@ class Leaf(NamedTuple):
     fits: Callable[[Any], bool]
 
     def __or__(self, other: "Leaf") -> "Leaf":
-        return Leaf(f"{self.what} or {other.what}", lambda value: self.fits(value) or other.fits(value))
+        return Leaf(
+            f"{self.what} or {other.what}", lambda value: self.fits(value) or other.fits(value)
+        )
 
 
 def _is_number(value: Any) -> bool:
@@ -28,16 +32,22 @@ def _is_number(value: Any) -> bool:
 
 
 NULL = Leaf("null", lambda value: value is None)
-TEXT = Leaf("a text without a null character", lambda value: isinstance(value, str) and "\0" not in value)
+TEXT = Leaf(
+    "a text without a null character", lambda value: isinstance(value, str) and "\0" not in value
+)
 WORD = Leaf("an override such as model.dim=64", lambda value: TEXT.fits(value) and "=" in value)
 NUMBER = Leaf("a number", _is_number)
 ABOVE = Leaf("a number above 0", lambda value: _is_number(value) and value > 0)
 COUNT = Leaf("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
 TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
 OBJECT = Leaf("an object", lambda value: isinstance(value, dict))
-LEVELS = Leaf("an object of texts", lambda value: isinstance(value, dict) and all(map(TEXT.fits, value.values())))
+LEVELS = Leaf(
+    "an object of texts",
+    lambda value: isinstance(value, dict) and all(map(TEXT.fits, value.values())),
+)
 LISTS = Leaf(
-    "an object of lists", lambda value: isinstance(value, dict) and all(isinstance(v, list) for v in value.values())
+    "an object of lists",
+    lambda value: isinstance(value, dict) and all(isinstance(v, list) for v in value.values()),
 )
 
 
@@ -73,7 +83,13 @@ VARIANT = {
     "cost": COST,
     "rung": Either(RUNG),
 }
-POINT = {"number": COUNT, "label": TEXT, "status": TEXT, "value": NUMBER | NULL, "step": COUNT | NULL}
+POINT = {
+    "number": COUNT,
+    "label": TEXT,
+    "status": TEXT,
+    "value": NUMBER | NULL,
+    "step": COUNT | NULL,
+}
 SEARCH = {
     "trials": COUNT,
     "seed": COUNT,
@@ -104,7 +120,8 @@ def read_plan(folder: Path) -> dict[str, Any]:
         plan = read_object(path, {}, way=WAY)
     except FileNotFoundError:
         raise ConfigError(
-            f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as outputs/studies/norm_placement."
+            f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as"
+            " outputs/studies/norm_placement."
         ) from None
     if found := fault(plan, SHAPE, "") or _beyond(plan):
         raise ConfigError(f"{path}: {found}. {WAY}")
@@ -112,13 +129,18 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 
 def fault(value: Any, shape: Any, place: str) -> str | None:
-    """The first value that is not of its shape: its place, what it must be and what it is; None where all are."""
+    """The first value that is not of its shape: its place, what it must be and what it is; None
+    where all are.
+    """
     if isinstance(shape, Leaf):
         return None if shape.fits(value) else f"{place} must be {shape.what}; got {shown(value)}"
     if isinstance(shape, Either):
         return None if value is None else fault(value, shape.shape, place)
     if not isinstance(value, type(shape)):
-        return f"{place} must be {'a list' if isinstance(shape, list) else 'an object'}; got {shown(value)}"
+        return (
+            f"{place} must be {'a list' if isinstance(shape, list) else 'an object'}; got"
+            f" {shown(value)}"
+        )
     if isinstance(shape, list):
         each = (fault(one, shape[0], f"{place}[{i}]") for i, one in enumerate(value))
         return next((found for found in each if found), None)
@@ -130,7 +152,9 @@ def _missing(value: Mapping[str, Any], shape: Mapping[str, Any], place: str) -> 
     """Keys that an object must have and lacks."""
     lacks = [key for key, one in shape.items() if key not in value and not isinstance(one, Either)]
     whose = f"{place} must" if place else "must"
-    return f"{whose} have {', '.join(lacks)}; got {', '.join(value) or 'nothing'}" if lacks else None
+    return (
+        f"{whose} have {', '.join(lacks)}; got {', '.join(value) or 'nothing'}" if lacks else None
+    )
 
 
 def _beyond(plan: Mapping[str, Any]) -> str | None:
@@ -141,4 +165,7 @@ def _beyond(plan: Mapping[str, Any]) -> str | None:
     lost = next((i for i, run in enumerate(plan["runs"]) if run["variant"] >= count), None)
     if lost is None:
         return None
-    return f"runs[{lost}].variant must be below {count}, the number of variants; got {plan['runs'][lost]['variant']}"
+    return (
+        f"runs[{lost}].variant must be below {count}, the number of variants; got"
+        f" {plan['runs'][lost]['variant']}"
+    )

@@ -1,7 +1,9 @@
-"""A search at work: points are proposed one after another, checked, run as any run of a study, and told to the sampler.
+"""A search at work: points are proposed one after another, checked, run as any run of a study, and
+told to the sampler.
 
-A trial's truth is its run's directory, `study.runs`/KEY: who holds it is at work, and what it says has become of the trial. The
-storage remembers proposals and figures for the sampler; a search that goes on elsewhere needs nothing else.
+A trial's truth is its run's directory, `study.runs`/KEY: who holds it is at work, and what it says
+has become of the trial. The storage remembers proposals and figures for the sampler; a search that
+goes on elsewhere needs nothing else.
 """
 
 import os
@@ -48,7 +50,9 @@ class Trial(Run):
 
 
 class Search:
-    """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another search."""
+    """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another
+    search.
+    """
 
     def __init__(self, plan: Plan):
         self.plan, self.node, self.base = plan, plan.node, plan.variants[0]
@@ -65,16 +69,27 @@ class Search:
             plan.folder.mkdir(parents=True, exist_ok=True)
         self.study = study_of(self.node, asked)
         self.pool, self.shared = _name(Path(self.node["runs"])), self.node["storage"] is not None
-        self.proposals = Proposals(self.study, self.factors, self.base.levels, self.pool, self.shared, self._judged)
+        self.proposals = Proposals(
+            self.study, self.factors, self.base.levels, self.pool, self.shared, self._judged
+        )
         self.runs: dict[int, Trial] = {}  # by Optuna's number
         self.confirmed: list[Variant] = []
-        self.commands: dict[str, list[str]] = {}  # label -> overrides of the best points and the baseline
-        self.counted: tuple[int, dict[str, float]] = (0, {})  # finished trials, and importance by them
+        self.commands: dict[
+            str, list[str]
+        ] = {}  # label -> overrides of the best points and the baseline
+        self.counted: tuple[int, dict[str, float]] = (
+            0,
+            {},
+        )  # finished trials, and importance by them
         plan.runs.clear()
 
     def trials(self) -> list[Any]:
-        """Optuna's trials that are runs, in their order; of a point that was run again, the last."""
-        found = {t.user_attrs["run"]["key"]: t for t in self.proposals.all() if "run" in t.user_attrs}
+        """Optuna's trials that are runs, in their order; of a point that was run again, the
+        last.
+        """
+        found = {
+            t.user_attrs["run"]["key"]: t for t in self.proposals.all() if "run" in t.user_attrs
+        }
         return sorted(found.values(), key=lambda t: t.number)
 
     def under_way(self) -> Iterator[tuple[Any, Trial]]:
@@ -85,18 +100,30 @@ class Search:
 
     def elsewhere(self) -> int:
         """Trials that are under way on machines that share no directory with this one."""
-        return sum(not t.state.is_finished() and t.user_attrs["pool"] != self.pool for t in self.trials())
+        return sum(
+            not t.state.is_finished() and t.user_attrs["pool"] != self.pool for t in self.trials()
+        )
 
     def _run(self, trial: Any) -> Trial:
         if trial.number not in self.runs:
             about = trial.user_attrs["run"]
-            kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()}
-            variant = Variant(**kept, config=self.base.config)  # its words compose it; what is read here is the logger
+            kept: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
+            }
+            variant = Variant(
+                **kept, config=self.base.config
+            )  # its words compose it; what is read here is the logger
             variant = self.base if variant.label == self.base.label else variant
             said = {"storage": address(self.node), "name": self.node["name"], "id": trial._trial_id}
-            said |= {"number": about["number"], "metric": self.node["metric"], "design": self.node["design"]}
+            said |= {
+                "number": about["number"],
+                "metric": self.node["metric"],
+                "design": self.node["design"],
+            }
             told = None if self.node["design"]["pruner"] == "none" else said
-            self.runs[trial.number] = Trial(variant, self.first, about["key"], f"++study.trial={factor.text(told)}")
+            self.runs[trial.number] = Trial(
+                variant, self.first, about["key"], f"++study.trial={factor.text(told)}"
+            )
         return self.runs[trial.number]
 
     def tell(self) -> None:
@@ -116,17 +143,25 @@ class Search:
             return  # the metric does not exist: whoever launches says so
         storage, number = self.study._storage, trial._trial_id
         try:
-            steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(name, ([], []))
+            steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(
+                name, ([], [])
+            )
         except ConfigError:  # the study's report names it
             steps, figures = [], []
         with suppress(RuntimeError):  # another process has told it in between
-            for step, figure in zip(steps, figures, strict=True):  # of a run of another study, nothing was reported
+            for step, figure in zip(
+                steps, figures, strict=True
+            ):  # of a run of another study, nothing was reported
                 if step not in trial.intermediate_values:
                     storage.set_trial_intermediate_value(number, step, figure)
-            storage.set_trial_user_attr(number, "ended", {"status": now.status, "step": now.step, "why": now.why})
+            storage.set_trial_user_attr(
+                number, "ended", {"status": now.status, "step": now.step, "why": now.why}
+            )
             if now.status == "diverged":
                 storage.set_trial_user_attr(number, "infeasible", 1.0)
-        kind = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}.get(now.status, TrialState.PRUNED)
+        kind = {"finished": TrialState.COMPLETE, "failed": TrialState.FAIL}.get(
+            now.status, TrialState.PRUNED
+        )
         values = float(value) if kind is TrialState.COMPLETE else None  # type: ignore[arg-type]
         with suppress(RuntimeError):
             self.study.tell(trial.number, values, state=kind, skip_if_finished=True)
@@ -142,7 +177,9 @@ class Search:
 
     def facts(self) -> dict[str, Any]:
         """What a report says of the search, as plain data."""
-        known = [t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs]
+        known = [
+            t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs
+        ]
         return {
             "trials": self.node["design"]["trials"],
             "seed": self.first,
@@ -165,14 +202,19 @@ class Search:
         return self.counted[1]
 
     def take(self, held: ExitStack, count: int) -> list[Trial]:
-        """Trials to run now, at most `count`: first those that dead processes left, then new ones. They are this process's
-        until `held` closes, or the process ends."""
+        """Trials to run now, at most `count`: first those that dead processes left, then new ones.
+        They are this process's until `held` closes, or the process ends.
+        """
         runs: list[Trial] = []
         with _alone(self.plan.folder):
             for _, run in self.under_way():
                 if len(runs) < count and self._hold(run, held):
                     runs.append(run)
-            while len(runs) < count and self._wanted() and (found := self.proposals.next()) is not None:
+            while (
+                len(runs) < count
+                and self._wanted()
+                and (found := self.proposals.next()) is not None
+            ):
                 run = self._signed(*found)
                 if self._hold(run, held):
                     runs.append(run)
@@ -188,8 +230,12 @@ class Search:
         return not state.claimed(where) and held.enter_context(state.claim(where, ASKED))
 
     def _judged(self, levels: Levels) -> tuple[Variant, str] | str:
-        """A point's variant, composed, checked and brought to the budget, and its key; or why it is refused."""
-        patterns = [{str(k): factor.label_of(v) for k, v in p.items()} for p in self.node["exclude"] or ()]
+        """A point's variant, composed, checked and brought to the budget, and its key; or why it is
+        refused.
+        """
+        patterns = [
+            {str(k): factor.label_of(v) for k, v in p.items()} for p in self.node["exclude"] or ()
+        ]
         if any(pattern.items() <= levels.items() for pattern in patterns):
             return "study.exclude leaves it out"
         words = words_of(self.factors, levels)
@@ -197,7 +243,9 @@ class Search:
         if wrong:
             return wrong[0]
         named = label(self.factors, levels)
-        variant = Variant(named, str((self.node["labels"] or {}).get(named, named)), levels, tuple(words), config)
+        variant = Variant(
+            named, str((self.node["labels"] or {}).get(named, named)), levels, tuple(words), config
+        )
         try:
             variant = self.plan.size(variant)
         except ConfigError as error:
@@ -205,7 +253,9 @@ class Search:
         return variant, self.plan.costs.key({**variant.config, "seed": self.first})
 
     def _signed(self, trial: Any, variant: Variant, key: str) -> Trial:
-        """The trial as a run. One that another search gave up goes on; one that failed is begun anew where that is asked."""
+        """The trial as a run. One that another search gave up goes on; one that failed is begun
+        anew where that is asked.
+        """
         about = {k: v for k, v in asdict(replace(variant, config={})).items() if k != "config"}
         trial.set_user_attr("run", {"number": len(self.trials()), "key": key, "variant": about})
         found = self._run(next(t for t in self.proposals.all() if t.number == trial.number))
@@ -224,11 +274,21 @@ class Search:
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
     def confirming(self) -> list[Run]:
-        """The runs that confirm the best points, and the baseline, at the seeds of which the search knew nothing."""
-        done = [t for t in self.trials() if t.user_attrs.get("ended", {}).get("status") == "finished"]
-        better = -1 if metric(self.node["metric"], self.node["higher_is_better"]).higher_is_better else 1
-        ranked = [self._run(t).variant for t in sorted(done, key=lambda t: (better * t.value, t.number))]
-        best = [variant for variant in ranked if variant is not self.base][: self.node["design"]["confirm"] or 1]
+        """The runs that confirm the best points, and the baseline, at the seeds of which the search
+        knew nothing.
+        """
+        done = [
+            t for t in self.trials() if t.user_attrs.get("ended", {}).get("status") == "finished"
+        ]
+        better = (
+            -1 if metric(self.node["metric"], self.node["higher_is_better"]).higher_is_better else 1
+        )
+        ranked = [
+            self._run(t).variant for t in sorted(done, key=lambda t: (better * t.value, t.number))
+        ]
+        best = [variant for variant in ranked if variant is not self.base][
+            : self.node["design"]["confirm"] or 1
+        ]
         self.confirmed = best if self.others and self.node["design"]["confirm"] else []
         found: list[Run] = []
         for variant in [self.base, *best]:
@@ -252,11 +312,15 @@ def _point(trial: Any) -> dict[str, Any]:
     return {"number": about["number"], "key": about["key"], "value": value} | ended | kept
 
 
-Launch = Callable[[list[Run]], int]  # trains runs until they are over; the code of the signal that stopped it, or 0
+Launch = Callable[
+    [list[Run]], int
+]  # trains runs until they are over; the code of the signal that stopped it, or 0
 
 
 def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
-    """Run trials until there are as many as were asked for, then confirm the best; returns what `launch` does."""
+    """Run trials until there are as many as were asked for, then confirm the best; returns what
+    `launch` does.
+    """
     ours = partial(_guarded, search)
     if search.node["retry"]:
         ours(search.again)
@@ -287,7 +351,9 @@ def _guarded(search: Search, do: Callable[..., Any], *given: Any) -> Any:
 
 
 def side_by_side(launcher: Any, design: dict[str, Any]) -> int:
-    """Trials that are proposed at once: as many as the launcher trains side by side, where it says so."""
+    """Trials that are proposed at once: as many as the launcher trains side by side, where it says
+    so.
+    """
     jobs = (getattr(launcher, "joblib", None) or {}).get("n_jobs", 1)
     if design["together"] is None and jobs not in (None, 1):
         from joblib import effective_n_jobs

@@ -1,4 +1,6 @@
-"""What exactly is run? A plan whose data are read, whose sizes are counted, and whose budget is met."""
+"""What exactly is run? A plan whose data are read, whose sizes are counted, and whose budget is
+met.
+"""
 
 import json
 import os
@@ -57,12 +59,18 @@ class Plan:
         """plan.json: what a report is made of, together with the runs that it names."""
         self.folder.mkdir(parents=True, exist_ok=True)
         beside = self.folder / f".{PLAN}.new"
-        beside.write_text(json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.write_text(
+            json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         beside.replace(self.folder / PLAN)
 
     def plain(self) -> dict[str, Any]:
-        at = {id(variant): i for i, variant in enumerate(self.variants)}  # comparing configs would take long
-        kept = [{k: v for k, v in asdict(variant).items() if k != "config"} for variant in self.variants]
+        at = {
+            id(variant): i for i, variant in enumerate(self.variants)
+        }  # comparing configs would take long
+        kept = [
+            {k: v for k, v in asdict(variant).items() if k != "config"} for variant in self.variants
+        ]
         return {
             "study": self.node,
             "pool": os.path.relpath(self.node["runs"], self.folder),
@@ -70,7 +78,10 @@ class Plan:
             "parts": list(self.parts),
             "variants": kept,
             "search": self.search,
-            "runs": [{"variant": at[id(run.variant)], "seed": run.seed, "key": run.key} for run in self.runs],
+            "runs": [
+                {"variant": at[id(run.variant)], "seed": run.seed, "key": run.key}
+                for run in self.runs
+            ],
         }
 
 
@@ -78,7 +89,9 @@ class Costs:
     """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
 
     def __init__(self, clock: Clock | None = None, whole: bool = False) -> None:
-        self.known: dict[str, tuple[Any, Any, Cost]] = {}  # prepared data, objective, and costs at its vocabulary
+        self.known: dict[
+            str, tuple[Any, Any, Cost]
+        ] = {}  # prepared data, objective, and costs at its vocabulary
         self.clock = clock  # where seconds are asked for
         self.whole = whole  # whether also those that a run takes beside its steps
 
@@ -144,8 +157,12 @@ class Costs:
         return run_key(config, self.of(config)[0].fingerprint)
 
 
-def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()) -> Plan:
-    """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not brought to the budget."""
+def settled(
+    node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
+) -> Plan:
+    """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
+    brought to the budget.
+    """
     in_time = node["budget"]["match"] == "seconds"
     folder = Path("outputs", "studies", node["name"])
     clock = Clock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
@@ -156,8 +173,12 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
     for variant in [] if faults else found:  # the first of each rung is the baseline
         try:
             if node["budget"]["match"] != "none" and variant.rung not in targets:
-                targets[variant.rung] = climb.cost(variant.config, variant.rung, node["budget"]["match"], costs)
-            made.append(_sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose))
+                targets[variant.rung] = climb.cost(
+                    variant.config, variant.rung, node["budget"]["match"], costs
+                )
+            made.append(
+                _sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose)
+            )
         except ConfigError as error:
             title = titled(variant.label, variant.rung.said if variant.rung else None, ())
             faults += [f"{fault} [variant {title}]" for fault in error.faults]
@@ -165,7 +186,9 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
         raise ConfigError(faults)
     if clock is not None and not node["dry_run"]:
         clock.write()
-    size = partial(_sized, node=node["budget"], target=targets.get(None, 0.0), costs=costs, compose=compose)
+    size = partial(
+        _sized, node=node["budget"], target=targets.get(None, 0.0), costs=costs, compose=compose
+    )
     made_of = runs(made, node, costs.key)
     if faults := _twins(made_of):
         raise ConfigError(faults)
@@ -173,25 +196,33 @@ def settled(node: dict[str, Any], compose: Compose, command: list[str], parts: t
 
 
 def _twins(all_runs: list[Run]) -> list[str]:
-    """Two entries that are one run: what tells them apart was undone by the budget, or is none of a run's settings."""
+    """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
+    run's settings.
+    """
     first, faults = dict[str, Variant](), dict[str, None]()
     for run in all_runs:
         other = first.setdefault(run.key, run.variant)
         if other is not run.variant:
             faults[
-                f"study.factors: {run.variant.title} and {other.title} are one and the same run, so there is nothing to compare. "
-                "Leave one of them out."
+                f"study.factors: {run.variant.title} and {other.title} are one and the same run, so"
+                " there is nothing to compare. Leave one of them out."
             ] = None
     return list(faults)
 
 
-def _sized(variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose) -> Variant:
-    """A variant with its cost, brought to the budget and to its rung's length where there is one."""
+def _sized(
+    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
+) -> Variant:
+    """A variant with its cost, brought to the budget and to its rung's length where there is
+    one.
+    """
     long = climb.climbed(_matched(variant, node, target, costs, compose), node["tolerance"], costs)
     return replace(long, cost=costs.all(long.config))
 
 
-def _matched(variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose) -> Variant:
+def _matched(
+    variant: Variant, node: dict[str, Any], target: float, costs: Costs, compose: Compose
+) -> Variant:
     what = node["match"]
     if what == "none" or variant.label == "baseline":
         return variant
@@ -202,7 +233,11 @@ def _matched(variant: Variant, node: dict[str, Any], target: float, costs: Costs
         return check(config, data=False)
 
     match = budget.matched(
-        variant.config, target, node, lambda config: climb.cost(config, variant.rung, what, costs), refused
+        variant.config,
+        target,
+        node,
+        lambda config: climb.cost(config, variant.rung, what, costs),
+        refused,
     )
     if not match.words:
         return replace(variant, off=match.off)

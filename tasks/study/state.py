@@ -12,16 +12,21 @@ from tasks import summary
 from tasks.endings import FAILED, NONFINITE, PRUNED, SIGNALS
 from xformer_kit.registry.saved_files import read_whole_rows
 
-Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
+Status = Literal[
+    "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
+]
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
+# attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
 LOOKS, A_LOOK = (
     5,
     0.05,
-)  # attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
+)
 
 
 class State(NamedTuple):
-    """`step` of `steps` where the run is under way, or where it diverged; `why` in a sentence where it did not finish."""
+    """`step` of `steps` where the run is under way, or where it diverged; `why` in a sentence where
+    it did not finish.
+    """
 
     status: Status
     step: int | None = None
@@ -36,7 +41,9 @@ class State(NamedTuple):
 
 
 def of(run_dir: Path, pruned: bool = False) -> State:
-    """What has become of a run. `pruned`: whether one that a search ended early is over; for others it goes on."""
+    """What has become of a run. `pruned`: whether one that a search ended early is over; for others
+    it goes on.
+    """
     if (facts := summary.read(run_dir)) is not None:
         return State("finished", facts["steps"], facts["steps"], facts=facts)
     ended = summary.read(run_dir, summary.ENDED)
@@ -53,15 +60,26 @@ def of(run_dir: Path, pruned: bool = False) -> State:
 
 
 def left(run_dir: Path, code: int) -> None:
-    """Note a failure of a process that could not do so itself, so that the run is not begun again and again."""
+    """Note a failure of a process that could not do so itself, so that the run is not begun again
+    and again.
+    """
     stopped = code in [128 + number for number in SIGNALS]
     if code and not stopped and summary.read(run_dir, summary.ENDED) is None:
-        what = f"it was killed by {signal.Signals(code - 128).name}" if code > 128 else f"it ended with code {code}"
-        summary.write({"code": FAILED, "text": f"{what}; train.log may say why", "step": None}, run_dir / summary.ENDED)
+        what = (
+            f"it was killed by {signal.Signals(code - 128).name}"
+            if code > 128
+            else f"it ended with code {code}"
+        )
+        summary.write(
+            {"code": FAILED, "text": f"{what}; train.log may say why", "step": None},
+            run_dir / summary.ENDED,
+        )
 
 
 def progress(run_dir: Path) -> tuple[int | None, int | None]:
-    """(last step that the records show, None where they show none; steps of the run, where the config says)."""
+    """(last step that the records show, None where they show none; steps of the run, where the
+    config says).
+    """
     try:
         columns, rows = read_whole_rows(run_dir / "metrics.csv")
     except OSError:
@@ -71,8 +89,9 @@ def progress(run_dir: Path) -> tuple[int | None, int | None]:
 
 @contextmanager
 def claim(run_dir: Path, name: str = CLAIM) -> Iterator[bool]:
-    """Hold a run against all other processes; False where one of them holds it. The system lets go of it when a process
-    ends, however it ends."""
+    """Hold a run against all other processes; False where one of them holds it. The system lets go
+    of it when a process ends, however it ends.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     with open(run_dir / name, "w") as file:
         for _ in range(LOOKS):
@@ -92,8 +111,9 @@ def claimed(run_dir: Path, name: str = CLAIM) -> bool:
 
 
 def _lock(file: Any, shared: bool = False) -> bool:
-    """Lock a file for as long as it is open; False where somebody else has it. A file system without locks grants every
-    one."""
+    """Lock a file for as long as it is open; False where somebody else has it. A file system
+    without locks grants every one.
+    """
     if sys.platform == "win32":
         return True
     import fcntl

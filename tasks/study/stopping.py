@@ -1,4 +1,6 @@
-"""Which runs does a study leave out, now that others have ended? What study.stop decides, from the states of the runs."""
+"""Which runs does a study leave out, now that others have ended? What study.stop decides, from the
+states of the runs.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +11,9 @@ from xformer_kit.study.results import Outcome, Results
 
 
 class Look(NamedTuple):
-    """`left_out`: keys of runs that are not run any more; `waiting`: of those that may still be; `said`: label -> why."""
+    """`left_out`: keys of runs that are not run any more; `waiting`: of those that may still be;
+    `said`: label -> why.
+    """
 
     left_out: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
@@ -21,7 +25,14 @@ def look(plan: Mapping[str, Any], states: Mapping[str, State]) -> Look:
     if not plan["study"].get("stop"):
         return Look()
     found = stop.applied(
-        Results("", plan["study"], [], [], plan["variants"], [_outcome(run, states) for run in plan["runs"]])
+        Results(
+            "",
+            plan["study"],
+            [],
+            [],
+            plan["variants"],
+            [_outcome(run, states) for run in plan["runs"]],
+        )
     )
     left_out = frozenset(one.key for one in found.outcomes if one.status == "left out")
     return Look(left_out, frozenset(stop.waiting(found)) - left_out, found.stopped)
@@ -29,4 +40,6 @@ def look(plan: Mapping[str, Any], states: Mapping[str, State]) -> Look:
 
 def _outcome(run: Mapping[str, Any], states: Mapping[str, State]) -> Outcome:
     now = states[run["key"]]
-    return Outcome(run["variant"], run["seed"], run["key"], now.status, "", now.step, now.why, now.facts)
+    return Outcome(
+        run["variant"], run["seed"], run["key"], now.status, "", now.step, now.why, now.facts
+    )

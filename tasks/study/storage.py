@@ -1,4 +1,6 @@
-"""Where does a search keep its trials? A journal file in the study's directory, or a database that several machines reach."""
+"""Where does a search keep its trials? A journal file in the study's directory, or a database that
+several machines reach.
+"""
 
 import hashlib
 import json
@@ -12,9 +14,17 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study.figures import metric
 
 JOURNAL = "search.journal"
-MEANWHILE = "already exists", "alembic_version", "database is locked"  # of tables that another process is making
+MEANWHILE = (
+    "already exists",
+    "alembic_version",
+    "database is locked",
+)  # of tables that another process is making
 TRIES, A_LOOK = 5, 0.5  # attempts to open a database, and seconds between them
-DRIVERS = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}  # module -> package
+DRIVERS = {
+    "psycopg": "'psycopg[binary]'",
+    "psycopg2": "psycopg2-binary",
+    "MySQLdb": "mysqlclient",
+}  # module -> package
 ENOUGH = 10  # finished trials from which on importance is estimated
 ASKED = "asked"  # attribute of Optuna's study: what it is a search of
 
@@ -24,7 +34,9 @@ def need() -> None:
     try:
         import optuna
     except ImportError:
-        raise ConfigError('study.design: a search needs optuna: pip install "xformer_kit[study]".') from None
+        raise ConfigError(
+            'study.design: a search needs optuna: pip install "xformer_kit[study]".'
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", module="optuna")
@@ -42,7 +54,9 @@ def errors() -> tuple[type[Exception], ...]:
 
 
 def address(node: dict[str, Any]) -> str:
-    """The storage of a study's node as a URL or an absolute path, which means the same in every process."""
+    """The storage of a study's node as a URL or an absolute path, which means the same in every
+    process.
+    """
     given = node["storage"] or str(Path("outputs", "studies", node["name"], JOURNAL))
     if given.startswith("sqlite:///"):
         return f"sqlite:///{os.path.abspath(given.removeprefix('sqlite:///'))}"
@@ -76,7 +90,9 @@ def opened(where: str) -> Any:
 
 
 def _database(where: str) -> Any:
-    """The database; opened once more where another process was making its tables at the same time."""
+    """The database; opened once more where another process was making its tables at the same
+    time.
+    """
     from optuna.storages import RDBStorage
 
     for left in reversed(range(TRIES)):
@@ -89,7 +105,9 @@ def _database(where: str) -> Any:
 
 
 def _is_journal(path: Path) -> None:
-    """Raises ValueError for a file of another kind: Optuna takes it for a journal whose last line is not whole."""
+    """Raises ValueError for a file of another kind: Optuna takes it for a journal whose last line
+    is not whole.
+    """
     if path.exists() and (line := path.open("rb").readline()) and "op_code" not in json.loads(line):
         raise ValueError("it is no journal")
 
@@ -99,27 +117,44 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
 
     shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
     said = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
-    way = "Name a file of its own, a database such as sqlite:///search.db, or wait until no other program holds it."
+    way = (
+        "Name a file of its own, a database such as sqlite:///search.db, or wait until no other"
+        " program holds it."
+    )
     if missing := re.search(r"No module named '(\w+)'", said):
         way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
     elif where.startswith("postgres://"):
         way = f"Write postgresql://{shown.removeprefix('postgres://')}."
-    return ConfigError(f"study.storage: {shown} cannot be used as a search's storage: {said.rstrip('.')}. {way}")
+    return ConfigError(
+        f"study.storage: {shown} cannot be used as a search's storage: {said.rstrip('.')}. {way}"
+    )
 
 
 def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
-    """The study in the storage, made where there is none. Raises ConfigError where the one of that name asks something else.
+    """The study in the storage, made where there is none. Raises ConfigError where the one of that
+    name asks something else.
 
     `asked`: what must be equal for trials to be of one search, in plain data.
     """
     import optuna
 
     where = address(node)
-    direction = "maximize" if metric(node["metric"], node["higher_is_better"]).higher_is_better else "minimize"
+    direction = (
+        "maximize"
+        if metric(node["metric"], node["higher_is_better"]).higher_is_better
+        else "minimize"
+    )
     storage = opened(where)
-    made = {"study_name": node["name"], "storage": storage, "direction": direction, "load_if_exists": True}
+    made = {
+        "study_name": node["name"],
+        "storage": storage,
+        "direction": direction,
+        "load_if_exists": True,
+    }
     try:
-        study = optuna.create_study(**made, sampler=sampler(node, asked["seed"]), pruner=pruner(node["design"]))
+        study = optuna.create_study(
+            **made, sampler=sampler(node, asked["seed"]), pruner=pruner(node["design"])
+        )
         before = study.user_attrs.get(ASKED)
         if before is None and study.get_trials(deepcopy=False):
             before = {"another program": True}
@@ -127,8 +162,13 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
             study.set_user_attr(ASKED, asked)
     except errors() as error:
         raise unreachable(where, error) from None
-    if before is not None and (other := [key for key in asked | before if before.get(key) != asked.get(key)]):
-        raise ConfigError(f"study.storage: {where} holds a search '{node['name']}' of {_another(other, before, asked)}")
+    if before is not None and (
+        other := [key for key in asked | before if before.get(key) != asked.get(key)]
+    ):
+        raise ConfigError(
+            f"study.storage: {where} holds a search '{node['name']}' of"
+            f" {_another(other, before, asked)}"
+        )
     return study
 
 
@@ -141,7 +181,8 @@ def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> 
         one, two = before.get("space", {}), asked["space"]
         names = [name for name in one | two if one.get(name) != two.get(name)]
         was = "; ".join(
-            f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}" for name in names[:3]
+            f"{name} was {one.get(name, 'not varied')}, is {two.get(name, 'not varied')}"
+            for name in names[:3]
         )
         return f"another space: {was or 'its order differs'}. {way}"
     said = {
@@ -167,15 +208,19 @@ def trial_of(said: dict[str, Any]) -> Any:
 
 
 def importance(study: Any) -> dict[str, float]:
-    """Factor -> its share in how good a trial is, by PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255): how far its values
-    among the best tenth of trials differ from those among all. Empty below 10 finished trials, which say nothing of it."""
+    """Factor -> its share in how good a trial is, by PED-ANOVA (Watanabe et al., 2023,
+    arXiv:2304.10255): how far its values among the best tenth of trials differ from those among
+    all. Empty below 10 finished trials, which say nothing of it.
+    """
     import optuna
 
     need()
     done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     if len(done) < ENOUGH:
         return {}
-    found = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+    found = optuna.importance.get_param_importances(
+        study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+    )
     return {name: round(share, 4) for name, share in found.items()}
 
 
@@ -193,13 +238,17 @@ def pruner(design: dict[str, Any]) -> Any:
 
 
 def infeasible(trial: Any) -> tuple[float]:
-    """Above 0 for points that cannot be trained, or that diverge: the sampler keeps away from them."""
+    """Above 0 for points that cannot be trained, or that diverge: the sampler keeps away from
+    them.
+    """
     return (trial.user_attrs.get("infeasible", 0.0),)
 
 
 def sampler(node: dict[str, Any], seed: int) -> Any:
-    """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and from the trials before: so a
-    search that was stopped goes on as if it had not been, and one of a fixed seed would propose the same again."""
+    """Proposes each trial from a seed of its own, of the study's seed and the trial's number, and
+    from the trials before: so a search that was stopped goes on as if it had not been, and one of a
+    fixed seed would propose the same again.
+    """
     import optuna
 
     design = node["design"]
@@ -208,8 +257,17 @@ def sampler(node: dict[str, Any], seed: int) -> Any:
         own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "big")
         if design["sampler"] == "random":
             return optuna.samplers.RandomSampler(seed=own)
-        known: dict[str, Any] = {"seed": own, "n_startup_trials": design["startup"], "constraints_func": infeasible}
-        known |= {"multivariate": True, "group": True, "constant_liar": True, "warn_independent_sampling": False}
+        known: dict[str, Any] = {
+            "seed": own,
+            "n_startup_trials": design["startup"],
+            "constraints_func": infeasible,
+        }
+        known |= {
+            "multivariate": True,
+            "group": True,
+            "constant_liar": True,
+            "warn_independent_sampling": False,
+        }
         return optuna.samplers.TPESampler(**known)
 
     class Seeded(optuna.samplers.BaseSampler):
@@ -227,7 +285,9 @@ def sampler(node: dict[str, Any], seed: int) -> Any:
         def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
             return self.inner.sample_relative(study, trial, search_space)
 
-        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+        def sample_independent(
+            self, study: Any, trial: Any, param_name: str, param_distribution: Any
+        ) -> Any:
             return self.inner.sample_independent(study, trial, param_name, param_distribution)
 
         def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:

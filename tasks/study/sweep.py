@@ -20,8 +20,15 @@ from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.plan import Run
 from xformer_kit.study.typed import command
 
-STOPPED = [128 + number for number in SIGNALS]  # exit codes of a run that somebody stopped, and the study with it
-NOT_MEASURED = ("steps", "stopped", "steps_left_out", "epoch_examples_dropped")  # facts that no study compares
+STOPPED = [
+    128 + number for number in SIGNALS
+]  # exit codes of a run that somebody stopped, and the study with it
+NOT_MEASURED = (
+    "steps",
+    "stopped",
+    "steps_left_out",
+    "epoch_examples_dropped",
+)  # facts that no study compares
 MOST = 3  # launches of one run by one process
 PATIENCE = 1.0  # seconds between two looks at runs that other processes hold
 _asked: list[Any] = []  # the checked command line of this process
@@ -33,7 +40,9 @@ def ask(line: Any) -> None:
     if faults := question.faults(line.study):
         raise ConfigError(faults)
     line.study = question.complete(line.study, line.study["name"])
-    line.argv.append(f"hydra.sweep.dir={line.study['runs']}")  # or Hydra makes a directory that nobody uses
+    line.argv.append(
+        f"hydra.sweep.dir={line.study['runs']}"
+    )  # or Hydra makes a directory that nobody uses
     _asked.append(line)
 
 
@@ -107,8 +116,14 @@ def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: T
         if fault := unmeasured(plan, table):
             raise ConfigError(fault)
         stops = table.stops()
-        open_runs = [run for run in plan.runs if not table.states[run.key].over and run.key not in stops.left_out]
-        held = {run.key for run in open_runs if table.states[run.key].status == "running"} | stops.waiting
+        open_runs = [
+            run
+            for run in plan.runs
+            if not table.states[run.key].over and run.key not in stops.left_out
+        ]
+        held = {
+            run.key for run in open_runs if table.states[run.key].status == "running"
+        } | stops.waiting
         free = [run for run in open_runs if run.key not in held]
         if not open_runs:
             return 0
@@ -119,25 +134,40 @@ def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: T
         tried.update(run.key for run in batch)
         given = [word for word in words if not word.lstrip("+").startswith("seed=")]
         told = [_asked[-1].job([*given, *run.words]) + words_of(plan.node, run) for run in batch]
-        jobs = [[*said, f"hydra.sweep.subdir={run.key}"] for said, run in zip(told, batch, strict=True)]
+        jobs = [
+            [*said, f"hydra.sweep.subdir={run.key}"] for said, run in zip(told, batch, strict=True)
+        ]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in STOPPED:
                 return int(done.return_value)
         number += len(batch)
         for run in batch:  # a run that comes back again and again as it went is no run that goes on
-            if tried[run.key] >= MOST and not state.claimed(where := plan.directory(run)) and not plan.state(run).over:
+            if (
+                tried[run.key] >= MOST
+                and not state.claimed(where := plan.directory(run))
+                and not plan.state(run).over
+            ):
                 state.left(where, FAILED)
 
 
 def unmeasured(plan: Plan, table: Table) -> str | None:
-    """The sentence for a metric that finished runs do not have; what they have is only known from one."""
+    """The sentence for a metric that finished runs do not have; what they have is only known from
+    one.
+    """
     asked = {plan.node["metric"]: "metric"} | dict.fromkeys(plan.node["also"] or (), "also")
     for seen in table.states.values():
         for name, key in asked.items() if seen.facts else ():
             if name not in seen.facts:
-                known = [k for k, v in seen.facts.items() if isinstance(v, (int, float)) and k not in NOT_MEASURED]
+                known = [
+                    k
+                    for k, v in seen.facts.items()
+                    if isinstance(v, (int, float)) and k not in NOT_MEASURED
+                ]
                 way = f"Runs that are finished stay so; study.{key} can name {', '.join(known)}."
-                return f"study.{key}: no metric of the runs is called '{name}'.{nearest(name, known)} {way}"
+                return (
+                    f"study.{key}: no metric of the runs is called '{name}'.{nearest(name, known)}"
+                    f" {way}"
+                )
     return None
 
 
@@ -169,6 +199,9 @@ def ending(plan: Plan, stopped: int) -> int:
         publish(plan.node, plan.variants[0].config["logger"], found, said)
     if count := ends.count("failed"):
         again_ = command(plan.command, "study.retry=true")
-        print(f"{count} run{'s' * (count > 1)} failed. Why: {xformer('status', plan.node['name'])}", file=sys.stderr)
+        print(
+            f"{count} run{'s' * (count > 1)} failed. Why: {xformer('status', plan.node['name'])}",
+            file=sys.stderr,
+        )
         print(f"Run again what failed or diverged: {again_}", file=sys.stderr)
     return int("failed" in ends)

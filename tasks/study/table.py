@@ -1,4 +1,6 @@
-"""How far is a study? A table on the terminal, a row for each variant and a column for each seed; lines in a file."""
+"""How far is a study? A table on the terminal, a row for each variant and a column for each seed;
+lines in a file.
+"""
 
 import threading
 import time
@@ -42,7 +44,9 @@ class Table:
         if self.console.is_terminal and reused < len(plan.runs):
             from rich.live import Live
 
-            self.live = Live(self._table(), console=self.console, auto_refresh=False, redirect_stderr=False)
+            self.live = Live(
+                self._table(), console=self.console, auto_refresh=False, redirect_stderr=False
+            )
             self.live.start()
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -63,7 +67,9 @@ class Table:
                 self.console.print(f"{self._name(run)}: {self._result(now)}", soft_wrap=True)
 
     def stops(self) -> stopping.Look:
-        """What study.stop decides by what was seen at the last look; said once for each variant that it ends."""
+        """What study.stop decides by what was seen at the last look; said once for each variant
+        that it ends.
+        """
         before, self.stopped = self.stopped, stopping.look(self.kept, self.states)
         for label, sentence in self.stopped.said.items():
             if self.live is None and label not in before.said:
@@ -90,7 +96,9 @@ class Table:
         if now.status == "finished":
             value = now.facts.get(metric)
             return f"{value:.4f}" if isinstance(value, (int, float)) else f"no {metric}"
-        if now.status == "failed" and self.live is None:  # a line of its own has room for the reason
+        if (
+            now.status == "failed" and self.live is None
+        ):  # a line of its own has room for the reason
             return f"failed: {first_line(now.why)}"
         return f"{now.status} at {now.step}" if now.status in ("diverged", "pruned") else now.status
 
@@ -101,14 +109,19 @@ class Table:
         seeds = list(dict.fromkeys(run.seed for run in self.plan.runs))
         grid = Grid(box=None, header_style="dim", pad_edge=False)
         grid.add_column("variant", overflow="fold")
-        for title in [f"seed {seed}" for seed in seeds] if len(seeds) <= WIDE else ["done", "under way"]:
+        for title in (
+            [f"seed {seed}" for seed in seeds] if len(seeds) <= WIDE else ["done", "under way"]
+        ):
             grid.add_column(title, justify="right")
         for variant in self.plan.variants:
             mine = [run for run in self.plan.runs if run.variant is variant]
             if len(seeds) <= WIDE:
                 cells = [Text(self._cell(run), STYLE[self.states[run.key].status]) for run in mine]
             else:
-                cells = [Text(f"{self._count(mine, True)} of {len(mine)}"), Text(str(self._count(mine, False) or ""))]
+                cells = [
+                    Text(f"{self._count(mine, True)} of {len(mine)}"),
+                    Text(str(self._count(mine, False) or "")),
+                ]
             early = " (stopped early)" if variant.label in self.stopped.said else ""
             grid.add_row(variant.title + early, *cells)
         grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
@@ -125,7 +138,9 @@ class Table:
         if now.over:
             return self._result(now)
         steps = int(run.variant.cost["steps"])
-        return f"{100 * (now.step or 0) // steps} %" if now.status in ("running", "stopped") else "."
+        return (
+            f"{100 * (now.step or 0) // steps} %" if now.status in ("running", "stopped") else "."
+        )
 
     def _caption(self) -> str:
         over = sum(s.over for key, s in self.states.items() if key not in self.stopped.left_out)

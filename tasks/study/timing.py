@@ -1,6 +1,8 @@
-"""How long does a step take? Measured on this machine, once for each config, and kept beside the plan.
+"""How long does a step take? Measured on this machine, once for each config, and kept beside the
+plan.
 
-What a budget of seconds gives a variant must not change when the study goes on, so a measured time is written down.
+What a budget of seconds gives a variant must not change when the study goes on, so a measured time
+is written down.
 """
 
 import json
@@ -18,7 +20,10 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
 
 WARM, MEASURED, MOST = 2, 5, 500  # steps
-ROUNDS, LONG = 3, 0.4  # in which all variants are measured one after another; seconds, where a budget rests on them
+ROUNDS, LONG = (
+    3,
+    0.4,
+)  # in which all variants are measured one after another; seconds, where a budget rests on them
 JUDGED = 3  # batches of validation
 FILE = "seconds_per_step.json"
 
@@ -32,7 +37,9 @@ class Pace(NamedTuple):
 
 
 class Clock:
-    """Seconds of an optimizer step of a config: data, forward, backward, clipping and the optimizer's own work."""
+    """Seconds of an optimizer step of a config: data, forward, backward, clipping and the
+    optimizer's own work.
+    """
 
     def __init__(self, folder: Path, long: float = 0.0):
         self.path, self.long = folder / FILE, long  # at least so many seconds of each
@@ -46,10 +53,15 @@ class Clock:
         return self.known[key]
 
     def together(self, asked: Sequence[tuple[dict[str, Any], Any]]) -> None:
-        """Measure configs that are compared with each other, the first of them the baseline: in turns, forth and back, so that
-        none has the process to itself while it is cold or the machine while it is busy. Each has the median over the turns of
-        what it takes beside the baseline."""
-        first, every = self._key(asked[0][0]), {self._key(config): (config, prepared) for config, prepared in asked}
+        """Measure configs that are compared with each other, the first of them the baseline: in
+        turns, forth and back, so that none has the process to itself while it is cold or the
+        machine while it is busy. Each has the median over the turns of what it takes beside the
+        baseline.
+        """
+        first, every = (
+            self._key(asked[0][0]),
+            {self._key(config): (config, prepared) for config, prepared in asked},
+        )
         new = {key: one for key, one in every.items() if key == first or key not in self.known}
         if new.keys() <= self.known.keys():
             return
@@ -60,11 +72,16 @@ class Clock:
             turns.append({key: measured(*new[key], self.long).step for key in order})
         base = self.known.setdefault(first, statistics.median(taken[first] for taken in turns))
         for key in new:
-            self.known.setdefault(key, base * statistics.median(taken[key] / taken[first] for taken in turns))
+            self.known.setdefault(
+                key, base * statistics.median(taken[key] / taken[first] for taken in turns)
+            )
 
     def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
         """Seconds of a run beside its steps: building the model, and its validations."""
-        pace, every = self._pace(self._key(config), config, prepared), config["trainer"].get("val_every")
+        pace, every = (
+            self._pace(self._key(config), config, prepared),
+            config["trainer"].get("val_every"),
+        )
         return pace.start + pace.check * (math.ceil(steps / every) if every else 1)
 
     def _pace(self, key: str, config: dict[str, Any], prepared: Any) -> Pace:
@@ -90,12 +107,17 @@ def _read(path: Path) -> dict[str, float]:
         found = read_object(path, {})
     except (FileNotFoundError, ConfigError):
         return {}
-    return {key: taken for key, taken in found.items() if isinstance(taken, float) and 0 < taken < math.inf}
+    return {
+        key: taken
+        for key, taken in found.items()
+        if isinstance(taken, float) and 0 < taken < math.inf
+    }
 
 
 def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
-    """Medians over a few steps, or as many as take so many seconds, and a few batches of validation, on a GPU where there is
-    one; without compilation."""
+    """Medians over a few steps, or as many as take so many seconds, and a few batches of
+    validation, on a GPU where there is one; without compilation.
+    """
     import torch
 
     from tasks.data import Data, speaking
@@ -107,15 +129,24 @@ def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
     source, device = objective.source_tokenizer, "cuda" if torch.cuda.is_available() else "cpu"
     size = config["model"].get("vocab_size") or prepared.tokenizer.size
     began = time.perf_counter()
-    model = build(config, size, None if source is objective.tokenizer else source.size).to(device).train()
-    optimizer, data = OPTIMIZERS.create(config["optim"], model=model, fused=None), Data(config, prepared, objective)
+    model = (
+        build(config, size, None if source is objective.tokenizer else source.size)
+        .to(device)
+        .train()
+    )
+    optimizer, data = (
+        OPTIMIZERS.create(config["optim"], model=model, fused=None),
+        Data(config, prepared, objective),
+    )
     start, work = time.perf_counter() - began, _Work(config, model, objective, optimizer, device)
     steps = data.steps(1, 0, 1)
     examples, taken = data.examples("train"), list[float]()
     while len(taken) < WARM + MEASURED or (sum(taken[WARM:]) < long and len(taken) < MOST):
         taken.append(work.timed(work.step, examples, steps.of(len(taken) % data.total_steps)))
     batches = _judged(data, config["trainer"].get("limit_val_batches", 1.0))
-    judged = [work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]]
+    judged = [
+        work.timed(work.check, data.examples("valid"), batch) for batch in batches[: JUDGED + 1]
+    ]
     check = statistics.median(judged[1:] or judged) * len(batches) if judged else 0.0
     return Pace(start, statistics.median(taken[WARM:]), check)
 
@@ -123,14 +154,18 @@ def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
 def _judged(data: Any, limit: float | None) -> list[list[int]]:
     """The batches of a validation."""
     batches = [batch for _, batch in data.valid_batches(data.rows)]
-    most = limit if isinstance(limit, int) else int((1.0 if limit is None else limit) * len(batches))
+    most = (
+        limit if isinstance(limit, int) else int((1.0 if limit is None else limit) * len(batches))
+    )
     return batches[:most]
 
 
 class _Work:
     """What a run does again and again, as `tasks.module.Task` does it."""
 
-    def __init__(self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str):
+    def __init__(
+        self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str
+    ):
         self.config, self.model, self.objective = config, model, objective
         self.optimizer, self.device = optimizer, device
 
@@ -187,6 +222,10 @@ class _Work:
         import torch
 
         wanted = self.config["trainer"].get("precision", "auto")
-        mixed = wanted.endswith("mixed") if isinstance(wanted, str) and wanted != "auto" else self.device == "cuda"
+        mixed = (
+            wanted.endswith("mixed")
+            if isinstance(wanted, str) and wanted != "auto"
+            else self.device == "cuda"
+        )
         half = torch.float16 if wanted == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, half) if mixed else nullcontext()

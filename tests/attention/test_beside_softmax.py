@@ -1,4 +1,6 @@
-"""attn compositional, lambda and orthoformer: equal to their equations, written out token by token."""
+"""attn compositional, lambda and orthoformer: equal to their equations, written out token by
+token.
+"""
 
 import pytest
 import torch
@@ -23,7 +25,9 @@ def made(attn, model="decoder", **more):
 def layer(attn, **more):
     """An attention of a randomised model, with what it reads and what it gives."""
     model, held = made(attn, **more), []
-    model.tower.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
+    model.tower.blocks[0].attn.register_forward_hook(
+        lambda _, args, out: held.extend((args[0], out))
+    )
     model(DRAWN)
     return model.tower.blocks[0].attn, *held
 
@@ -38,7 +42,9 @@ def past(n, masked):
 def test_compositional_by_its_equations(mask):
     model = "decoder" if mask == "causal" else "encoder"
     attn, x, out = layer(
-        {"name": "compositional", "retrievals": 3, "v_head_dim": 5, "choice_dim": 4}, model=model, mask=mask
+        {"name": "compositional", "retrievals": 3, "v_head_dim": 5, "choice_dim": 4},
+        model=model,
+        mask=mask,
     )
     assert attn.v.out_features == 3 * 5
     for b, n in ((0, 0), (1, 4), (0, 7)):
@@ -49,7 +55,9 @@ def test_compositional_by_its_equations(mask):
             seen = list(past(n, mask == "causal"))
             k = torch.stack([attn.k(x[b, m])[kv * WIDE :][:WIDE] for m in seen])
             weights = (k @ q / WIDE**0.5).softmax(0)
-            found = torch.stack([weights @ attn.v(x[b, seen])[:, 5 * j :][:, :5] for j in range(3)])  # (r, e)
+            found = torch.stack(
+                [weights @ attn.v(x[b, seen])[:, 5 * j :][:, :5] for j in range(3)]
+            )  # (r, e)
             asked = attn.choice_q(x[b, n])[4 * i :][:4]
             heads.append((attn.choice_k(found) @ asked / 4**0.5).softmax(0) @ found)
         assert_close(out[b, n], attn.o(torch.cat(heads)))
@@ -73,7 +81,9 @@ def test_one_retrieval_is_multi_head_whose_heads_have_one_value():
 def test_lambda_by_its_equations(mask, scope):
     """The matrix of each token is formed, and applied to its queries."""
     model = "decoder" if mask == "causal" else "encoder"
-    attn, x, out = layer({"name": "lambda", "v_head_dim": 7, "scope": scope, "bias": True}, model=model, mask=mask)
+    attn, x, out = layer(
+        {"name": "lambda", "v_head_dim": 7, "scope": scope, "bias": True}, model=model, mask=mask
+    )
     assert attn.places.shape == ((2 * 2 if scope else 2 * 28) + 1, WIDE)
     reach = scope or 28
     for b, n in ((0, 0), (1, 4), (0, 7)):
@@ -97,7 +107,9 @@ def test_orthoformer_by_its_equations(landmarks):
             chosen = [int(q.norm(dim=-1).argmax())]
             while len(chosen) < min(landmarks, len(q)):
                 others = [n for n in range(len(q)) if n not in chosen]
-                overlap = {n: torch.cosine_similarity(q[n], q[chosen]).abs().max().item() for n in others}
+                overlap = {
+                    n: torch.cosine_similarity(q[n], q[chosen]).abs().max().item() for n in others
+                }
                 chosen.append(min(overlap, key=overlap.get))
             p = q[chosen]
             read = (p @ k.T / WIDE**0.5).softmax(-1) @ v
@@ -105,10 +117,16 @@ def test_orthoformer_by_its_equations(landmarks):
         assert_close(out[b], attn.o(torch.cat(heads, -1)))
 
 
-TWO = {"model": "encoder_decoder", "position": "none", "encoder": {"attn": {"name": "orthoformer"}, "mask": "full"}}
+TWO = {
+    "model": "encoder_decoder",
+    "position": "none",
+    "encoder": {"attn": {"name": "orthoformer"}, "mask": "full"},
+}
 
 
-@pytest.mark.parametrize("node", [{"name": "compositional", "retrievals": 3}, {"name": "lambda", "scope": 4}], ids=str)
+@pytest.mark.parametrize(
+    "node", [{"name": "compositional", "retrievals": 3}, {"name": "lambda", "scope": 4}], ids=str
+)
 def test_laws_of_two_towers(node):
     """They look at a source too; the encoder is an orthoformer."""
     config = tiny(attn=node, mask="causal", **TWO)
@@ -128,21 +146,26 @@ def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
     """In fp32 what is seen vanishes beside it in the sums over keys; the numbers stay finite."""
     model = made({"name": "lambda"}).float()
     attn = model.tower.blocks[0].attn
-    attn.k.register_forward_hook(lambda _, args, out: out + 1e4 * (torch.arange(out.shape[1]) == 7)[:, None])
+    attn.k.register_forward_hook(
+        lambda _, args, out: out + 1e4 * (torch.arange(out.shape[1]) == 7)[:, None]
+    )
     assert model(DRAWN).isfinite().all()
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
-    """The first tokens see keys 108 below the largest alone, in pairs that are near to each other. In float64 the sums are those
-    of `test_lambda_by_its_equations`."""
+    """The first tokens see keys 108 below the largest alone, in pairs that are near to each other.
+    In float64 the sums are those of `test_lambda_by_its_equations`.
+    """
     real, found = torch.arange(8) >= torch.tensor([[0], [2]]) if padded else None, []
     for dtype in (torch.float64, torch.float32):
         model = made({"name": "lambda"}).to(dtype)
         attn, kept = model.tower.blocks[0].attn, []
         sign = torch.tensor([1.0, -1.0]).repeat(WIDE // 2)  # channels that rise and that fall
         attn.k.register_forward_hook(
-            lambda _, args, out, sign=sign: out + (36.0 * (torch.arange(8)[:, None] // 2) * sign).to(out)
+            lambda _, args, out, sign=sign: (
+                out + (36.0 * (torch.arange(8)[:, None] // 2) * sign).to(out)
+            )
         )
         attn.register_forward_hook(lambda _, args, out, kept=kept: kept.append(out))
         model.hidden(Tokens(ids=DRAWN, real=real))
@@ -155,14 +178,15 @@ def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
 
 REFUSED = {
     "attn=lambda position=rotary": (
-        "attn: lambda has no score of two tokens, into which position 'rotary' enters, and places of its own; choose "
-        "position=none, learned or sinusoidal."
+        "attn: lambda has no score of two tokens, into which position 'rotary' enters, and places"
+        " of its own; choose position=none, learned or sinusoidal."
     ),
     "attn=lambda position=none attn.scope=-1": "attn.scope: must be at least 0 token; got -1.",
     "attn=compositional attn.retrievals=0": "attn.retrievals: must be at least 1 retrieval; got 0.",
-    "model=encoder task=masked_language_modeling position=learned attn=orthoformer attn.landmarks=0": (
-        "attn.landmarks: must be at least 1; got 0."
-    ),
+    (
+        "model=encoder task=masked_language_modeling position=learned "
+        "attn=orthoformer attn.landmarks=0"
+    ): ("attn.landmarks: must be at least 1; got 0."),
 }
 
 

@@ -49,7 +49,12 @@ def test_rotation_of_some_heads_is_that_of_x_transformers():
 
 def test_keys_turn_with_the_queries_that_read_them():
     place = POSITIONS.create(
-        {"name": "rotary", "rotated_heads": 4}, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=1
+        {"name": "rotary", "rotated_heads": 4},
+        dim=DIM,
+        heads=HEADS,
+        head_dim=HEAD_DIM,
+        max_len=LENGTH,
+        layers=1,
     )
     tokens = Tokens(ids=torch.zeros(1, 3, dtype=torch.long)).placed()
     turns = place.begin(tokens, tokens)
@@ -61,21 +66,25 @@ def test_keys_turn_with_the_queries_that_read_them():
 
 REFUSED = {
     "attn=distance attn.score=relu2": (
-        "attn: scores are minus squared distances, and attn.score 'relu2' works with what is above 0; choose attn.score=softmax."
+        "attn: scores are minus squared distances, and attn.score 'relu2' works with what is above"
+        " 0; choose attn.score=softmax."
     ),
     "attn=distance position=xpos": (
-        "attn: position 'xpos' makes queries and keys longer and shorter, by which their distance would tell where they stand; "
-        "choose position=rotary."
+        "attn: position 'xpos' makes queries and keys longer and shorter, by which their distance"
+        " would tell where they stand; choose position=rotary."
     ),
     "attn.heads=8 attn.kv_heads=4 position.rotated_heads=3": (
-        "position.rotated_heads: must be a multiple of the 2 query heads that share a key, which turns for all of them or for "
-        "none, and at most attn.heads; got 3 and 8. Try 2, 4, 6 or 8, or null."
+        "position.rotated_heads: must be a multiple of the 2 query heads that share a key, which"
+        " turns for all of them or for none, and at most attn.heads; got 3 and 8. Try 2, 4, 6 or 8,"
+        " or null."
     ),
     "attn=latent attn.heads=8 position.rotated_heads=4": (
-        "position.rotated_heads: must be a multiple of the 8 query heads that share a key, which turns for all of them or for "
-        "none, and at most attn.heads; got 4 and 8. Try 8, or null."
+        "position.rotated_heads: must be a multiple of the 8 query heads that share a key, which"
+        " turns for all of them or for none, and at most attn.heads; got 4 and 8. Try 8, or null."
     ),
-    "position.rotated_heads=9": "position.rotated_heads: must be at most attn.heads; got 9 and 8. Try 4, or null.",
+    "position.rotated_heads=9": (
+        "position.rotated_heads: must be at most attn.heads; got 9 and 8. Try 4, or null."
+    ),
     "position.rotated_heads=0": "position.rotated_heads: must be at least 1 head; got 0.",
 }
 

@@ -1,4 +1,6 @@
-"""attn.gate: each by its equation, beside x-transformers with the same weights, and under the laws."""
+"""attn.gate: each by its equation, beside x-transformers with the same weights, and under the
+laws.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,10 @@ from xformer_kit.model.model import Model
 
 
 def low(module, where):
-    return {f"gate.{where}.reduce.weight": module.down.weight, f"gate.{where}.expand.weight": module.up.weight}
+    return {
+        f"gate.{where}.reduce.weight": module.down.weight,
+        f"gate.{where}.expand.weight": module.up.weight,
+    }
 
 
 def gate_values():
@@ -29,7 +34,11 @@ def gate_values_headwise():
 def gate_value_heads():
     layer = theirs(gate_value_heads=True)
     there = layer.to_v_head_gate
-    return layer, {"name": "head", "bias": 10.0}, {"gate.input.weight": there.weight, "gate.bias": there.bias}
+    return (
+        layer,
+        {"name": "head", "bias": 10.0},
+        {"gate.input.weight": there.weight, "gate.bias": there.bias},
+    )
 
 
 def gate_values_rank():
@@ -44,17 +53,29 @@ def low_rank_silu_gates():
 
 def swiglu_values():
     layer = theirs(gate_values=True, swiglu_values=True)
-    return layer, {"name": "element", "activation": "silu"}, {"gate.input.weight": layer.to_v_gate.weight}
+    return (
+        layer,
+        {"name": "element", "activation": "silu"},
+        {"gate.input.weight": layer.to_v_gate.weight},
+    )
 
 
 def output_gate():
     layer = theirs(output_gate=True)
-    return layer, {"name": "element", "of": "output"}, {"gate.output.weight": layer.to_output_gate.weight}
+    return (
+        layer,
+        {"name": "element", "of": "output"},
+        {"gate.output.weight": layer.to_output_gate.weight},
+    )
 
 
 def output_gate_headwise():
     layer = theirs(output_gate=True, output_gate_headwise=True)
-    return layer, {"name": "head", "of": "output"}, {"gate.output.weight": layer.to_output_gate.weight}
+    return (
+        layer,
+        {"name": "head", "of": "output"},
+        {"gate.output.weight": layer.to_output_gate.weight},
+    )
 
 
 def hybrid_gate():
@@ -75,9 +96,18 @@ def on_attn():
 
 
 PEERS = [
-    gate_values, gate_values_headwise, gate_value_heads, gate_values_rank, low_rank_silu_gates, swiglu_values, output_gate,
-    output_gate_headwise, hybrid_gate, head_scale, on_attn,
-]  # fmt: skip
+    gate_values,
+    gate_values_headwise,
+    gate_value_heads,
+    gate_values_rank,
+    low_rank_silu_gates,
+    swiglu_values,
+    output_gate,
+    output_gate_headwise,
+    hybrid_gate,
+    head_scale,
+    on_attn,
+]
 
 
 @pytest.mark.parametrize("pair", PEERS, ids=lambda pair: pair.__name__)
@@ -104,14 +134,22 @@ def seen_by(model):
 
 
 def test_attention_on_attention_of_both_is_gated_by_what_is_read_and_what_is_gathered():
-    model = Model(tiny(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37).double()
+    model = Model(
+        tiny(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37
+    ).double()
     attn, given, gathered, out = seen_by(model)
-    assert_close(out, attn.o(gathered) * (attn.gate.input(given) + attn.gate.output(gathered)).sigmoid())
+    assert_close(
+        out, attn.o(gathered) * (attn.gate.input(given) + attn.gate.output(gathered)).sigmoid()
+    )
 
 
 def test_a_bias_starts_from_its_option_and_matrices_from_the_initialisation():
     gate = {"name": "element", "bias": 2.5, "rank": 3}
-    state = build(tiny(attn={"name": "multi_head", "gate": gate}), 37).decoder.blocks[0].attn.state_dict()
+    state = (
+        build(tiny(attn={"name": "multi_head", "gate": gate}), 37)
+        .decoder.blocks[0]
+        .attn.state_dict()
+    )
     assert state["gate.bias"].eq(2.5).all()
     assert state["gate.input.reduce.weight"].shape == (3, 36)
     assert state["gate.input.expand.weight"].std() < 0.1  # drawn, not as torch begins
@@ -121,16 +159,22 @@ def test_a_gate_of_silu_is_a_glu():
     gate = ours(gate={"name": "element", "activation": "silu"}).gate
     out = torch.randn(1, 3, HEADS, 10).double()
     given = x()[:1, :3]
-    assert_close(gate.before(given, out).flatten(2), F.silu(given @ gate.input.weight.t()) * out.flatten(2))
+    assert_close(
+        gate.before(given, out).flatten(2), F.silu(given @ gate.input.weight.t()) * out.flatten(2)
+    )
 
 
-@pytest.mark.parametrize("words", [["attn.gate=element"], ["attn.gate.name=element"], ["attn.gate={name: element}"]])
+@pytest.mark.parametrize(
+    "words", [["attn.gate=element"], ["attn.gate.name=element"], ["attn.gate={name: element}"]]
+)
 def test_a_gate_by_its_name_alone(words):
     model = build(compose(["logger=none", *words, "model.layers=1"]), 7)
     assert type(model.decoder.blocks[0].attn.gate).__name__ == "Element"
 
 
-@pytest.mark.parametrize("law", ["cache", "cache with padding", "greedy", "kernels", "gradients", "documents"])
+@pytest.mark.parametrize(
+    "law", ["cache", "cache with padding", "greedy", "kernels", "gradients", "documents"]
+)
 def test_laws(law):
     gate = {"name": "projected", "of": "both", "rank": 4, "activation": "silu", "bias": 0.5}
     changes = {"model": "encoder_decoder"} if law == "greedy" else {"norm": "layer"}
@@ -141,19 +185,23 @@ KNOWN = "Known: constant, element, head, none, projected."
 REFUSED = {
     "attn.gate=heads": f"attn.gate: no gate is called 'heads'. Did you mean 'head'? {KNOWN}",
     "attn.gate={rank: 4}": (
-        "attn.gate.rank: gate 'none' has no option 'rank'. It has: none. Try attn.gate=element or attn.gate=projected."
+        "attn.gate.rank: gate 'none' has no option 'rank'. It has: none. Try attn.gate=element or"
+        " attn.gate=projected."
     ),
     "attn.gate.name=element attn.gate.rank=0": (
         "attn.gate.rank: must be at least 1 channel; got 0. null is one matrix in place of two."
     ),
     "attn.gate.name=element attn.gate.middle=silu": (
-        "attn.gate.middle: stands between the two matrices of a gate of low rank, and without a rank there is one; got 'silu'. "
-        "Try attn.gate.rank=16, or none."
+        "attn.gate.middle: stands between the two matrices of a gate of low rank, and without a"
+        " rank there is one; got 'silu'. Try attn.gate.rank=16, or none."
     ),
     "attn.gate.name=head attn.gate.activation=silo": (
-        "attn.gate.activation: no choice is called 'silo'. Did you mean 'silu'? Known: sigmoid, silu."
+        "attn.gate.activation: no choice is called 'silo'. Did you mean 'silu'? Known: sigmoid,"
+        " silu."
     ),
-    "attn.gate=elemant attn.gate.rank=4": (f"attn.gate: no gate is called 'elemant'. Did you mean 'element'? {KNOWN}"),
+    "attn.gate=elemant attn.gate.rank=4": (
+        f"attn.gate: no gate is called 'elemant'. Did you mean 'element'? {KNOWN}"
+    ),
 }
 
 

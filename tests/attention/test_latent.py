@@ -1,4 +1,6 @@
-"""attn latent: by its equations, equal to DeepSeek's layers, absorbed as plain, with a cache of latents."""
+"""attn latent: by its equations, equal to DeepSeek's layers, absorbed as plain, with a cache of
+latents.
+"""
 
 import math
 import os
@@ -23,7 +25,14 @@ from xformer_kit.position import POSITIONS
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-SMALL = {"name": "latent", "heads": 3, "head_dim": 10, "rope_head_dim": 4, "v_head_dim": 7, "kv_rank": 5}
+SMALL = {
+    "name": "latent",
+    "heads": 3,
+    "head_dim": 10,
+    "rope_head_dim": 4,
+    "v_head_dim": 7,
+    "kv_rank": 5,
+}
 COMPRESSED = SMALL | {"q_rank": 8, "bias": True}
 IDS = Case(tiny(), "").ids
 
@@ -48,7 +57,9 @@ def test_by_the_equations(node, place):
     model(IDS)
     x, out = held
     c = attn.kv_norm(attn.kv_down(x))
-    q, asks = heads(attn.q(attn.q_norm(attn.q_down(x)) if "q_rank" in node else x), 14).split([10, 4], -1)
+    q, asks = heads(attn.q(attn.q_norm(attn.q_down(x)) if "q_rank" in node else x), 14).split(
+        [10, 4], -1
+    )
     shared = attn.k_rope(x)[:, None]
     scores = (q @ heads(attn.k(c), 10).mT + asks @ shared.mT) * 14**-0.5
     distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
@@ -65,9 +76,15 @@ def test_by_the_equations(node, place):
 # The published layers.
 
 THEIRS = {
-    "hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 3, "qk_nope_head_dim": 10, "qk_rope_head_dim": 4,
-    "v_head_dim": 7, "kv_lora_rank": 5, "attn_implementation": "eager",
-}  # fmt: skip
+    "hidden_size": 36,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 7,
+    "kv_lora_rank": 5,
+    "attn_implementation": "eager",
+}
 YARN = {
     "rope_type": "yarn",
     "rope_theta": 100.0,
@@ -79,9 +96,19 @@ ROPES = {
     "as trained": ({"rope_type": "default", "rope_theta": 100.0}, {"name": "none"}),
     "yarn": (
         YARN | {"mscale": 0.7, "mscale_all_dim": 1.3},
-        {"name": "yarn", "factor": 8.0, "original": 16, "beta_fast": 2.0, "mscale": 0.7, "mscale_all": 1.3},
+        {
+            "name": "yarn",
+            "factor": 8.0,
+            "original": 16,
+            "beta_fast": 2.0,
+            "mscale": 0.7,
+            "mscale_all": 1.3,
+        },
     ),
-    "yarn without mscale": (YARN, {"name": "yarn", "factor": 8.0, "original": 16, "beta_fast": 2.0}),
+    "yarn without mscale": (
+        YARN,
+        {"name": "yarn", "factor": 8.0, "original": 16, "beta_fast": 2.0},
+    ),
 }
 
 
@@ -95,7 +122,11 @@ def drawn(layer: nn.Module) -> nn.Module:
 def translated(layer: nn.Module) -> dict:
     """Their state under our names: keys and values are made by one matrix there, head by head."""
     k, v = layer.kv_b_proj.weight.unflatten(0, (3, 17)).split([10, 7], 1)
-    state = {"k.weight": k.flatten(0, 1), "v.weight": v.flatten(0, 1), "kv_norm.weight": layer.kv_a_layernorm.weight}
+    state = {
+        "k.weight": k.flatten(0, 1),
+        "v.weight": v.flatten(0, 1),
+        "kv_norm.weight": layer.kv_a_layernorm.weight,
+    }
     for kind, both in layer.kv_a_proj_with_mqa.named_parameters():
         state[f"kv_down.{kind}"], state[f"k_rope.{kind}"] = both.split([5, 4])
     state |= {f"o.{kind}": p for kind, p in layer.o_proj.named_parameters()}
@@ -108,10 +139,14 @@ def translated(layer: nn.Module) -> dict:
 def ours(state: dict, node: dict, x: torch.Tensor, scaling: dict) -> torch.Tensor:
     norm = {"name": "rms", "eps": 1e-6}
     kernel = Reference()
-    layer = ATTENTIONS.create(node, dim=36, norm=lambda dim: NORMS.create(norm, dim=dim), kernel=kernel).double()
+    layer = ATTENTIONS.create(
+        node, dim=36, norm=lambda dim: NORMS.create(norm, dim=dim), kernel=kernel
+    ).double()
     layer.load_state_dict(state)  # strict: every parameter of ours comes from theirs
     place = POSITIONS.create(
-        {"name": "rotary", "theta": 100.0, "pairing": "interleaved", "scaling": scaling}, head_dim=4, max_len=LENGTH
+        {"name": "rotary", "theta": 100.0, "pairing": "interleaved", "scaling": scaling},
+        head_dim=4,
+        max_len=LENGTH,
     )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
     view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), gain=place.score_gain())
@@ -128,8 +163,14 @@ def test_the_layer_of_deepseek_is_equal(version, compressed, rope):
     from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
 
     theirs, scaling = ROPES[rope]
-    more = {"q_lora_rank": 8 if compressed else None, "attention_bias": compressed, "rope_parameters": dict(theirs)}
-    config = (transformers.DeepseekV2Config if version == 2 else transformers.DeepseekV3Config)(**THEIRS, **more)
+    more = {
+        "q_lora_rank": 8 if compressed else None,
+        "attention_bias": compressed,
+        "rope_parameters": dict(theirs),
+    }
+    config = (transformers.DeepseekV2Config if version == 2 else transformers.DeepseekV3Config)(
+        **THEIRS, **more
+    )
     config.head_dim = 4
     module, name = (v2, "DeepseekV2") if version == 2 else (v3, "DeepseekV3")
     layer = drawn(getattr(module, f"{name}Attention")(config, 0))
@@ -143,10 +184,14 @@ def test_the_layer_of_deepseek_is_equal(version, compressed, rope):
 
 @torch.no_grad()
 def test_mscale_all_is_a_factor_on_the_scale():
-    """The same rates and the same gain on what is turned, with the factor written out as the layer's own scale."""
+    """The same rates and the same gain on what is turned, with the factor written out as the
+    layer's own scale.
+    """
     wide = 0.1 * math.log(4.0)
     yarn = {"name": "yarn", "factor": 4.0}
-    said = made(SMALL, position={"name": "rotary", "scaling": yarn | {"mscale": 0.7, "mscale_all": 1.3}})
+    said = made(
+        SMALL, position={"name": "rotary", "scaling": yarn | {"mscale": 0.7, "mscale_all": 1.3}}
+    )
     factor = (0.7 * wide + 1) / (1.3 * wide + 1)
     written = made(
         SMALL | {"scale": 14**-0.5 * (1.3 * wide + 1) ** 2},
@@ -168,7 +213,9 @@ def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
         return
     model, out, forms = made(COMPRESSED, position=position, kernel=kernel), {}, []
     absorbed = Latent._absorbed
-    monkeypatch.setattr(Latent, "_absorbed", lambda *given: forms.append("absorbed") or absorbed(*given))
+    monkeypatch.setattr(
+        Latent, "_absorbed", lambda *given: forms.append("absorbed") or absorbed(*given)
+    )
     for form in (True, False):
         monkeypatch.setattr(Latent, "_absorbs", lambda self, q, seen, form=form: form)
         past = model.cache(BATCH, LENGTH)
@@ -180,11 +227,15 @@ def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
 
 @torch.no_grad()
 def test_the_form_with_fewer_products_is_taken(monkeypatch):
-    """A prompt makes keys and values once, for all its queries; a step would make them all for one query."""
+    """A prompt makes keys and values once, for all its queries; a step would make them all for one
+    query.
+    """
     calls = []
     for form in ("_absorbed", "_plain"):
         kept = getattr(Latent, form)
-        monkeypatch.setattr(Latent, form, lambda *given, f=form, kept=kept: calls.append(f) or kept(*given))
+        monkeypatch.setattr(
+            Latent, form, lambda *given, f=form, kept=kept: calls.append(f) or kept(*given)
+        )
     model = made(SMALL | {"kv_rank": 40}, layers=1)
     past = model.cache(BATCH, LENGTH)
     for part in IDS.split([11, 1, 1], 1):
@@ -205,7 +256,8 @@ def test_maps_that_are_more_than_linear_are_not_absorbed():
 
 def test_the_cache_holds_latents_and_one_key_of_all_heads():
     latent, multi = (
-        made(node, layers=1).cache(2, 100) for node in (SMALL, {"name": "multi_head", "heads": 3, "kv_heads": 3})
+        made(node, layers=1).cache(2, 100)
+        for node in (SMALL, {"name": "multi_head", "heads": 3, "kv_heads": 3})
     )
     assert latent.bytes == 2 * 100 * (5 + 4) * 8  # float64
     assert multi.bytes == 2 * 100 * 3 * (10 + 10) * 8
@@ -228,10 +280,16 @@ def test_what_generation_packs_is_the_same(node):
 
 @torch.no_grad()
 def test_a_latent_of_all_channels_is_multi_head():
-    """With as many channels as the model, no norm and D = 1, keys and values are x K and x V; nothing is decoupled."""
+    """With as many channels as the model, no norm and D = 1, keys and values are x K and x V;
+    nothing is decoupled.
+    """
     node = {"name": "latent", "heads": 6, "head_dim": 10, "rope_head_dim": 0, "kv_rank": 36}
     ours = made(node, position="alibi", norm="none")
-    multi = made({"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}, position="alibi", norm="none")
+    multi = made(
+        {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10},
+        position="alibi",
+        norm="none",
+    )
     state = multi.state_dict()
     for name, value in ours.state_dict().items():
         state.setdefault(name, torch.eye(36).double() if "kv_down" in name else value)
@@ -240,17 +298,30 @@ def test_a_latent_of_all_channels_is_multi_head():
 
 
 def test_sizes_that_are_not_given_are_those_of_the_paper():
-    """kv_rank is 4 head_dim and rope_head_dim half of head_dim (section 3.1.2 of the paper: 512 and 64 of 128)."""
+    """kv_rank is 4 head_dim and rope_head_dim half of head_dim (section 3.1.2 of the paper: 512 and
+    64 of 128).
+    """
     attn = Latent(256, NORMS["rms"], Reference(), heads=2)
     assert (attn.kv_rank, attn.rope_head_dim, attn.v_head_dim) == (512, 64, 128)
     assert Latent(60, NORMS["rms"], Reference(), heads=6).rope_head_dim == 6  # rotary turns pairs
 
 
 COMPOSED = [
-    {"attn": COMPRESSED, "position": {"name": "rotary", "scaling": {"name": "yarn", "mscale": 0.7, "mscale_all": 1.3}}},
+    {
+        "attn": COMPRESSED,
+        "position": {
+            "name": "rotary",
+            "scaling": {"name": "yarn", "mscale": 0.7, "mscale_all": 1.3},
+        },
+    },
     {"attn": SMALL, "position": "transformer_xl"},
     {"attn": SMALL | {"rope_head_dim": 0}, "position": "t5"},
-    {"model": "encoder_decoder", "attn": SMALL, "position": "xpos", "decoder": {"cross": {"position": "rotary"}}},
+    {
+        "model": "encoder_decoder",
+        "attn": SMALL,
+        "position": "xpos",
+        "decoder": {"cross": {"position": "rotary"}},
+    },
 ]
 
 
@@ -258,33 +329,46 @@ COMPOSED = [
 def test_laws(changes):
     config = tiny(**changes)
     assert not faults(config)
-    for law in ("causality", "documents", "padding", "cache", "cache with padding", "select and rewind", "kernels", "gradients",
-                "source padding", "source once"):  # fmt: skip
+    for law in (
+        "causality",
+        "documents",
+        "padding",
+        "cache",
+        "cache with padding",
+        "select and rewind",
+        "kernels",
+        "gradients",
+        "source padding",
+        "source once",
+    ):
         LAWS[law](config)
 
 
 REFUSED = {
     "attn=latent attn.rope_head_dim=0": (
-        "attn: position 'rotary' enters through the decoupled query and key, of which rope_head_dim=0 leaves no channel; leave "
-        "rope_head_dim out, or choose position=none, learned or alibi."
+        "attn: position 'rotary' enters through the decoupled query and key, of which"
+        " rope_head_dim=0 leaves no channel; leave rope_head_dim out, or choose position=none,"
+        " learned or alibi."
     ),
     "attn=latent attn.rope_head_dim=3": (
-        "position: rotary turns pairs of channels, so attn.rope_head_dim must be even; got 3. Try attn.rope_head_dim=4, or "
-        "position=none."
+        "position: rotary turns pairs of channels, so attn.rope_head_dim must be even; got 3. Try"
+        " attn.rope_head_dim=4, or position=none."
     ),
     "attn=latent attn.rope_head_dim=2 position.fraction=0.4": (
-        "position: rotary turns pairs of channels, so position.fraction * attn.rope_head_dim must be an even number of at least "
-        "2 channels; got 0.4 * 2, which is 0. Try position.fraction=1."
+        "position: rotary turns pairs of channels, so position.fraction * attn.rope_head_dim must"
+        " be an even number of at least 2 channels; got 0.4 * 2, which is 0. Try"
+        " position.fraction=1."
     ),
     "attn=latent attn.kv_rank=0 attn.q_rank=-1": (
-        "attn.kv_rank: must be at least 1 channel; got 0.\nattn.q_rank: must be at least 1 channel; got -1."
+        "attn.kv_rank: must be at least 1 channel; got 0.\nattn.q_rank: must be at least 1 channel;"
+        " got -1."
     ),
     "attn=latent attn.kv_heads=2": (
-        "attn.kv_heads: attn 'latent' has no option 'kv_heads'. It has: heads, head_dim, rope_head_dim, v_head_dim, kv_rank, "
-        "q_rank, bias, scale, dropout. Try attn=compositional, attn=cosine, attn=differential, attn=distance or "
-        "attn=multi_head."
+        "attn.kv_heads: attn 'latent' has no option 'kv_heads'. It has: heads, head_dim,"
+        " rope_head_dim, v_head_dim, kv_rank, q_rank, bias, scale, dropout. Try attn=compositional,"
+        " attn=cosine, attn=differential, attn=distance or attn=multi_head."
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", REFUSED)

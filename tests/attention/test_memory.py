@@ -18,32 +18,46 @@ SLIDING = {"name": "sliding_window", "window": 4}
 
 def run(layer, position="none"):
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
-    place = POSITIONS.create(position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4)
+    place = POSITIONS.create(
+        position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
+    )
     view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={}, memory=3)
-    return layer(x(), None, view._replace(prepared=Reference().prepare(view, HEADS, False, torch.float64)))
+    return layer(
+        x(), None, view._replace(prepared=Reference().prepare(view, HEADS, False, torch.float64))
+    )
 
 
-@pytest.mark.parametrize("norm", [{}, {"qk_norm": True, "qk_norm_scale": HEAD_DIM**0.5}], ids=["plain", "unit"])
+@pytest.mark.parametrize(
+    "norm", [{}, {"qk_norm": True, "qk_norm_scale": HEAD_DIM**0.5}], ids=["plain", "unit"]
+)
 @torch.no_grad()
 def test_the_layer_is_that_of_x_transformers(norm):
     layer = theirs(num_mem_kv=3, **norm)
     mine = ours(memory=3, **({"qk_norm": "l2"} if norm else {}))
     units = {"q_norm.weight": torch.ones(HEADS)} if norm else {}
-    mine.load_state_dict(state_of(layer) | {"memory.k": layer.mem_k, "memory.v": layer.mem_v} | units)
+    mine.load_state_dict(
+        state_of(layer) | {"memory.k": layer.mem_k, "memory.v": layer.mem_v} | units
+    )
     assert_close(run(mine), layer(x()), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("after", [False, True])
 @torch.no_grad()
 def test_a_learned_key_meets_queries_that_are_not_turned(after):
-    """Written out head by head: rotated products with the text, plain ones with the memory, one softmax over both."""
+    """Written out head by head: rotated products with the text, plain ones with the memory, one
+    softmax over both.
+    """
     mine = ours(memory=3, kv_heads=2, qk_norm={"name": "l2", "after": after})
     torch.manual_seed(0)
     for p in mine.parameters():
         p.copy_(torch.randn(p.shape) * 0.4)
-    q, k, v = (m(x()).unflatten(-1, (-1, HEAD_DIM)).transpose(1, 2) for m in (mine.q, mine.k, mine.v))
+    q, k, v = (
+        m(x()).unflatten(-1, (-1, HEAD_DIM)).transpose(1, 2) for m in (mine.q, mine.k, mine.v)
+    )
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
-    place = POSITIONS.create("rotary", dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4)
+    place = POSITIONS.create(
+        "rotary", dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
+    )
     turn = place.begin(tokens, tokens)
     hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
     heads = []
@@ -51,7 +65,9 @@ def test_a_learned_key_meets_queries_that_are_not_turned(after):
         weight, j = mine.q_norm.weight[i], i // 3
         unit = torch.nn.functional.normalize(q[:, i : i + 1], dim=-1) * weight
         key = torch.nn.functional.normalize(k[:, j : j + 1], dim=-1)
-        text = (turn.rotate(unit, tokens) @ turn.rotate(key, tokens).mT)[:, 0].masked_fill(hidden, -torch.inf)
+        text = (turn.rotate(unit, tokens) @ turn.rotate(key, tokens).mT)[:, 0].masked_fill(
+            hidden, -torch.inf
+        )
         learned = unit[:, 0] @ torch.nn.functional.normalize(mine.memory.k[j], dim=-1).T
         weights = (torch.cat([learned, text], -1) * mine.scale).softmax(-1)
         heads.append(weights[..., :3] @ mine.memory.v[j] + weights[..., 3:] @ v[:, j])
@@ -68,7 +84,9 @@ CHECKED = ["cache", "cache with padding", "kernels", "gradients", "documents", "
 ONLY = "only `reference` can compute it"
 
 
-@pytest.mark.parametrize("face", FACES, ids=lambda face: face["position"] if isinstance(face["position"], str) else "")
+@pytest.mark.parametrize(
+    "face", FACES, ids=lambda face: face["position"] if isinstance(face["position"], str) else ""
+)
 def test_laws(face):
     node = {"name": "multi_head", "memory": 3, "qk_norm": "key", "v_head_dim": 7, "bias": True}
     reasons = {law: LAWS[law](tiny(attn=node, **face)) for law in CHECKED}
@@ -83,7 +101,9 @@ def test_that_a_row_with_nothing_to_see_sees_the_memory_is_said():
 
 def test_a_source_may_have_a_memory_beside_it():
     config = tiny(
-        "encoder_decoder", attn={"name": "multi_head", "memory": 2}, decoder={"cross": {"position": "rotary"}}
+        "encoder_decoder",
+        attn={"name": "multi_head", "memory": 2},
+        decoder={"cross": {"position": "rotary"}},
     )
     assert LAWS["greedy"](config) is None
     assert LAWS["kernels"](config) is None
@@ -108,15 +128,18 @@ def test_every_kernel_can():
 
 def test_a_kernel_that_computes_texts_alone_is_refused_and_never_the_composition():
     assert faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel="varlen")) == [
-        "kernel: 'varlen' cannot: attn.memory is 2, and varlen computes a text without keys that others see too. Use kernel=auto "
-        "or kernel=reference."
+        "kernel: 'varlen' cannot: attn.memory is 2, and varlen computes a text without keys that"
+        " others see too. Use kernel=auto or kernel=reference."
     ]
 
 
 @pytest.mark.parametrize("score", ["selective", "inverted"])
 def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(score):
     (said,) = faults(tiny("encoder", attn={"name": "multi_head", "memory": 2, "score": score}))
-    assert said.startswith(f"attn: score '{score}' lets ") and "choose attn.memory=0, or attn.score=softmax." in said
+    assert (
+        said.startswith(f"attn: score '{score}' lets ")
+        and "choose attn.memory=0, or attn.score=softmax." in said
+    )
 
 
 @pytest.mark.parametrize("law", ["causality", "cache", "gradients"])

@@ -1,4 +1,6 @@
-"""attn=multi_head: what each option does, written out; and that the plain case is left as it was."""
+"""attn=multi_head: what each option does, written out; and that the plain case is left as it
+was.
+"""
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 
 
 def model_of(changes=None, **attn):
-    model = Model(tiny(attn={"name": "multi_head", **attn}, position="none", **(changes or {})), VOCAB)
+    model = Model(
+        tiny(attn={"name": "multi_head", **attn}, position="none", **(changes or {})), VOCAB
+    )
     randomise(model)
     return model.double().eval()
 
@@ -26,7 +30,9 @@ def model_of(changes=None, **attn):
 def seen_by(model, depth):
     """What the attention of a layer reads, and what it gives."""
     seen = []
-    hook = model.decoder.blocks[depth].attn.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
+    hook = model.decoder.blocks[depth].attn.register_forward_hook(
+        lambda _, args, out: seen.extend((args[0], out))
+    )
     with torch.no_grad():
         model(IDS)
     hook.remove()
@@ -50,7 +56,14 @@ def written_out(attn, x, v=None, gate=None):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"v_head_dim": 11}, {"v_head_dim": 3, "kv_heads": 1}, {"bias": ["q", "v"]}, {"scale": 1.0}, {"scale": 0.05}],
+    [
+        {},
+        {"v_head_dim": 11},
+        {"v_head_dim": 3, "kv_heads": 1},
+        {"bias": ["q", "v"]},
+        {"scale": 1.0},
+        {"scale": 0.05},
+    ],
     ids=str,
 )
 def test_the_equation(options):
@@ -68,8 +81,12 @@ def test_biases_by_name():
         return [name for name in "qkvo" if getattr(attn, name).bias is not None]
 
     assert [biased(b) for b in (True, False, [], ["q", "k", "v"], ["o"])] == [
-        ["q", "k", "v", "o"], [], [], ["q", "k", "v"], ["o"],
-    ]  # fmt: skip
+        ["q", "k", "v", "o"],
+        [],
+        [],
+        ["q", "k", "v"],
+        ["o"],
+    ]
 
 
 def test_a_scale_by_layer_is_divided_by_the_number_of_the_layer():
@@ -123,12 +140,19 @@ def test_values_of_the_first_layer_are_mixed_in(how):
         a, b = attn.values.mix
         assert (how == "fixed") == (attn.values.mix == (0.5, 0.5) if how == "fixed" else False)
         with torch.no_grad():
-            assert_close(out, written_out(attn, x, v=a * v_first + b * attn.v(x).unflatten(-1, (3, 10))))
+            assert_close(
+                out, written_out(attn, x, v=a * v_first + b * attn.v(x).unflatten(-1, (3, 10)))
+            )
 
 
 def test_layers_whose_values_have_another_shape_have_a_first_of_their_own():
-    pattern = {"pattern": ["base", "other", "other"], "variants": {"other": {"attn": {"kv_heads": 1}}}}
-    model = model_of({"layers": 3, "decoder": pattern}, values={"name": "plain", "residual": "fixed"})
+    pattern = {
+        "pattern": ["base", "other", "other"],
+        "variants": {"other": {"attn": {"kv_heads": 1}}},
+    }
+    model = model_of(
+        {"layers": 3, "decoder": pattern}, values={"name": "plain", "residual": "fixed"}
+    )
     blocks = model.decoder.blocks
     v_first = blocks[1].attn.v(seen_by(model, 1)[0]).unflatten(-1, (1, 10))
     x, out = seen_by(model, 2)
@@ -168,7 +192,9 @@ def test_norms_of_queries_and_keys_may_be_chosen_by_a_word_or_a_switch(words, no
 def test_weights_of_norms_of_queries_and_keys_keep_their_names():
     names = {"head": "weight", "each_head": "0.weight", "projection": "norm.weight"}
     for name, end in names.items():
-        assert {f"q_norm.{end}", f"k_norm.{end}"} <= model_of(qk_norm=name).decoder.blocks[0].attn.state_dict().keys()
+        assert {f"q_norm.{end}", f"k_norm.{end}"} <= model_of(qk_norm=name).decoder.blocks[
+            0
+        ].attn.state_dict().keys()
 
 
 def test_dropout_on_weights_keeps_their_mean():
@@ -178,7 +204,9 @@ def test_dropout_on_weights_keeps_their_mean():
     class Prepared:
         prepared = None, None
 
-    dropped = Reference().weights(None, None, Prepared, 1.0, 0.25, weights, lambda scores, seen: scores.softmax(-1))
+    dropped = Reference().weights(
+        None, None, Prepared, 1.0, 0.25, weights, lambda scores, seen: scores.softmax(-1)
+    )
     assert dropped.sum(-1).mean() == pytest.approx(1, abs=0.02)
     assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.02)
 
@@ -187,7 +215,11 @@ OPTIONS = [
     {"v_head_dim": 4, "bias": ["q", "v"], "gate": "head"},
     {"qk_norm": "each_head", "clip": 1.0, "values": {"name": "plain", "residual": "learned"}},
     {"qk_norm": {"name": "projection", "after": True}, "scale": "by_layer", "gate": "element"},
-    {"qk_norm": "l2", "values": {"name": "plain", "residual": "fixed"}, "score": {"name": "softmax", "plus_one": True}},
+    {
+        "qk_norm": "l2",
+        "values": {"name": "plain", "residual": "fixed"},
+        "score": {"name": "softmax", "plus_one": True},
+    },
 ]
 
 
@@ -207,8 +239,15 @@ OPTIONS = [
 )
 def test_laws(law, options):
     changes = {"model": "encoder_decoder"} if law == "greedy" else {"norm": "layer"}
-    silent = "only `reference` can compute it" if law.startswith("kernels") and "score" in options else None
-    assert LAWS[law](tiny(attn={"name": "multi_head", **options}, position="rotary", **changes)) == silent
+    silent = (
+        "only `reference` can compute it"
+        if law.startswith("kernels") and "score" in options
+        else None
+    )
+    assert (
+        LAWS[law](tiny(attn={"name": "multi_head", **options}, position="rotary", **changes))
+        == silent
+    )
 
 
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
@@ -224,14 +263,22 @@ def test_what_generation_packs_is_the_same(options):
 
 def test_a_shift_of_positions_is_ignored_where_the_norm_stands_behind_rotation():
     assert (
-        LAWS["shift"](tiny(attn={"name": "multi_head", "qk_norm": {"name": "l2", "after": True}}, position="rotary"))
+        LAWS["shift"](
+            tiny(
+                attn={"name": "multi_head", "qk_norm": {"name": "l2", "after": True}},
+                position="rotary",
+            )
+        )
         is None
     )
 
 
 def test_a_norm_before_and_behind_rotation_differ_by_its_weights_alone():
     def logits(after):
-        config = tiny(attn={"name": "multi_head", "qk_norm": {"name": "head", "after": after}}, position="rotary")
+        config = tiny(
+            attn={"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
+            position="rotary",
+        )
         case = Case(config, "")
         model = case.model()
         for block in model.decoder.blocks:
@@ -248,36 +295,44 @@ def test_a_norm_before_and_behind_rotation_differ_by_its_weights_alone():
     assert not torch.allclose(logits(False), logits(True))
 
 
-HAS = "It has: heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout."
+HAS = (
+    "It has: heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory,"
+    " values, score, dropout."
+)
 NORMS = "Known: each_head, head, key, l2, none, projection."
 REFUSED = {
     "attn.v_head_dim=0": "attn.v_head_dim: must be at least 1 channel; got 0.",
     "attn.clip=0": "attn.clip: must be above 0; got 0. null is no limit.",
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
     "attn.scale=by_lair": "attn.scale: must be a number or by_layer or null; got 'by_lair'.",
-    "attn.bias=[q,x]": "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x'].",
+    "attn.bias=[q,x]": (
+        "attn.bias: must be true or false or a list of q or k or v or o; got ['q', 'x']."
+    ),
     "attn.qk_norm_after=true": (
-        f"attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. {HAS} Try attn.qk_norm.after."
+        f"attn.qk_norm_after: attn 'multi_head' has no option 'qk_norm_after'. {HAS} Try"
+        " attn.qk_norm.after."
     ),
     "attn.qk_norm.after=true": (
-        "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has: none. Try attn.qk_norm=each_head, attn.qk_norm=head, "
-        "attn.qk_norm=key, attn.qk_norm=l2 or attn.qk_norm=projection."
+        "attn.qk_norm.after: qk_norm 'none' has no option 'after'. It has: none. Try"
+        " attn.qk_norm=each_head, attn.qk_norm=head, attn.qk_norm=key, attn.qk_norm=l2 or"
+        " attn.qk_norm=projection."
     ),
     "attn.qk_norm=hed": f"attn.qk_norm: no qk_norm is called 'hed'. Did you mean 'head'? {NORMS}",
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",
     "attn.qk_norm.name=key attn.qk_norm.after=true position=xpos": (
-        "attn: qk_norm.after takes away the lengths of queries and keys, by which 'xpos' tells distances. Set "
-        "attn.qk_norm.after=false, or position=rotary."
+        "attn: qk_norm.after takes away the lengths of queries and keys, by which 'xpos' tells"
+        " distances. Set attn.qk_norm.after=false, or position=rotary."
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
-        f"model.decoder.layout.attn.value_residual: attn 'multi_head' has no option 'value_residual'. "
-        f"{HAS.rstrip('.')}, mask, position, norm, multiplier. Try model.decoder.layout.attn.values.residual."
+        "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"
+        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier. Try"
+        " model.decoder.layout.attn.values.residual."
     ),
     "attn.qk_norm=projection norm=none": (
         "attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -295,6 +350,8 @@ def test_weights_of_channels_behind_a_rotation_know_where_a_text_begins():
         attn = {"name": "multi_head", "qk_norm": node}
         assert "behind a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))
         with pytest.raises(LawBroken, match="a shift by 16 matters"):
-            LAWS["shift"].__wrapped__(Case(tiny(attn=attn, position="rotary"), "shift"))  # without the exemption
+            LAWS["shift"].__wrapped__(
+                Case(tiny(attn=attn, position="rotary"), "shift")
+            )  # without the exemption
     free = {"name": "multi_head", "qk_norm": {"name": "l2", "after": True}}
     assert LAWS["shift"](tiny(attn=free, position="rotary")) is None

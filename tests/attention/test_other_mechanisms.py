@@ -49,7 +49,9 @@ def test_differential(depth):
         q1, q2 = q[..., 10 * i : 10 * i + 5], q[..., 10 * i + 5 : 10 * i + 10]
         j = i // 2
         k1, k2 = k[..., 10 * j : 10 * j + 5], k[..., 10 * j + 5 : 10 * j + 10]
-        head = (weights(q1, k1, 5**-0.5) - mix * weights(q2, k2, 5**-0.5)) @ v[..., 10 * j : 10 * j + 10]
+        head = (weights(q1, k1, 5**-0.5) - mix * weights(q2, k2, 5**-0.5)) @ v[
+            ..., 10 * j : 10 * j + 10
+        ]
         heads.append(head / (head.square().mean(-1, keepdim=True) + 1e-5).sqrt() * attn.weight)
     assert_close(out, (1 - start) * torch.cat(heads, -1) @ attn.o.weight.t())
 
@@ -60,20 +62,24 @@ def test_cosine():
     q, k, v = ((x @ getattr(attn, name).weight.t()).unflatten(-1, (6, 5)) for name in "qkv")
     factor = attn.q_norm.log_factor.exp()
     heads = [
-        weights(F.normalize(q[:, :, i], dim=-1), F.normalize(k[:, :, i], dim=-1), factor[i]) @ v[:, :, i]
+        weights(F.normalize(q[:, :, i], dim=-1), F.normalize(k[:, :, i], dim=-1), factor[i])
+        @ v[:, :, i]
         for i in range(6)
     ]
     assert_close(out, torch.cat(heads, -1) @ attn.o.weight.t())
-    assert Model(tiny(attn="cosine"), VOCAB).decoder.blocks[0].attn.q_norm.log_factor.exp().tolist() == pytest.approx(
-        [10] * 6
-    )
+    assert Model(tiny(attn="cosine"), VOCAB).decoder.blocks[
+        0
+    ].attn.q_norm.log_factor.exp().tolist() == pytest.approx([10] * 6)
 
 
 @torch.no_grad()
 def test_the_factor_of_cosines_is_bounded():
     attn, *_ = layer(name="cosine", largest=11.0)
     attn.q_norm.log_factor.fill_(9)
-    assert_close(attn.q_norm(torch.randn(1, 6, 4, 10).double()).norm(dim=-1), torch.full((1, 6, 4), 11.0).double())
+    assert_close(
+        attn.q_norm(torch.randn(1, 6, 4, 10).double()).norm(dim=-1),
+        torch.full((1, 6, 4), 11.0).double(),
+    )
 
 
 @torch.no_grad()
@@ -116,7 +122,11 @@ def test_differential_is_that_of_transformers():
     from xformer_kit.position import POSITIONS
 
     config = transformers.DiffLlamaConfig(
-        hidden_size=36, num_attention_heads=8, num_key_value_heads=4, head_dim=10, attn_implementation="eager"
+        hidden_size=36,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=10,
+        attn_implementation="eager",
     )
     theirs = DiffLlamaAttention(config, 2)
     theirs.o_proj = torch.nn.Linear(80, 36, bias=False)
@@ -131,11 +141,22 @@ def test_differential_is_that_of_transformers():
     expected = theirs(x, (table.cos(), table.sin()), mask)[0]
 
     ours, kernel = (
-        Differential(36, 2, Reference(), heads=4, kv_heads=2, head_dim=10, eps=config.rms_norm_eps, weight=False),
+        Differential(
+            36,
+            2,
+            Reference(),
+            heads=4,
+            kv_heads=2,
+            head_dim=10,
+            eps=config.rms_norm_eps,
+            weight=False,
+        ),
         Reference(),
     )
 
-    def paired(weight, heads):  # theirs: the first of all heads, then the second of all; ours: head by head
+    def paired(
+        weight, heads
+    ):  # theirs: the first of all heads, then the second of all; ours: head by head
         return weight.unflatten(0, (2, heads, 10)).transpose(0, 1).flatten(0, 2)
 
     ours.load_state_dict(
@@ -158,13 +179,29 @@ def test_differential_is_that_of_transformers():
 # Under the laws.
 
 NODES = [
-    {"name": "differential"}, {"name": "differential", "bias": True, "weight": False, "kv_heads": 6},
-    {"name": "cosine", "bias": True}, {"name": "mean"}, {"name": "dot"},
-]  # fmt: skip
+    {"name": "differential"},
+    {"name": "differential", "bias": True, "weight": False, "kv_heads": 6},
+    {"name": "cosine", "bias": True},
+    {"name": "mean"},
+    {"name": "dot"},
+]
 SAID = [
-    "causality", "documents", "padding", "batch", "nothing", "cache", "cache with padding", "select and rewind", "greedy",
-    "kernels", "kernels in bf16", "gradients", "precision", "start", "rebuild",
-]  # fmt: skip
+    "causality",
+    "documents",
+    "padding",
+    "batch",
+    "nothing",
+    "cache",
+    "cache with padding",
+    "select and rewind",
+    "greedy",
+    "kernels",
+    "kernels in bf16",
+    "gradients",
+    "precision",
+    "start",
+    "rebuild",
+]
 
 
 @pytest.mark.parametrize("node", NODES, ids=str)
@@ -185,8 +222,14 @@ def test_laws_of_a_source(node):
 @pytest.mark.parametrize("node", NODES, ids=str)
 @torch.no_grad()
 def test_a_row_with_nothing_to_see_is_zero(node):
-    nobody = {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": {"name": "causal"}}]}
-    model = Model(tiny(attn=node | {"bias": False} if "bias" in node else node, position="none", mask=nobody), VOCAB)
+    nobody = {
+        "name": "all_of",
+        "of": [{"name": "causal"}, {"name": "not", "of": {"name": "causal"}}],
+    }
+    model = Model(
+        tiny(attn=node | {"bias": False} if "bias" in node else node, position="none", mask=nobody),
+        VOCAB,
+    )
     randomise(model)
     outs = []
     model.decoder.blocks[0].attn.register_forward_hook(lambda _, args, out: outs.append(out))
@@ -219,18 +262,22 @@ def compose_small(*words):
 
 REFUSED = {
     "attn=differential attn.heads=3 model.dim=33": (
-        "attn.heads: twice as many must divide model.dim, for a head has two queries; got 3 and 33. Set attn.head_dim, or "
-        "choose other heads."
+        "attn.heads: twice as many must divide model.dim, for a head has two queries; got 3 and 33."
+        " Set attn.head_dim, or choose other heads."
     ),
     "attn=mean position=rotary": (
-        "attn: mean has no queries and keys, with which position 'rotary' works; choose position=learned, alibi or none."
+        "attn: mean has no queries and keys, with which position 'rotary' works; choose"
+        " position=learned, alibi or none."
     ),
     "attn=mean position=learned model=encoder_decoder task=seq2seq": (
-        "attn: mean reads nothing of the tokens that look, so that across two towers the norm before it would learn nothing; "
-        "name another attention in model.decoder.cross, e.g. {name: multi_head}."
+        "attn: mean reads nothing of the tokens that look, so that across two towers the norm"
+        " before it would learn nothing; name another attention in model.decoder.cross, e.g. {name:"
+        " multi_head}."
     ),
     "attn=dot attn.scale=0": "attn.scale: must be above 0; got 0. null is dim^-0.5.",
-    "attn=cosine attn.largest=5": "attn.largest: must be at least attn.start; got 5 and 10.0. Try 10.",
+    "attn=cosine attn.largest=5": (
+        "attn.largest: must be at least attn.start; got 5 and 10.0. Try 10."
+    ),
     "attn=cosine attn.start=0": "attn.start: must be above 0; got 0.",
 }
 
@@ -244,9 +291,17 @@ def test_the_case_is_what_is_tried():
     assert Case(tiny(attn="dot"), "").looks[0].facts["attn"]["head_dim"] == 36
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if "bias" in ATTENTIONS.options(name)])
+@pytest.mark.parametrize(
+    "name", [name for name in ATTENTIONS if "bias" in ATTENTIONS.options(name)]
+)
 def test_projections_have_biases_only_where_they_are_asked_for(name):
     for bias in (False, True):
-        attn = Model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB).tower.blocks[0].attn
-        having = {where for where, part in attn.named_modules() if getattr(part, "bias", None) is not None}
+        attn = (
+            Model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)
+            .tower.blocks[0]
+            .attn
+        )
+        having = {
+            where for where, part in attn.named_modules() if getattr(part, "bias", None) is not None
+        }
         assert having.isdisjoint("qkvo") if not bias else {"o"} <= having

@@ -1,4 +1,6 @@
-"""The attention layers of published models, as `transformers` has them, with the same weights: one layer, causal, in float64."""
+"""The attention layers of published models, as `transformers` has them, with the same weights: one
+layer, causal, in float64.
+"""
 
 import os
 
@@ -18,9 +20,12 @@ transformers = pytest.importorskip("transformers")
 
 DIM, HEADS, KV, HEAD_DIM, LENGTH, THETA, DEPTH = 36, 6, 3, 10, 11, 100.0, 2
 SIZES = {
-    "hidden_size": DIM, "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD_DIM,
+    "hidden_size": DIM,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV,
+    "head_dim": HEAD_DIM,
     "attn_implementation": "eager",
-}  # fmt: skip
+}
 
 
 def drawn(module: nn.Module) -> nn.Module:
@@ -28,7 +33,9 @@ def drawn(module: nn.Module) -> nn.Module:
     torch.manual_seed(5)
     with torch.no_grad():
         for p in module.parameters():
-            p.copy_(torch.randn(p.shape) * (0.3 if p.ndim < 2 else p.shape[-1] ** -0.5) + (p.ndim < 2))
+            p.copy_(
+                torch.randn(p.shape) * (0.3 if p.ndim < 2 else p.shape[-1] ** -0.5) + (p.ndim < 2)
+            )
     return module.double().eval()
 
 
@@ -49,20 +56,39 @@ def theirs(layer: nn.Module, **more) -> torch.Tensor:
 
 
 def ours(
-    state: dict, position: str = "rotary", norm: str = "rms", eps: float = 1e-6, name: str = "multi_head", **options
+    state: dict,
+    position: str = "rotary",
+    norm: str = "rms",
+    eps: float = 1e-6,
+    name: str = "multi_head",
+    **options,
 ):
     options = {"name": name, "heads": HEADS, "kv_heads": KV, "head_dim": HEAD_DIM} | options
     of_norm = {"name": norm, "eps": eps} | ({"bias": False} if norm == "layer" else {})
-    kernel, place = Reference(), {"name": position} | ({"theta": THETA} if position == "rotary" else {})
+    kernel, place = (
+        Reference(),
+        {"name": position} | ({"theta": THETA} if position == "rotary" else {}),
+    )
     layer = ATTENTIONS.create(
-        options, dim=DIM, depth=DEPTH, layers=4, norm=lambda dim: NORMS.create(of_norm, dim=dim), kernel=kernel
-    ).double()  # fmt: skip
+        options,
+        dim=DIM,
+        depth=DEPTH,
+        layers=4,
+        norm=lambda dim: NORMS.create(of_norm, dim=dim),
+        kernel=kernel,
+    ).double()
     layer.load_state_dict(state)  # strict: every parameter of ours comes from theirs
     tokens = Tokens(ids=torch.zeros(2, LENGTH, dtype=torch.long)).placed()
-    table = POSITIONS.create(place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4)
+    table = POSITIONS.create(
+        place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4
+    )
     view = View(tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, memo={})
     biased = "bias" in POSITIONS[position].hooks()
-    return layer(x(), None, view._replace(prepared=kernel.prepare(view, options["heads"], biased, torch.float64)))
+    return layer(
+        x(),
+        None,
+        view._replace(prepared=kernel.prepare(view, options["heads"], biased, torch.float64)),
+    )
 
 
 def projections(layer: nn.Module, bias: str = "") -> dict:
@@ -84,7 +110,9 @@ def gemma2():
 
     config = transformers.Gemma2Config(**SIZES, query_pre_attn_scalar=4, attn_logit_softcapping=1.5)
     layer = drawn(Gemma2Attention(config, DEPTH))
-    return theirs(layer), ours(projections(layer), scale=0.5, score={"name": "softmax", "softcap": 1.5})
+    return theirs(layer), ours(
+        projections(layer), scale=0.5, score={"name": "softmax", "softcap": 1.5}
+    )
 
 
 def qwen2():
@@ -98,7 +126,9 @@ def qwen3():
     from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
     layer = drawn(Qwen3Attention(transformers.Qwen3Config(**SIZES), DEPTH))
-    state = projections(layer) | {f"{n}.weight": getattr(layer, n).weight for n in ("q_norm", "k_norm")}
+    state = projections(layer) | {
+        f"{n}.weight": getattr(layer, n).weight for n in ("q_norm", "k_norm")
+    }
     return theirs(layer), ours(state, qk_norm=True)
 
 
@@ -106,8 +136,13 @@ def qwen3_next():
     from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextAttention
 
     layer = drawn(Qwen3NextAttention(transformers.Qwen3NextConfig(**SIZES), DEPTH))
-    q, gate = layer.q_proj.weight.unflatten(0, (HEADS, 2, HEAD_DIM)).unbind(1)  # head by head, the query and its gate
-    state = projections(layer) | {"q.weight": q.flatten(0, 1), "gate.input.weight": gate.flatten(0, 1)}
+    q, gate = layer.q_proj.weight.unflatten(0, (HEADS, 2, HEAD_DIM)).unbind(
+        1
+    )  # head by head, the query and its gate
+    state = projections(layer) | {
+        "q.weight": q.flatten(0, 1),
+        "gate.input.weight": gate.flatten(0, 1),
+    }
     state |= {f"{n}.weight": 1 + getattr(layer, n).weight for n in ("q_norm", "k_norm")}
     return theirs(layer), ours(state, qk_norm="head", gate="element")
 
@@ -119,16 +154,23 @@ def olmo2():
     config.hidden_size = DIM
     config.head_dim = HEAD_DIM
     layer = drawn(Olmo2Attention(config, DEPTH))
-    state = projections(layer) | {f"{n}.norm.weight": getattr(layer, n).weight for n in ("q_norm", "k_norm")}
+    state = projections(layer) | {
+        f"{n}.norm.weight": getattr(layer, n).weight for n in ("q_norm", "k_norm")
+    }
     return theirs(layer), ours(state, qk_norm="projection", eps=config.rms_norm_eps)
 
 
 def hunyuan():
-    from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import HunYuanDenseV1Attention
+    from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import (
+        HunYuanDenseV1Attention,
+    )
 
     layer = drawn(HunYuanDenseV1Attention(transformers.HunYuanDenseV1Config(**SIZES), DEPTH))
     state = projections(layer)
-    state |= {"q_norm.weight": layer.query_layernorm.weight, "k_norm.weight": layer.key_layernorm.weight}
+    state |= {
+        "q_norm.weight": layer.query_layernorm.weight,
+        "k_norm.weight": layer.key_layernorm.weight,
+    }
     return theirs(layer), ours(
         state, qk_norm={"name": "head", "after": True}, eps=layer.query_layernorm.variance_epsilon
     )
@@ -139,7 +181,10 @@ def stablelm():
 
     rope = {"rope_type": "default", "rope_theta": THETA, "partial_rotary_factor": 1.0}
     config = transformers.StableLmConfig(
-        **{**SIZES, "hidden_size": HEADS * HEAD_DIM}, qk_layernorm=True, use_qkv_bias=True, rope_parameters=rope
+        **{**SIZES, "hidden_size": HEADS * HEAD_DIM},
+        qk_layernorm=True,
+        use_qkv_bias=True,
+        rope_parameters=rope,
     )
     layer = StableLmAttention(config, DEPTH)
     for name in "qkv":
@@ -176,7 +221,8 @@ def gpt2():
     for part in ("weight", "bias"):
         both = getattr(layer.c_attn, part).chunk(3, -1)
         state |= {
-            f"{n}.{part}": values.t() if values.ndim > 1 else values for n, values in zip("qkv", both, strict=True)
+            f"{n}.{part}": values.t() if values.ndim > 1 else values
+            for n, values in zip("qkv", both, strict=True)
         }
     hidden = torch.full((LENGTH, LENGTH), float("-inf"), dtype=torch.float64).triu(1)[None, None]
     expected = layer(x(), attention_mask=hidden)[0]

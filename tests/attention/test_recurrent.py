@@ -1,4 +1,6 @@
-"""attn linear, retention, gated_delta and performer: each by its equation, token by token, and what they refuse."""
+"""attn linear, retention, gated_delta and performer: each by its equation, token by token, and what
+they refuse.
+"""
 
 import math
 
@@ -56,7 +58,10 @@ def test_linear_is_a_mean_weighed_by_products_of_features(name):
     expected = torch.zeros_like(v)
     for i in range(LENGTH):
         weights = torch.einsum("bhd,bjhd->bjh", q[:, i], k[:, : i + 1])
-        expected[:, i] = torch.einsum("bjh,bjhe->bhe", weights, v[:, : i + 1]) / (weights.sum(1) + 1e-6)[..., None]
+        expected[:, i] = (
+            torch.einsum("bjh,bjhe->bhe", weights, v[:, : i + 1])
+            / (weights.sum(1) + 1e-6)[..., None]
+        )
     assert_close(out, expected.flatten(2) @ attn.o.weight.t())
 
 
@@ -93,7 +98,9 @@ def test_rotation_turns_features_where_values_are_summed_and_not_the_sum_of_weig
     weights = torch.einsum("bihd,bjhd->bhij", turned(q), turned(k)).tril()
     total = torch.einsum("bihd,bjhd->bhij", q, k).tril().sum(-1, keepdim=True)
     expected = torch.einsum("bhij,bjhe->bihe", weights / (total + 1e-6), v)
-    assert_close(out, expected.flatten(2) @ attn.o.weight.t(), rtol=1e-5, atol=1e-6)  # angles are in fp32
+    assert_close(
+        out, expected.flatten(2) @ attn.o.weight.t(), rtol=1e-5, atol=1e-6
+    )  # angles are in fp32
 
 
 @pytest.mark.parametrize("decay", ["powers", "spaced"])
@@ -112,7 +119,9 @@ def test_retention(decay):
     y = torch.stack(rows, 1)
     y = (y - y.mean(-1, keepdim=True)) / (y.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
     gate = x @ attn.gate.weight.t()
-    assert_close(out, (y.flatten(2) * gate * gate.sigmoid()) @ attn.o.weight.t(), rtol=1e-6, atol=1e-6)
+    assert_close(
+        out, (y.flatten(2) * gate * gate.sigmoid()) @ attn.o.weight.t(), rtol=1e-6, atol=1e-6
+    )
 
 
 @torch.no_grad()
@@ -137,7 +146,9 @@ def test_random_features_are_orthogonal_and_as_long_as_normal_draws():
     assert rows.square().sum(-1).mean().item() == pytest.approx(10, rel=0.25)
     assert not torch.equal(rows[:10], rows[10:20])
     many = orthogonal(2000, 10, torch.Generator().manual_seed(0)).unflatten(0, (-1, 10))
-    assert many.mean(0).abs().max() < 0.35  # 5 standard deviations: no direction is rarer, as QR alone would make some
+    assert (
+        many.mean(0).abs().max() < 0.35
+    )  # 5 standard deviations: no direction is rarer, as QR alone would make some
 
 
 def test_the_largest_so_far_begins_anew_in_each_segment():
@@ -172,7 +183,11 @@ def test_a_short_convolution_by_eye():
     assert read([4, 5], kept)[0] == [234, 345]
     assert read([1, 2, 3, 4], segment=[0, 0, 1, 1])[0] == [1, 12, 3, 34]
     assert read([4, 5], kept, segment=[0, 1])[0] == [234, 5]
-    assert read([4, 5, 6], read([1, 2, 3], segment=[0, 0, 1])[1])[0] == [34, 345, 456]  # 2 is of another document
+    assert read([4, 5, 6], read([1, 2, 3], segment=[0, 0, 1])[1])[0] == [
+        34,
+        345,
+        456,
+    ]  # 2 is of another document
     out, kept = read([9, 1, 9, 2, 3, 9], real=[False, True, False, True, True, False])
     assert [out[i] for i in (1, 3, 4)] == [1, 12, 123]
     assert kept.flatten().tolist() == [2, 3]
@@ -185,16 +200,35 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
     transformers = pytest.importorskip("transformers")
     from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-    sizes = {"linear_num_key_heads": 2, "linear_num_value_heads": value_heads, "linear_key_head_dim": 6}
+    sizes = {
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": 6,
+    }
     config = transformers.Qwen3NextConfig(
-        hidden_size=36, num_hidden_layers=1, linear_value_head_dim=5, linear_conv_kernel_dim=4, **sizes
+        hidden_size=36,
+        num_hidden_layers=1,
+        linear_value_head_dim=5,
+        linear_conv_kernel_dim=4,
+        **sizes,
     )
     theirs = Qwen3NextGatedDeltaNet(config, 0).eval()
     randomise(theirs)
-    ours = {"name": "gated_delta", "heads": 2, "v_heads": value_heads, "head_dim": 6, "v_head_dim": 5}
+    ours = {
+        "name": "gated_delta",
+        "heads": 2,
+        "v_heads": value_heads,
+        "head_dim": 6,
+        "v_head_dim": 5,
+    }
     attn, x, _ = layer(**ours)
-    rows = theirs.in_proj_qkvz.weight.unflatten(0, (2, -1)).split([6, 6, *[5 * value_heads // 2] * 2], 1)
-    state = {f"{n}.weight": part.flatten(0, 1) for n, part in zip(("q", "k", "v", "gate"), rows, strict=True)}
+    rows = theirs.in_proj_qkvz.weight.unflatten(0, (2, -1)).split(
+        [6, 6, *[5 * value_heads // 2] * 2], 1
+    )
+    state = {
+        f"{n}.weight": part.flatten(0, 1)
+        for n, part in zip(("q", "k", "v", "gate"), rows, strict=True)
+    }
     beta, alpha = theirs.in_proj_ba.weight.unflatten(0, (2, -1)).chunk(2, 1)
     state |= {"beta.weight": beta.flatten(0, 1), "alpha.weight": alpha.flatten(0, 1)}
     convs = theirs.conv1d.weight[:, 0].split([12, 12, 5 * value_heads])
@@ -231,7 +265,12 @@ def test_padding_between_tokens_leaves_the_state_as_it_is(name):
         got = made(IDS, real=real, document=documents)
         cache, parts = made.cache(2, LENGTH), (slice(0, 6), slice(6, LENGTH))
         split = [
-            made(IDS[:, at], real=real[:, at], document=None if documents is None else documents[:, at], cache=cache)
+            made(
+                IDS[:, at],
+                real=real[:, at],
+                document=None if documents is None else documents[:, at],
+                cache=cache,
+            )
             for at in parts
         ]
         for row, there in enumerate(real):
@@ -251,7 +290,10 @@ def test_a_beam_of_padded_prompts_is_that_of_each_prompt(name):
         row[-len(prompt) :] = prompt
     both = made.generate(padded, real=real, beam=3, max_new_tokens=6)
     for row, prompt in zip(both, prompts, strict=True):
-        assert row[-6:].tolist() == made.generate(prompt[None], beam=3, max_new_tokens=6)[0, -6:].tolist()
+        assert (
+            row[-6:].tolist()
+            == made.generate(prompt[None], beam=3, max_new_tokens=6)[0, -6:].tolist()
+        )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -269,66 +311,74 @@ def test_under_autocast_the_state_is_in_fp32(name):
 
 
 ALIBI = (
-    "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi' changes one by one; choose "
-    "position=rotary, learned, sinusoidal or none."
+    "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi'"
+    " changes one by one; choose position=rotary, learned, sinusoidal or none."
 )
 REFUSED = [
     (["attn=linear", "position=alibi"], [ALIBI]),
     (
         ["attn=performer", "mask=sliding_window"],
         [
-            "attn: attn 'performer' reads one sum over the whole past, of which mask 'sliding_window' hides some or shows "
-            "more; choose mask=causal."
+            "attn: attn 'performer' reads one sum over the whole past, of which mask"
+            " 'sliding_window' hides some or shows more; choose mask=causal."
         ],
     ),
     (
         ["attn=retention", "mask=full"],
         [
-            "attn: attn 'retention' hands its state from token to token in their order, and mask 'full' shows later ones; "
-            "choose mask=causal."
+            "attn: attn 'retention' hands its state from token to token in their order, and mask"
+            " 'full' shows later ones; choose mask=causal."
         ],
     ),
     (
         ["attn=gated_delta", "position=xpos"],
         [
-            "attn: attn 'gated_delta' takes from its state what stands under a key of length 1, and position 'xpos' changes "
-            "lengths, so that the state may grow without bound; choose position=rotary or none."
+            "attn: attn 'gated_delta' takes from its state what stands under a key of length 1, and"
+            " position 'xpos' changes lengths, so that the state may grow without bound; choose"
+            " position=rotary or none."
         ],
     ),
     (
         ["attn=linear", "kernel=sdpa"],
         [
-            "kernel: 'sdpa' cannot: attn 'linear' keeps a state and has no scores, which sdpa computes. Use kernel=auto or "
-            "kernel=reference."
+            "kernel: 'sdpa' cannot: attn 'linear' keeps a state and has no scores, which sdpa"
+            " computes. Use kernel=auto or kernel=reference."
         ],
     ),
     (
         ["kernel=chunked"],
         [
-            "kernel: 'chunked' cannot: attn 'multi_head' keeps no state, whose steps chunked computes. Use kernel=auto or "
-            "kernel=reference."
+            "kernel: 'chunked' cannot: attn 'multi_head' keeps no state, whose steps chunked"
+            " computes. Use kernel=auto or kernel=reference."
         ],
     ),
     (
         ["attn=linear", "attn.feature_map=identity"],
         [
-            "attn.feature_map: 'identity' has weights of either sign, whose sum may be 0; set normalise=false, or "
-            "feature_map=elu."
+            "attn.feature_map: 'identity' has weights of either sign, whose sum may be 0; set"
+            " normalise=false, or feature_map=elu."
         ],
     ),
-    (["attn=gated_delta", "attn.v_heads=6"], ["attn.v_heads: must be a multiple of attn.heads; got 6 and 4. Try 8."]),
+    (
+        ["attn=gated_delta", "attn.v_heads=6"],
+        ["attn.v_heads: must be a multiple of attn.heads; got 6 and 4. Try 8."],
+    ),
     (
         ["attn=performer", "attn.features=7", "position=xpos"],
         [
-            "position: xpos turns pairs of channels, so attn.features must be even; got 7. Try attn.features=8, or position=none."
+            "position: xpos turns pairs of channels, so attn.features must be even; got 7. Try"
+            " attn.features=8, or position=none."
         ],
     ),
     (["attn=linear", "attn.chunk=0"], ["attn.chunk: must be at least 1 token; got 0."]),
     (
         ["attn=retention", "attn.chunk=0", "attn.v_head_dim=1"],
-        ["attn.v_head_dim: must be at least 2 channels; got 1.", "attn.chunk: must be at least 1 token; got 0."],
+        [
+            "attn.v_head_dim: must be at least 2 channels; got 1.",
+            "attn.chunk: must be at least 1 token; got 0.",
+        ],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED, ids=lambda x: " ".join(x or [])[:40])
@@ -337,7 +387,10 @@ def test_what_is_refused_and_why(words, expected):
 
 
 def test_of_an_odd_number_of_features_some_turn():
-    config = tiny(attn={"name": "performer", "heads": 2, "features": 7}, position={"name": "rotary", "fraction": 0.4})
+    config = tiny(
+        attn={"name": "performer", "heads": 2, "features": 7},
+        position={"name": "rotary", "fraction": 0.4},
+    )
     assert faults(config) == []
     for law in ("causality", "cache with padding", "shift"):
         assert LAWS[law](config) is None
@@ -347,16 +400,22 @@ def test_across_two_towers_the_order_of_the_source_is_none():
     words = {"encoder": {"mask": "causal"}, "position": "none"}
     assert not faults(tiny("encoder_decoder", attn="linear", **words))
     (said,) = set(faults(tiny("encoder_decoder", attn="retention", **words)))
-    assert said == (
-        "attn: attn 'retention' hands its state from token to token in their order, in which those of another "
-        "tower have no place; choose model.decoder.cross.name=multi_head."
+    assert (
+        said
+        == "attn: attn 'retention' hands its state from token to token in their order, in which"
+        " those of another tower have no place; choose model.decoder.cross.name=multi_head."
     )
-    assert not faults(tiny("encoder_decoder", attn="retention", decoder={"cross": {"name": "multi_head"}}, **words))
+    assert not faults(
+        tiny(
+            "encoder_decoder", attn="retention", decoder={"cross": {"name": "multi_head"}}, **words
+        )
+    )
     some = {"cross": {"mask": {"name": "sliding_window", "window": 2}}}
     (said,) = set(faults(tiny("encoder_decoder", attn="linear", decoder=some, **words)))
-    assert said == (
-        "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides some; choose "
-        "model.decoder.cross.mask.name=full."
+    assert (
+        said
+        == "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides"
+        " some; choose model.decoder.cross.mask.name=full."
     )
 
 

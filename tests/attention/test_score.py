@@ -33,14 +33,18 @@ NODES = [
 ]
 IDS = [" ".join(map(str, node.values())) for node in NODES]
 each = pytest.mark.parametrize("node", NODES, ids=IDS)
-smooth = pytest.mark.parametrize("node", [node for node in NODES if node["name"] not in ("hard", "gumbel")], ids=str)
+smooth = pytest.mark.parametrize(
+    "node", [node for node in NODES if node["name"] not in ("hard", "gumbel")], ids=str
+)
 
 
 def made(node):
     score = SCORES.create(node, heads=HEADS).double().eval()
     with torch.no_grad():
         for i, p in enumerate(score.parameters()):
-            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5)
+            p.add_(
+                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
+            )
     return score
 
 
@@ -67,7 +71,10 @@ def test_what_is_hidden_has_no_weight_and_a_row_with_nothing_to_see_none_at_all(
     assert (weights[..., 2, :] == 0).all()
     assert (weights[~SEEN.expand_as(weights)] == 0).all()
     for row in (0, 1, 3, 4):  # as if the hidden keys did not exist
-        assert_close(weights[..., row, : row + 2], made(node)(SCORED[..., row : row + 1, : row + 2], None)[..., 0, :])
+        assert_close(
+            weights[..., row, : row + 2],
+            made(node)(SCORED[..., row : row + 1, : row + 2], None)[..., 0, :],
+        )
 
 
 @smooth  # all but `hard` and `gumbel`, which have the gradient of another
@@ -99,23 +106,33 @@ def test_a_sink_is_a_key_without_a_value_and_plus_one_is_a_sink_of_score_zero():
 def test_sigmoid_is_about_as_much_weight_as_softmax_whatever_the_length():
     zero = torch.zeros(1, 1, 1, 1000, dtype=torch.float64)
     assert made({"name": "sigmoid"})(zero, None).sum() == pytest.approx(1, abs=2e-3)
-    assert_close(made({"name": "sigmoid", "bias": -1.0})(SCORED, None), 1 / (1 + (1 - SCORED).exp()))
+    assert_close(
+        made({"name": "sigmoid", "bias": -1.0})(SCORED, None), 1 / (1 + (1 - SCORED).exp())
+    )
     assert_close(made({"name": "sigmoid"})(SCORED, None), 1 / (1 + 7 * (-SCORED).exp()))
 
 
 def test_relu2_by_eye():
     scores = torch.tensor([[[[3.0, -1.0, 1.0, 5.0]]]], dtype=torch.float64)
-    assert made({"name": "relu2"})(scores, torch.tensor([True, True, True, False])).tolist() == [[[[3, 0, 1 / 3, 0]]]]
+    assert made({"name": "relu2"})(scores, torch.tensor([True, True, True, False])).tolist() == [
+        [[[3, 0, 1 / 3, 0]]]
+    ]
 
 
 def test_the_largest_scores_by_eye():
     seen, half = torch.tensor([True] * 4 + [False]), [[[[0.5, 0.5, 0, 0, 0]]]]
     row = torch.tensor([[[[2.0, 2.0, 1.0, 0.0, 9.0]]]], dtype=torch.float64)
     assert made({"name": "top_k", "k": 2})(row, seen).tolist() == half
-    assert made({"name": "hard"})(row, seen).tolist() == half  # of two that are largest, neither comes first
+    assert (
+        made({"name": "hard"})(row, seen).tolist() == half
+    )  # of two that are largest, neither comes first
     assert made({"name": "hard"})(row, None).tolist() == [[[[0, 0, 0, 0, 1]]]]
-    tied = made({"name": "top_k", "k": 3})(torch.tensor([3.0, 1, 1, 1, 0]).double().view(1, 1, 1, 5), None)
-    assert (tied > 0).tolist() == [[[[True, True, True, True, False]]]]  # what equals the third stays
+    tied = made({"name": "top_k", "k": 3})(
+        torch.tensor([3.0, 1, 1, 1, 0]).double().view(1, 1, 1, 5), None
+    )
+    assert (tied > 0).tolist() == [
+        [[[True, True, True, True, False]]]
+    ]  # what equals the third stays
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
@@ -159,7 +176,12 @@ def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_in_training_alone(
     drawn = score.train()(scores, torch.tensor([True, True, True, False]))
     assert_close(drawn.sum(-1), torch.ones(1, 1, 40_000))
     assert set(drawn.round(decimals=4).unique().tolist()) == {0.0, 1.0}
-    assert_close(drawn.mean(-2)[0, 0], torch.tensor([*torch.tensor([2.0, 1.0, 0.0]).softmax(-1), 0]), atol=0.01, rtol=0)
+    assert_close(
+        drawn.mean(-2)[0, 0],
+        torch.tensor([*torch.tensor([2.0, 1.0, 0.0]).softmax(-1), 0]),
+        atol=0.01,
+        rtol=0,
+    )
 
 
 @pytest.mark.parametrize("hard", [True, False])
@@ -183,14 +205,23 @@ def test_cog_is_softmax_of_sizes_with_the_scores_signs():
     assert_close(weights.abs().sum(-1), torch.ones_like(weights[..., 0]))
     assert (weights < 0).any()
     row = torch.tensor([[[[-1.0, 1.0, 9.0]]]], dtype=torch.float64)
-    assert made({"name": "cog"})(row, torch.tensor([True, True, False])).tolist() == [[[[-0.5, 0.5, 0]]]]
+    assert made({"name": "cog"})(row, torch.tensor([True, True, False])).tolist() == [
+        [[[-0.5, 0.5, 0]]]
+    ]
 
 
-@pytest.mark.parametrize(("node", "theirs"), [
-    ({"name": "top_k", "k": 3}, {"sparse_topk": 3}), ({"name": "hard"}, {"hard": True}), ({"name": "cog"}, {"cog_signed": True}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("node", "theirs"),
+    [
+        ({"name": "top_k", "k": 3}, {"sparse_topk": 3}),
+        ({"name": "hard"}, {"hard": True}),
+        ({"name": "cog"}, {"cog_signed": True}),
+    ],
+)
 def test_scores_are_those_of_x_transformers(node, theirs):
-    attend = pytest.importorskip("x_transformers.attend").Attend(heads=HEADS, causal=False, scale=1.0, **theirs)
+    attend = pytest.importorskip("x_transformers.attend").Attend(
+        heads=HEADS, causal=False, scale=1.0, **theirs
+    )
     eye = torch.eye(7, dtype=torch.float64).expand(2, HEADS, 7, 7)
     # Unit vectors as keys and as values: what comes out are the weights. Its softmax is in fp32.
     assert_close(attend(SCORED, eye, eye)[0], made(node)(SCORED, None), atol=1e-6, rtol=1e-6)
@@ -209,12 +240,18 @@ def test_scaled_talking_heads_are_those_of_x_transformers():
 
 def test_talking_heads_mix_before_and_behind():
     score = made({"name": "talking_heads"})
-    mixed = torch.stack([sum(score.logits[i, j] * SCORED[:, i] for i in range(HEADS)) for j in range(HEADS)], 1)
+    mixed = torch.stack(
+        [sum(score.logits[i, j] * SCORED[:, i] for i in range(HEADS)) for j in range(HEADS)], 1
+    )
     weights = mixed.softmax(-1)
-    expected = [sum(score.probabilities[i, j] * weights[:, i] for i in range(HEADS)) for j in range(HEADS)]
+    expected = [
+        sum(score.probabilities[i, j] * weights[:, i] for i in range(HEADS)) for j in range(HEADS)
+    ]
     assert_close(score(SCORED, None), torch.stack(expected, 1))
     alone = SCORES.create({"name": "talking_heads", "probabilities": False}, heads=HEADS)
-    assert_close(alone.double()(SCORED, SEEN), SCORES.create("softmax", heads=HEADS)(SCORED, SEEN))  # starts as softmax
+    assert_close(
+        alone.double()(SCORED, SEEN), SCORES.create("softmax", heads=HEADS)(SCORED, SEEN)
+    )  # starts as softmax
 
 
 # entmax: the conditions that define it.
@@ -226,10 +263,16 @@ def test_entmax_is_on_the_simplex_and_has_one_threshold(alpha):
     p = entmax(s, alpha)
     assert (p >= 0).all()
     assert_close(p.sum(-1), torch.ones_like(p[..., 0]))
-    tau = (alpha - 1) * s - p ** (alpha - 1)  # one number on the support, and no more than it outside
+    tau = (alpha - 1) * s - p ** (
+        alpha - 1
+    )  # one number on the support, and no more than it outside
     inside = torch.where(p > 0, tau, torch.nan)
     low, high = (
-        inside.nan_to_num(sign * INF).amin(-1) if sign > 0 else inside.nan_to_num(sign * INF).amax(-1)
+        (
+            inside.nan_to_num(sign * INF).amin(-1)
+            if sign > 0
+            else inside.nan_to_num(sign * INF).amax(-1)
+        )
         for sign in (1, -1)
     )
     assert_close(low, high, atol=1e-6, rtol=1e-6)
@@ -262,7 +305,8 @@ def test_entmax_of_half_precision_is_computed_in_single():
 
 @each
 @pytest.mark.parametrize(
-    "law", ["causality", "documents", "padding", "cache", "nothing", "gradients", "precision", "start"]
+    "law",
+    ["causality", "documents", "padding", "cache", "nothing", "gradients", "precision", "start"],
 )
 def test_laws(law, node):
     position = "alibi" if law in ("cache", "padding") else "none"
@@ -291,7 +335,8 @@ def test_plain_softmax_is_left_to_the_kernel():
 
 
 KNOWN = (
-    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax, talking_heads, top_k."
+    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
+    " talking_heads, top_k."
 )
 REFUSED = {
     "attn.score.name=entmx": (
@@ -299,33 +344,39 @@ REFUSED = {
     ),
     "attn.score.name=sparsemax": "attn.score: 'sparsemax' is called 'entmax' here.",
     "attn.score.alpha=1.5": (
-        "attn.score.alpha: score 'softmax' has no option 'alpha'. It has: softcap, sinks, plus_one. Try attn.score=entmax."
+        "attn.score.alpha: score 'softmax' has no option 'alpha'. It has: softcap, sinks, plus_one."
+        " Try attn.score=entmax."
     ),
     "attn.score.name=entmax attn.score.alpha=1": (
         "attn.score.alpha: must be above 1; got 1. At 1 it is softmax: attn.score.name=softmax."
     ),
     "attn.score.softcap=0": "attn.score.softcap: must be above 0; got 0. null is no cap.",
     "attn.score.sinks=true attn.score.plus_one=true": (
-        "attn.score.plus_one: is a sink whose score is 0, and beside sinks=true there is one that is learned; choose one."
+        "attn.score.plus_one: is a sink whose score is 0, and beside sinks=true there is one that"
+        " is learned; choose one."
     ),
     "attn.score.name=talking_heads attn.score.logits=false attn.score.probabilities=false": (
-        "attn.score.logits: mixes nothing where probabilities=false and scaled=false too; set one of them, or "
-        "attn.score.name=softmax."
+        "attn.score.logits: mixes nothing where probabilities=false and scaled=false too; set one"
+        " of them, or attn.score.name=softmax."
     ),
-    "attn.score.name=gumbel attn.score.temperature=0": "attn.score.temperature: must be above 0; got 0.",
+    "attn.score.name=gumbel attn.score.temperature=0": (
+        "attn.score.temperature: must be above 0; got 0."
+    ),
     "attn.score.name=top_k attn.score.k=1": (
-        "attn.score.k: must be at least 2 keys; got 1. One key alone always has weight 1, so that queries and keys would not "
-        "learn; attn.score.name=hard learns as softmax does."
+        "attn.score.k: must be at least 2 keys; got 1. One key alone always has weight 1, so that"
+        " queries and keys would not learn; attn.score.name=hard learns as softmax does."
     ),
     "attn.score.name=topk": "attn.score: 'topk' is called 'top_k' here.",
-    "attn.score.name=hard attn.score.k=3": "attn.score.k: score 'hard' has no option 'k'. It has: none. Try attn.score=top_k.",
+    "attn.score.name=hard attn.score.k=3": (
+        "attn.score.k: score 'hard' has no option 'k'. It has: none. Try attn.score=top_k."
+    ),
     "attn.score=3": f"attn.score: must name a score; got 3. {KNOWN}",
     "attn.score=null": f"attn.score: must name a score; got null. {KNOWN}",
     "attn.score.softcap=3 kernel=sdpa": (
-        "kernel: 'sdpa' cannot: attn.score is softmax with softcap, and sdpa computes softmax alone. "
-        "Use kernel=auto or kernel=reference."
+        "kernel: 'sdpa' cannot: attn.score is softmax with softcap, and sdpa computes softmax"
+        " alone. Use kernel=auto or kernel=reference."
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -336,9 +387,16 @@ def test_what_is_refused(words):
 def test_a_variant_differs_in_an_option_of_the_score_or_names_another():
     from xformer_kit.plan import tower_plan
 
-    variants = {"capped": {"attn": {"score": {"softcap": 5.0}}}, "sparse": {"attn": {"score": {"name": "entmax"}}}}
+    variants = {
+        "capped": {"attn": {"score": {"softcap": 5.0}}},
+        "sparse": {"attn": {"score": {"name": "entmax"}}},
+    }
     shared = {"name": "multi_head", "score": {"name": "softmax", "sinks": True}}
-    config = tiny(attn=shared, layers=3, decoder={"pattern": ["base", "capped", "sparse"], "variants": variants})
+    config = tiny(
+        attn=shared,
+        layers=3,
+        decoder={"pattern": ["base", "capped", "sparse"], "variants": variants},
+    )
     assert not faults(config)
     assert [block.nodes["attn"]["score"] for block in tower_plan(config, "decoder").blocks] == [
         {"name": "softmax", "sinks": True},

@@ -1,4 +1,6 @@
-"""Scores that meet those of the layer before, and of other queries: x-transformers' own, and small cases."""
+"""Scores that meet those of the layer before, and of other queries: x-transformers' own, and small
+cases.
+"""
 
 import pytest
 import torch
@@ -11,15 +13,21 @@ from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 
 HEADS = 6
-SCORED = torch.randn(2, 3, 5, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
-EYE = torch.eye(7, dtype=torch.float64).expand(2, 3, 7, 7)  # as keys and as values: what comes out are the weights
+SCORED = (
+    torch.randn(2, 3, 5, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
+)
+EYE = torch.eye(7, dtype=torch.float64).expand(
+    2, 3, 7, 7
+)  # as keys and as values: what comes out are the weights
 RESIDUAL = {"name": "multi_head", "kv_heads": HEADS, "score": {"name": "residual"}}
 INVERTED = {"name": "multi_head", "score": {"name": "inverted"}}
 
 
 @torch.no_grad()
 def read(model: str, layers: int = 3, **changes):
-    """Queries, keys and values (h, t, d) of each layer's attention, and what its heads give, of one row."""
+    """Queries, keys and values (h, t, d) of each layer's attention, and what its heads give, of one
+    row.
+    """
     case = Case(tiny(model, attn=RESIDUAL, layers=layers, **changes), "")
     built, held = case.model(), []
     for block in built.tower.blocks:
@@ -30,18 +38,24 @@ def read(model: str, layers: int = 3, **changes):
         block.attn.o.register_forward_pre_hook(lambda m, args, at=held[-1]: at.update(out=args[0]))
     case.read(built, case.ids[:1])
     for block, at in zip(built.tower.blocks, held, strict=True):
-        at["qkv"] = [block.attn.split(p(at["x"])) for p in (block.attn.q, block.attn.k, block.attn.v)]
+        at["qkv"] = [
+            block.attn.split(p(at["x"])) for p in (block.attn.q, block.attn.k, block.attn.v)
+        ]
         at["out"] = at["out"].unflatten(-1, (HEADS, -1)).transpose(1, 2)
     return held
 
 
 @pytest.mark.parametrize("model", ["decoder", "encoder"])
 def test_scores_of_the_layer_before_are_added_as_in_x_transformers(model):
-    attend = pytest.importorskip("x_transformers.attend").Attend(heads=HEADS, causal=model == "decoder")
+    attend = pytest.importorskip("x_transformers.attend").Attend(
+        heads=HEADS, causal=model == "decoder"
+    )
     before = None
     for at in read(model, position="none"):
         expected, kept = attend(*at["qkv"], prev_attn=before)
-        before = kept.qk_similarities  # with those before, and without the mask, which is theirs in each layer
+        before = (
+            kept.qk_similarities
+        )  # with those before, and without the mask, which is theirs in each layer
         assert_close(at["out"], expected, atol=1e-5, rtol=1e-5)  # their softmax is in fp32
 
 
@@ -49,13 +63,17 @@ def test_layers_with_other_heads_have_scores_of_their_own():
     """The second of three layers has three heads: the third goes on with the first."""
     variants = {"few": {"attn": {"heads": 3, "kv_heads": 3, "head_dim": 20}}}
     first, _, third = read(
-        "encoder", position="none", encoder={"pattern": ["base", "few", "base"], "variants": variants}
+        "encoder",
+        position="none",
+        encoder={"pattern": ["base", "few", "base"], "variants": variants},
     )
     total = sum(q @ k.mT / 10**0.5 for q, k, _ in (first["qkv"], third["qkv"]))
     assert_close(third["out"], total.softmax(-1) @ third["qkv"][2])
 
 
-@pytest.mark.parametrize("law", ["cache", "cache with padding", "source once", "documents", "rebuild"])
+@pytest.mark.parametrize(
+    "law", ["cache", "cache with padding", "source once", "documents", "rebuild"]
+)
 def test_laws(law):
     config = tiny("encoder_decoder", attn=RESIDUAL, encoder={"position": "none"}, position="alibi")
     assert not faults(config)
@@ -68,12 +86,16 @@ def test_inverted_weights_are_those_of_slot_attention(eps):
     won = SCORED.exp() / SCORED.exp().sum(-2, keepdim=True)
     assert_close(weights, won / (won.sum(-1, keepdim=True) + eps))
     if eps < 0.1:
-        theirs = pytest.importorskip("x_transformers.attend").Attend(heads=3, scale=1.0, inverted_attention=True)
+        theirs = pytest.importorskip("x_transformers.attend").Attend(
+            heads=3, scale=1.0, inverted_attention=True
+        )
         assert_close(theirs(SCORED, EYE, EYE)[0], weights, atol=1e-6, rtol=1e-6)
 
 
 def test_who_competes_by_eye():
-    """Of three queries the last is padding, and the first does not see the second key; nobody sees the third."""
+    """Of three queries the last is padding, and the first does not see the second key; nobody sees
+    the third.
+    """
     seen = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 0]]).bool()
     weights = SCORES.create("inverted", heads=1)(
         torch.zeros(1, 1, 3, 3), seen, real=torch.tensor([[True, True, False]])
@@ -81,7 +103,9 @@ def test_who_competes_by_eye():
     assert_close(weights, torch.tensor([[[[1, 0, 0], [1 / 3, 2 / 3, 0], [0, 0, 0]]]]))
 
 
-@pytest.mark.parametrize("law", ["documents", "padding", "nothing", "symmetry", "gradients", "batch"])
+@pytest.mark.parametrize(
+    "law", ["documents", "padding", "nothing", "symmetry", "gradients", "batch"]
+)
 def test_laws_of_inverted(law):
     position = "none" if law == "symmetry" else "alibi"
     assert LAWS[law](tiny("encoder", attn=INVERTED, position=position)) is None
@@ -89,13 +113,20 @@ def test_laws_of_inverted(law):
 
 REFUSED = {
     "attn.score.name=inverted": (
-        "attn: 'multi_head' breaks the law of causality (score 'inverted': queries compete for keys, those of later tokens too), "
-        "which task=language_modeling needs. Choose another attn."
+        "attn: 'multi_head' breaks the law of causality (score 'inverted': queries compete for"
+        " keys, those of later tokens too), which task=language_modeling needs. Choose another"
+        " attn."
     ),
-    "model=encoder_decoder task=seq2seq model.decoder.cross.score.name=inverted": "would know of later ones",
-    "attn.score.name=residual kernel=sdpa": "kernel: 'sdpa' cannot: attn.score is residual, and sdpa computes softmax alone.",
+    "model=encoder_decoder task=seq2seq model.decoder.cross.score.name=inverted": (
+        "would know of later ones"
+    ),
+    "attn.score.name=residual kernel=sdpa": (
+        "kernel: 'sdpa' cannot: attn.score is residual, and sdpa computes softmax alone."
+    ),
     "attn.score.name=realformer": "attn.score: 'realformer' is called 'residual' here.",
-    "model=encoder task=masked_language_modeling attn.score.name=inverted attn.score.eps=0": "eps: must be above 0; got 0",
+    "model=encoder task=masked_language_modeling attn.score.name=inverted attn.score.eps=0": (
+        "eps: must be above 0; got 0"
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Scores that tokens take away from others: x-transformers' function, the sum written out, and generation."""
+"""Scores that tokens take away from others: x-transformers' function, the sum written out, and
+generation.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from xformer_kit.attention import SCORES
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import Case
 
-SCORED = torch.randn(2, 3, 7, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
+SCORED = (
+    torch.randn(2, 3, 7, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
+)
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()
 NODE = {"name": "multi_head", "score": {"name": "selective"}}
 
@@ -20,20 +24,28 @@ def test_weights_are_those_of_x_transformers(keep_first):
     hidden = SCORED.masked_fill(~CAUSAL, -torch.finfo(torch.float64).max)
     score = SCORES.create({"name": "selective", "keep_first": keep_first}, heads=3)
     expected = selective_attn(hidden, no_mask_sos=keep_first).softmax(-1)
-    assert_close(score(SCORED, CAUSAL), expected, atol=1e-6, rtol=1e-6)  # theirs has an identity in fp32
+    assert_close(
+        score(SCORED, CAUSAL), expected, atol=1e-6, rtol=1e-6
+    )  # theirs has an identity in fp32
 
 
 def test_what_earlier_queries_took_away_by_eye():
-    """The third token takes 2 from the second, which the fourth then sees as much as a score of 0."""
+    """The third token takes 2 from the second, which the fourth then sees as much as a score of
+    0.
+    """
     scores = torch.zeros(1, 2, 4, 4, dtype=torch.float64)
     scores[0, 0, 2, :3] = torch.tensor([5.0, 2.0, 3.0])  # not from the first token, nor from itself
     scores[0, :, 3, 1] = 2.0
     weights = SCORES.create("selective", heads=2)(scores, CAUSAL[:4, :4])
     assert_close(weights[0, :, 3], torch.full((2, 4), 0.25, dtype=torch.float64))
-    assert_close(weights[0, :, 2], scores[0, :, 2].masked_fill(~CAUSAL[2, :4], -torch.inf).softmax(-1))
+    assert_close(
+        weights[0, :, 2], scores[0, :, 2].masked_fill(~CAUSAL[2, :4], -torch.inf).softmax(-1)
+    )
 
 
-@pytest.mark.parametrize("law", ["cache", "cache with padding", "select and rewind", "documents", "padding", "greedy"])
+@pytest.mark.parametrize(
+    "law", ["cache", "cache with padding", "select and rewind", "documents", "padding", "greedy"]
+)
 def test_laws(law):
     for keep_first in (True, False) if "padding" in law else (True,):
         score = {"name": "selective", "keep_first": keep_first}
@@ -57,7 +69,9 @@ def test_a_cache_says_that_it_cannot_go_back():
     case.read(model, case.ids, cache=past)
     held = past.bytes
     assert past.caches[0]["attn"].taken.shape == (3, 13)
-    with pytest.raises(ConfigError, match="keeps what all queries took away from a key as one sum; got 2"):
+    with pytest.raises(
+        ConfigError, match="keeps what all queries took away from a key as one sum; got 2"
+    ):
         past.rewind(2)
     past.select(torch.tensor([1]))
     assert past.caches[0]["attn"].taken.shape == (1, 13)
@@ -68,5 +82,10 @@ def test_a_source_is_not_selected():
     with pytest.raises(ConfigError, match="the tokens of a source do not stand before any"):
         compose(["model=encoder_decoder", "task=seq2seq", "attn.score.name=selective"])
     compose(
-        ["model=encoder_decoder", "task=seq2seq", "attn.score.name=selective", "model.decoder.cross.score.name=softmax"]
+        [
+            "model=encoder_decoder",
+            "task=seq2seq",
+            "attn.score.name=selective",
+            "model.decoder.cross.score.name=softmax",
+        ]
     )

@@ -1,4 +1,6 @@
-"""attn fourier, nystrom and linformer: equal to the published layers, text by text, and refused where they cannot be."""
+"""attn fourier, nystrom and linformer: equal to the published layers, text by text, and refused
+where they cannot be.
+"""
 
 import os
 
@@ -62,7 +64,14 @@ def test_nystrom_is_that_of_nystromformer(landmarks, conv):
     transformers = pytest.importorskip("transformers")
     from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
-    node = {"name": "nystrom", "heads": 6, "head_dim": 6, "landmarks": landmarks, "conv": conv, "bias": True}
+    node = {
+        "name": "nystrom",
+        "heads": 6,
+        "head_dim": 6,
+        "landmarks": landmarks,
+        "conv": conv,
+        "bias": True,
+    }
     attn, x, out = layer(node)
     config = transformers.NystromformerConfig(
         hidden_size=DIM,
@@ -145,9 +154,13 @@ def test_texts_come_apart_and_back():
     x = torch.arange(12.0).view(2, 6, 1)
     texts = rows(Tokens(document=document, real=real), 2)
     assert texts.apart(x)[..., 0].tolist() == [
-        [1, 2, 0, 0], [3, 4, 0, 0], [0, 0, 0, 0],
-        [6, 0, 0, 0], [7, 8, 9, 10], [11, 0, 0, 0],
-    ]  # fmt: skip
+        [1, 2, 0, 0],
+        [3, 4, 0, 0],
+        [0, 0, 0, 0],
+        [6, 0, 0, 0],
+        [7, 8, 9, 10],
+        [11, 0, 0, 0],
+    ]
     assert texts.length.tolist() == [2, 2, 0, 1, 4, 1]
     assert texts.documents.tolist() == [[4, 7, 0], [1, 2, 3]]
     assert_close(texts.back(texts.apart(x), 2), x * real[..., None])
@@ -156,10 +169,12 @@ def test_texts_come_apart_and_back():
 # Under the laws.
 
 NODES = [
-    {"name": "fourier"}, {"name": "linformer", "share": "none", "bias": True},
-    {"name": "linformer", "share": "key_value"}, {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
+    {"name": "fourier"},
+    {"name": "linformer", "share": "none", "bias": True},
+    {"name": "linformer", "share": "key_value"},
+    {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
     {"name": "nystrom", "landmarks": 29},
-]  # fmt: skip
+]
 SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
 
 
@@ -186,13 +201,24 @@ def test_a_decoder_may_look_at_a_source_through_linformer(position):
     cross = {"name": "linformer", "rank": 5, "bias": True, "position": position}
     config = tiny("encoder_decoder", decoder={"cross": cross})
     assert not faults(config)
-    for law in ("source", "source padding", "source once", "documents", "cache", "greedy", "kernels", "gradients"):
+    for law in (
+        "source",
+        "source padding",
+        "source once",
+        "documents",
+        "cache",
+        "greedy",
+        "kernels",
+        "gradients",
+    ):
         assert LAWS[law](config) is None
 
 
 def test_a_cache_of_a_source_holds_what_it_was_projected_to():
     cross = {"name": "linformer", "rank": 5, "heads": 6, "head_dim": 10}
-    past = Model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(2, LENGTH, 29)
+    past = Model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(
+        2, LENGTH, 29
+    )
     assert past.caches[0]["cross"].bytes == 2 * 2 * 6 * 5 * 10 * 4
 
 
@@ -209,31 +235,42 @@ def test_a_text_longer_than_the_projection_is_refused():
     model = made({"name": "linformer"})
     ids = torch.zeros(1, MAX_LEN + 1, dtype=torch.long)
     for position in (None, torch.zeros_like(ids)):
-        with pytest.raises(ConfigError, match=rf"model.max_len: the model's positions end at {MAX_LEN} tokens; got 30"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"model.max_len: the model's positions end at {MAX_LEN} tokens; got 30",
+        ):
             model(ids, position=position)
-    two = Model(tiny("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}), VOCAB)
-    with pytest.raises(ConfigError, match=rf"model.max_len: the source's positions end at {MAX_LEN} tokens; got 30"):
+    two = Model(
+        tiny("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}), VOCAB
+    )
+    with pytest.raises(
+        ConfigError, match=rf"model.max_len: the source's positions end at {MAX_LEN} tokens; got 30"
+    ):
         two(source=ids, target=ids[:, :3])
 
 
 ENCODER = "model=encoder task=masked_language_modeling position=learned "
 REFUSED = {
     "attn=fourier": (
-        "attn: fourier mixes all tokens of a text, and mask 'causal' hides some; fourier has no score of two tokens, into which "
-        "position 'rotary' enters. Choose task=masked_language_modeling mask=full position=learned."
+        "attn: fourier mixes all tokens of a text, and mask 'causal' hides some; fourier has no"
+        " score of two tokens, into which position 'rotary' enters. Choose"
+        " task=masked_language_modeling mask=full position=learned."
     ),
     "attn=fourier position=none": (
-        "attn: fourier mixes all tokens of a text, and mask 'causal' hides some. Choose task=masked_language_modeling mask=full."
+        "attn: fourier mixes all tokens of a text, and mask 'causal' hides some. Choose"
+        " task=masked_language_modeling mask=full."
     ),
     "attn=nystrom": (
-        "attn: nystrom mixes all tokens of a text, and mask 'causal' hides some. Choose task=masked_language_modeling mask=full."
+        "attn: nystrom mixes all tokens of a text, and mask 'causal' hides some. Choose"
+        " task=masked_language_modeling mask=full."
     ),
     ENCODER + "attn=fourier kernel=sdpa": (
-        "kernel: 'sdpa' cannot: attn 'fourier' has no scores, which sdpa computes. Use kernel=auto or kernel=reference."
+        "kernel: 'sdpa' cannot: attn 'fourier' has no scores, which sdpa computes. Use kernel=auto"
+        " or kernel=reference."
     ),
     ENCODER + "attn=linformer position=alibi": (
-        "attn: linformer has no score of two tokens, into which position 'alibi' enters. Choose position=rotary, "
-        "position=learned or position=none."
+        "attn: linformer has no score of two tokens, into which position 'alibi' enters. Choose"
+        " position=rotary, position=learned or position=none."
     ),
     ENCODER + "attn=nystrom attn.conv=2 attn.landmarks=0": (
         "attn.landmarks: must be at least 1; got 0.\n"
@@ -242,13 +279,14 @@ REFUSED = {
     ENCODER + "attn=nystrom attn.conv=0": "attn.conv: must be at least 1 token; got 0.",
     ENCODER + "attn=linformer attn.rank=0": "attn.rank: must be at least 1 key; got 0.",
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=nystrom": (
-        "model.decoder.cross: nystrom takes means over all tokens that ask, later ones too, which a decoder cannot. Choose "
-        "model.decoder.cross.name=multi_head."
+        "model.decoder.cross: nystrom takes means over all tokens that ask, later ones too, which a"
+        " decoder cannot. Choose model.decoder.cross.name=multi_head."
     ),
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=fourier": (
-        "model.decoder.cross: fourier has no queries that could look at a source. Choose model.decoder.cross.name=multi_head."
+        "model.decoder.cross: fourier has no queries that could look at a source. Choose"
+        " model.decoder.cross.name=multi_head."
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -265,4 +303,7 @@ def test_what_runs_on_no_kernel_is_described_so():
 def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
     transformers = pytest.importorskip("transformers")
     usual = transformers.NystromformerConfig().num_landmarks
-    assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [usual, usual]
+    assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [
+        usual,
+        usual,
+    ]

@@ -1,4 +1,6 @@
-"""Every fault of a config is one whole sentence, and all faults come at once, before anything is built."""
+"""Every fault of a config is one whole sentence, and all faults come at once, before anything is
+built.
+"""
 
 import pytest
 from refusing import refused
@@ -6,7 +8,10 @@ from refusing import refused
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import config_yaml, read_config
 
-HEADS = "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout"
+HEADS = (
+    "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values,"
+    " score, dropout"
+)
 ONE_FAULT = {
     "attn.heads=7 model.dim=384": (
         "attn.heads: must divide model.dim; got 7 and 384. Try 3, 4, 6 or 8, or set attn.head_dim."
@@ -14,7 +19,9 @@ ONE_FAULT = {
     "attn.kv_heads=3": "attn.kv_heads: must divide attn.heads; got 3 and 8. Try 1, 2, 4 or 8.",
     "attn=multihead": "attn: 'multihead' is called 'multi_head' here.",
     "attn=mqa": "attn: 'mqa' is called 'multi_head' here.",
-    "attn.head=8": f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}.",
+    "attn.head=8": (
+        f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}."
+    ),
     "+attn.foo=1": f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}.",
     "attn.qk_norm=true norm=none": (
         "attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
@@ -29,32 +36,42 @@ ONE_FAULT = {
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "norm=none position=none model.decoder.layout=[{attn:{qk_norm:true}},ffn]": (
-        "model.decoder.layout.attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
-        "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
+        "model.decoder.layout.attn: qk_norm takes the norm of model.decoder, and 'none' does"
+        " nothing. Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "attn=null": (
-        "attn: must name one of compositional, cosine, differential, distance, dot, fourier, gated_delta, lambda, latent, "
-        "linear, linformer, mean, multi_head, nystrom, orthoformer, performer, retention; got null."
+        "attn: must name one of compositional, cosine, differential, distance, dot, fourier,"
+        " gated_delta, lambda, latent, linear, linformer, mean, multi_head, nystrom, orthoformer,"
+        " performer, retention; got null."
     ),
     "position=rope": "position: 'rope' is called 'rotary' here.",
     "position=rotary attn.head_dim=5": (
-        "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5. Try attn.head_dim=6, or position=none."
+        "position: rotary turns pairs of channels, so attn.head_dim must be even; got 5. Try"
+        " attn.head_dim=6, or position=none."
     ),
     "attn=dot model.dim=9": (
-        "position: rotary turns pairs of channels, so model.dim must be even; got 9. Try model.dim=10, or position=none."
+        "position: rotary turns pairs of channels, so model.dim must be even; got 9. Try"
+        " model.dim=10, or position=none."
     ),
-    "model.max_len=100": "model.max_len: must be at least data.seq_len; got 100 and 128. null is data.seq_len.",
+    "model.max_len=100": (
+        "model.max_len: must be at least data.seq_len; got 100 and 128. null is data.seq_len."
+    ),
     "data.valid_len=512": (
-        "data.valid_len: must be at most model.max_len; got 512 and 128. Set model.max_len=512, or leave it null."
+        "data.valid_len: must be at most model.max_len; got 512 and 128. Set model.max_len=512, or"
+        " leave it null."
     ),
     "data.valid_len=0": "data.valid_len: must be at least 1 token; got 0.",
-    "experiment=recall data.valid_len=32": "data.valid_len: is about a text, and data=recall gives labelled; leave it null.",
+    "experiment=recall data.valid_len=32": (
+        "data.valid_len: is about a text, and data=recall gives labelled; leave it null."
+    ),
     "model.vocab_size=100 tokenizer=byte": (
         "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
     ),
     "attn.scale=nan": "attn.scale: must be a number or by_layer or null; got nan.",
     "attn.scale=0": "attn.scale: must be above 0; got 0. null is head_dim^-0.5.",
-    "model.decoder.attn.scale=-0.5": "model.decoder.attn.scale: must be above 0; got -0.5. null is head_dim^-0.5.",
+    "model.decoder.attn.scale=-0.5": (
+        "model.decoder.attn.scale: must be above 0; got -0.5. null is head_dim^-0.5."
+    ),
     "init.std=0": "init.std: must be above 0; got 0.",
     "init=lecun init.embedding=0": "init.embedding: must be above 0; got 0.",
     "norm.eps=inf": "norm.eps: must be a finite number; got inf.",
@@ -62,21 +79,28 @@ ONE_FAULT = {
     "model.embed_scale=sqrt": "model.embed_scale: must be a number or sqrt_dim; got 'sqrt'.",
     "model.embed_scale=null": "model.embed_scale: must be a number or sqrt_dim; got null.",
     "position=sinusoidal position.layout=interleave": (
-        "position.layout: no choice is called 'interleave'. Did you mean 'interleaved'? Known: interleaved, concatenated."
+        "position.layout: no choice is called 'interleave'. Did you mean 'interleaved'? Known:"
+        " interleaved, concatenated."
     ),
     "model.dim=-4": "model.dim: must be at least 1; got -4.",
     "seed=9999999999999999999": "seed: must be below 2^63; got 9999999999999999999.",
     "~seed": "seed: is missing; a config needs it. Its default is 0.",
     "~data": "data: a run needs one; it cannot be taken out.",
     "model=null": "model: must name one of decoder, encoder, encoder_decoder; got null.",
-    "resume=outputs/x": "resume: is an instruction of python train.py alone; got outputs/x. Leave it out.",
+    "resume=outputs/x": (
+        "resume: is an instruction of python train.py alone; got outputs/x. Leave it out."
+    ),
     "parts=[3]": "parts: must list Python files; got 3. Try parts=[my_parts.py].",
-    "model.decoder.cross.heads=3": "model.decoder.cross: looks at an encoder, and the model has none; leave it out.",
+    "model.decoder.cross.heads=3": (
+        "model.decoder.cross: looks at an encoder, and the model has none; leave it out."
+    ),
     "model.decoder.variants.x.mask=full": (
-        "model.decoder.variants.x: no layer uses it; name it in model.decoder.pattern, first or last, or leave it out."
+        "model.decoder.variants.x: no layer uses it; name it in model.decoder.pattern, first or"
+        " last, or leave it out."
     ),
     "position=none model.decoder.layout=[{attn:{heads:7}},ffn]": (
-        "model.decoder.layout.attn.heads: must divide model.dim; got 7 and 128. Try 1, 2, 4 or 8, or set attn.head_dim."
+        "model.decoder.layout.attn.heads: must divide model.dim; got 7 and 128. Try 1, 2, 4 or 8,"
+        " or set attn.head_dim."
     ),
     "model.decoder.layout=[[],ffn]": (
         "model.decoder.layout: an inner list runs sublayers in parallel and needs one; got []."
@@ -85,79 +109,102 @@ ONE_FAULT = {
         "position: sinusoidal pairs sines with cosines, so model.dim must be even; got 9."
     ),
     "mask=casual": (
-        "mask: no mask is called 'casual'. Did you mean 'causal'? "
-        "Known: all_of, any_of, causal, chunked, dilated, fixed, full, global_tokens, not, per_head, prefix, random_blocks, "
-        "random_keys, sliding_window, strided."
+        "mask: no mask is called 'casual'. Did you mean 'causal'? Known: all_of, any_of, causal,"
+        " chunked, dilated, fixed, full, global_tokens, not, per_head, prefix, random_blocks,"
+        " random_keys, sliding_window, strided."
     ),
     "mask=sliding_window mask.window=0": "mask.window: must be at least 1 token; got 0.",
     "mask=sliding_window mask.windw=3": (
-        "mask.windw: mask 'sliding_window' has no option 'windw'. Did you mean 'window'? It has: window, causal."
+        "mask.windw: mask 'sliding_window' has no option 'windw'. Did you mean 'window'? It has:"
+        " window, causal."
     ),
     "mask.window=3": (
-        "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=dilated or mask=sliding_window."
+        "mask.window: mask 'causal' has no option 'window'. It has: none. Try mask=dilated or"
+        " mask=sliding_window."
     ),
-    "mask=all_of": "mask.of: mask 'all_of' needs this option; give it masks, such as [causal, sliding_window].",
-    "mask=all_of mask.of=[]": "mask.of: must list at least one mask; got []. Try [causal, sliding_window].",
-    "mask=all_of mask.of=[causal,{name:sliding_window,window:0}]": "mask.of[1].window: must be at least 1 token; got 0.",
+    "mask=all_of": (
+        "mask.of: mask 'all_of' needs this option; give it masks, such as [causal, sliding_window]."
+    ),
+    "mask=all_of mask.of=[]": (
+        "mask.of: must list at least one mask; got []. Try [causal, sliding_window]."
+    ),
+    "mask=all_of mask.of=[causal,{name:sliding_window,window:0}]": (
+        "mask.of[1].window: must be at least 1 token; got 0."
+    ),
     "mask=full": (
-        "mask: mask 'full' sees the future, so language_modeling would read the token that it has to predict. "
-        "Use mask=causal or mask=sliding_window."
+        "mask: mask 'full' sees the future, so language_modeling would read the token that it has"
+        " to predict. Use mask=causal or mask=sliding_window."
     ),
     "ffn.width=-1": "ffn.width: must be at least 1 channel; got -1.",
-    "ffn.width=64 ffn.expand=2": ("ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."),
+    "ffn.width=64 ffn.expand=2": (
+        "ffn.width: cannot be set beside ffn.expand; got 64 and 2. Set one of them to null."
+    ),
     "ffn.width=64 ffn.multiple_of=8": (
-        "ffn.multiple_of: rounds the expanded width, and ffn.width is taken as it is; got 8 and 64. Set one of them to null."
+        "ffn.multiple_of: rounds the expanded width, and ffn.width is taken as it is; got 8 and 64."
+        " Set one of them to null."
     ),
     "ffn.activation=sine": (
-        "ffn.activation: no choice is called 'sine'. "
-        "Known: relu, relu2, gelu, gelu_tanh, gelu_quick, silu, tanh, sigmoid, mish, identity, star_relu, smelu, solu, "
-        "elu, selu, celu, relu6, leaky_relu, softplus, softsign, softshrink, hardshrink, tanhshrink, hardtanh, hardsigmoid, "
-        "hardswish, logsigmoid."
+        "ffn.activation: no choice is called 'sine'. Known: relu, relu2, gelu, gelu_tanh,"
+        " gelu_quick, silu, tanh, sigmoid, mish, identity, star_relu, smelu, solu, elu, selu, celu,"
+        " relu6, leaky_relu, softplus, softsign, softshrink, hardshrink, tanhshrink, hardtanh,"
+        " hardsigmoid, hardswish, logsigmoid."
     ),
     "optim.lr=abc": "optim.lr: must be a number; got 'abc'.",
     "optim=adamz": "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
     "schedule=cosin": (
-        "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine, inverse_sqrt, linear, wsd."
+        "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? Known: constant, cosine,"
+        " inverse_sqrt, linear, wsd."
     ),
     "model.layers=0": "model.layers: must be at least 1; got 0.",
     "model.future_tokens=0": "model.future_tokens: must be at least 1 token; got 0.",
     "model.future_tokens=300": (
-        "model.future_tokens: must be at most data.seq_len, or the last has no target; got 300 and 128."
+        "model.future_tokens: must be at most data.seq_len, or the last has no target; got 300 and"
+        " 128."
     ),
     "model.future_tokens=2 task.future_weight=0": "task.future_weight: must be above 0; got 0.",
     "task.future_weight=0.5": (
-        "task.future_weight: weighs tokens behind the next one, which model.future_tokens=1 does not predict; got 0.5. "
-        "Leave it out, or try model.future_tokens=4."
+        "task.future_weight: weighs tokens behind the next one, which model.future_tokens=1 does"
+        " not predict; got 0.5. Leave it out, or try model.future_tokens=4."
     ),
     "task=masked_language_modeling model.future_tokens=2": (
-        "model.future_tokens: task 'masked_language_modeling' does not train the blocks of later tokens; got 2. "
-        "Set it to 1, or choose task=language_modeling."
+        "model.future_tokens: task 'masked_language_modeling' does not train the blocks of later"
+        " tokens; got 2. Set it to 1, or choose task=language_modeling."
     ),
-    "model=decodr": "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder, encoder, encoder_decoder.",
+    "model=decodr": (
+        "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder, encoder,"
+        " encoder_decoder."
+    ),
     "model.dropout=1.5": "model.dropout: must be at least 0 and below 1; got 1.5.",
     "trainer.max_steps=-5": "trainer.max_steps: must be at least 1; got -5.",
     "trainer.accumulate_grad_batches=4": (
-        "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Set that instead."
+        "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4. Set that"
+        " instead."
     ),
     "data.batch_size=0": "data.batch_size: must be at least 1 sequence; got 0.",
     "data.seqlen=3": (
-        "data.seqlen: corpus 'pydoc' has no option 'seqlen'. Did you mean 'seq_len'? "
-        "It has: seq_len, valid_len, batch_size, batch_tokens, too_long, documents, num_workers, seed, cache."
+        "data.seqlen: corpus 'pydoc' has no option 'seqlen'. Did you mean 'seq_len'? It has:"
+        " seq_len, valid_len, batch_size, batch_tokens, too_long, documents, num_workers, seed,"
+        " cache."
     ),
     "seed=x": "seed: must be a whole number; got 'x'.",
     "seed=true": "seed: must be a whole number; got true.",
     "name=a/b": "name: must be the name of a directory; got 'a/b'.",
     "attn.heads=2,4": (
-        "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other, or quote a text."
+        "attn.heads: several values are a sweep; got attn.heads=2,4. Compose one after the other,"
+        " or quote a text."
     ),
     "model.vocab_size=255 tokenizer=bpe": (
-        "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the tokenizer's."
+        "model.vocab_size: must hold the tokenizer's 256 tokens or more; got 255. null is the"
+        " tokenizer's."
     ),
     "model.dim=true": "model.dim: must be a whole number; got true.",
     "model.decoder.layout=attn": (
-        "model.decoder.layout: must be a list of sublayers; got 'attn'. Sublayers: attn, cross, ffn."
+        "model.decoder.layout: must be a list of sublayers; got 'attn'. Sublayers: attn, cross,"
+        " ffn."
     ),
-    "model.decoder.pattern=[local,base]": "model.decoder.pattern: no variant is called 'local'. Known: base.",
+    "model.decoder.pattern=[local,base]": (
+        "model.decoder.pattern: no variant is called 'local'. Known: base."
+    ),
     "model.decoder.first=[base,base] model.layers=1": (
         "model.decoder.first: must not be longer than the tower; got 2 and 1 layers."
     ),
@@ -170,21 +217,23 @@ ONE_FAULT = {
         "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross."
     ),
     "model.decoder.variants.x.position=learned model.decoder.pattern=[x]": (
-        "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to the whole tower; "
-        "set it as position=learned."
+        "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to"
+        " the whole tower; set it as position=learned."
     ),
     "model.decoder.mask.name=full": (
-        "model.decoder.mask: mask 'full' sees the future, so language_modeling would read the token that it has to predict. "
-        "Use mask=causal or mask=sliding_window."
+        "model.decoder.mask: mask 'full' sees the future, so language_modeling would read the token"
+        " that it has to predict. Use mask=causal or mask=sliding_window."
     ),
     "model.decoder.layout=[attn,fnn]": (
-        "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known: attn, cross, ffn."
+        "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known: attn, cross,"
+        " ffn."
     ),
     "model.decoder.layout=[attn,cross]": (
         "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave it out."
     ),
     "parts=[no_such_file.py]": (
-        "parts: cannot read no_such_file.py: No such file or directory. Name a Python file that registers parts."
+        "parts: cannot read no_such_file.py: No such file or directory. Name a Python file that"
+        " registers parts."
     ),
 }
 
@@ -197,7 +246,8 @@ def test_one_fault_is_one_sentence(overrides):
 def test_an_unknown_key_is_answered_with_the_nearest():
     for word in ("modle.dim=3", "+modle.dim=3", "++modle.dim=3"):
         with pytest.raises(
-            ConfigError, match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, "
+            ConfigError,
+            match=r"^modle: the config has no such key\. Did you mean 'model'\? It has: attn, ",
         ):
             compose([word])
 
@@ -205,14 +255,24 @@ def test_an_unknown_key_is_answered_with_the_nearest():
 def test_all_faults_come_at_once():
     faults = refused("attn.heads=7 modle.dim=3 mask=casual optim.lr=abc ffn.width=-1 attn.heads=[1")
     starts = [fault.split(":")[0] for fault in faults]
-    assert sorted(starts) == ["attn.heads", "attn.heads=[1", "ffn.width", "mask", "modle", "optim.lr"]
+    assert sorted(starts) == [
+        "attn.heads",
+        "attn.heads=[1",
+        "ffn.width",
+        "mask",
+        "modle",
+        "optim.lr",
+    ]
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
         "model=decoder attn.heads=8",
-        "attn.kv_heads=2 position=alibi norm=layer placement=post ffn=mlp ffn.width=512 mask=sliding_window mask.window=64",
+        (
+            "attn.kv_heads=2 position=alibi norm=layer placement=post ffn=mlp ffn.width=512"
+            " mask=sliding_window mask.window=64"
+        ),
         "model.decoder.mask.name=sliding_window",
         "model.decoder.mask=sliding_window",
         "model.decoder.attn.heads=4 model.decoder.layers=3",
@@ -235,7 +295,9 @@ def test_composing_twice_gives_equal_configs_of_plain_values():
     def leaves(value):
         if isinstance(value, dict):
             return {type(k) for k in value} | {t for v in value.values() for t in leaves(v)}
-        return {type(value)} | ({t for v in value for t in leaves(v)} if isinstance(value, list) else set())
+        return {type(value)} | (
+            {t for v in value for t in leaves(v)} if isinstance(value, list) else set()
+        )
 
     a, b = compose(["attn.heads=4"]), compose(["attn.heads=4"])
     assert a == b
@@ -253,6 +315,9 @@ def test_a_norm_of_queries_and_keys_goes_with_the_towers_own_norm():
 
 def test_a_run_that_was_saved_before_a_setting_came_has_its_default(tmp_path):
     config = compose(["experiment=null", "model=decoder"])
-    saved = {**config, "model": {key: value for key, value in config["model"].items() if key != "future_tokens"}}
+    saved = {
+        **config,
+        "model": {key: value for key, value in config["model"].items() if key != "future_tokens"},
+    }
     (tmp_path / "config.yaml").write_text(config_yaml(saved))
     assert read_config(tmp_path) == config

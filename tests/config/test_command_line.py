@@ -1,4 +1,6 @@
-"""A whole command line is checked before Hydra runs it: every job of a sweep, and parts of the user's own."""
+"""A whole command line is checked before Hydra runs it: every job of a sweep, and parts of the
+user's own.
+"""
 
 import sys
 
@@ -16,7 +18,7 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 class Mine(MultiHead):
     """Multi-head attention with a knob."""
 
-    def __init__(self, dim, norm, kernel, *, heads: int = 8, knob: float = 1.0):  # factor on the output
+    def __init__(self, dim, norm, kernel, *, heads: int = 8, knob: float = 1.0):  # of the output
         super().__init__(dim, norm, kernel, heads=heads)
         self.knob = knob
 
@@ -29,7 +31,9 @@ class Mine(MultiHead):
 def mine(tmp_path):
     yield tmp_path / "my_parts.py"
     for registry in GROUPS.values():
-        for name in [n for n, part in registry.items() if part.__module__.startswith("xformer_kit_parts_")]:
+        for name in [
+            n for n, part in registry.items() if part.__module__.startswith("xformer_kit_parts_")
+        ]:
             registry.forget(registry[name].__module__)
 
 
@@ -40,7 +44,9 @@ def test_parts_of_a_package_that_is_installed_meanwhile_are_found(tmp_path, monk
     about = tmp_path / "offered-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[xformer_kit.parts]\nmine = xformer_kit_parts_offered\n")
+    (about / "entry_points.txt").write_text(
+        "[xformer_kit.parts]\nmine = xformer_kit_parts_offered\n"
+    )
     try:
         assert compose(["logger=none", "attn=mine", "attn.knob=2"])["attn"]["knob"] == 2.0
     finally:
@@ -54,14 +60,28 @@ def test_a_budget_or_a_design_that_a_line_chooses_has_nothing_of_the_files():
     whole = asked()["budget"]
     assert "by" in whole
     assert asked("study.budget={match: tokens}")["budget"] == {"match": "tokens"}
-    assert asked("study.budget={tolerance: 0.05}")["budget"] == whole | {"tolerance": 0.05}  # laid over it
+    assert asked("study.budget={tolerance: 0.05}")["budget"] == whole | {
+        "tolerance": 0.05
+    }  # laid over it
     design = {"name": "random", "count": 1}
-    assert preflight(["study=ladder", "study.design={name: random, count: 1}"]).study["design"] == design
+    assert (
+        preflight(["study=ladder", "study.design={name: random, count: 1}"]).study["design"]
+        == design
+    )
 
 
 def test_a_key_that_is_no_group_is_opened_for_hydra():
-    line = preflight(["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."])
-    assert line.argv == ["-m", "++attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]
+    line = preflight(
+        ["-m", "attn.heads=2,4,8", "position=rotary,alibi", "hydra.run.dir=x", "--config-dir", "."]
+    )
+    assert line.argv == [
+        "-m",
+        "++attn.heads=2,4,8",
+        "position=rotary,alibi",
+        "hydra.run.dir=x",
+        "--config-dir",
+        ".",
+    ]
     assert line.multirun
     assert line.jobs == 6
 
@@ -69,28 +89,59 @@ def test_a_key_that_is_no_group_is_opened_for_hydra():
 def test_every_job_of_a_sweep_is_checked_before_the_first():
     with pytest.raises(ConfigError) as error:
         preflight(["-m", "attn.heads=4,7,8,9"])
-    assert [fault.split(" [job ")[1] for fault in error.value.faults] == ["attn.heads=7]", "attn.heads=9]"]
-    assert all(fault.startswith("attn.heads: must divide model.dim; got ") for fault in error.value.faults)
+    assert [fault.split(" [job ")[1] for fault in error.value.faults] == [
+        "attn.heads=7]",
+        "attn.heads=9]",
+    ]
+    assert all(
+        fault.startswith("attn.heads: must divide model.dim; got ") for fault in error.value.faults
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("-m resume=a,b", "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b."),
+        (
+            "-m resume=a,b",
+            "resume: is one instruction for all jobs, not a choice of a sweep; got resume=a,b.",
+        ),
         (
             "-m attn={name:multi_head,heads:2},linear",
-            "attn: a plain sweep takes names, not options; got {name:multi_head,heads:2}. Sweep attn.OPTION=..., or make them "
-            "levels of a study's factor.",
+            (
+                "attn: a plain sweep takes names, not options; got {name:multi_head,heads:2}. Sweep"
+                " attn.OPTION=..., or make them levels of a study's factor."
+            ),
         ),
-        ("-m optim.lr=interval(0,1)", "optim.lr: must list its values for a plain sweep; got optim.lr=interval(0,1)."),
-        ("--nonsense", "--nonsense: unrecognized arguments: --nonsense. See python train.py --help."),
+        (
+            "-m optim.lr=interval(0,1)",
+            "optim.lr: must list its values for a plain sweep; got optim.lr=interval(0,1).",
+        ),
+        (
+            "--nonsense",
+            "--nonsense: unrecognized arguments: --nonsense. See python train.py --help.",
+        ),
         ("--config-dir no/such/place", "--config-dir: is no directory; got no/such/place."),
-        ("hydra.run.dir=/proc/x", "hydra.run.dir: must name a directory that can be made; got '/proc/x'."),
+        (
+            "hydra.run.dir=/proc/x",
+            "hydra.run.dir: must name a directory that can be made; got '/proc/x'.",
+        ),
         ("=3", "=3: must be key=value."),
         ("resume=", "resume: must name a run's directory; got ''."),
-        ("study=norm_placement hydra.run.dir=x", "hydra.run.dir: a run of a study lies in study.runs/<key>"),
-        ("study=norm_placement hydra/sweeper=basic", "hydra/sweeper: a study is run by the sweeper of that name"),
-        ("attn.heads=2,4", "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the overrides"),
+        (
+            "study=norm_placement hydra.run.dir=x",
+            "hydra.run.dir: a run of a study lies in study.runs/<key>",
+        ),
+        (
+            "study=norm_placement hydra/sweeper=basic",
+            "hydra/sweeper: a study is run by the sweeper of that name",
+        ),
+        (
+            "attn.heads=2,4",
+            (
+                "attn.heads: several values are a sweep; got attn.heads=2,4. Put -m before the"
+                " overrides"
+            ),
+        ),
     ],
 )
 def test_a_line_that_cannot_run_is_one_sentence(line, sentence):
@@ -113,34 +164,60 @@ def test_a_study_of_ones_own_needs_no_header(tmp_path):
 
 
 OF_TOWERS = {
-    "model.decoder.norm=layer model.decoder.norm.eps=1e-3": {"norm": {"name": "layer", "eps": 1e-3}},
-    "model.decoder.attn.heads=4 model.decoder.attn=linear": {"attn": {"name": "linear", "heads": 4}},
-    "model.decoder.pattern=[b] model.decoder.variants.b.mask=chunked model.decoder.variants.b.mask.chunk=8": {
-        "pattern": ["b"], "variants": {"b": {"mask": {"name": "chunked", "chunk": 8}}},
+    "model.decoder.norm=layer model.decoder.norm.eps=1e-3": {
+        "norm": {"name": "layer", "eps": 1e-3}
     },
-    "model=encoder_decoder task=seq2seq data=scan model.decoder.cross.score=entmax model.decoder.cross.score.alpha=1.3": {
+    "model.decoder.attn.heads=4 model.decoder.attn=linear": {
+        "attn": {"name": "linear", "heads": 4}
+    },
+    (
+        "model.decoder.pattern=[b] model.decoder.variants.b.mask=chunked "
+        "model.decoder.variants.b.mask.chunk=8"
+    ): {
+        "pattern": ["b"],
+        "variants": {"b": {"mask": {"name": "chunked", "chunk": 8}}},
+    },
+    (
+        "model=encoder_decoder task=seq2seq data=scan model.decoder.cross.score=entmax"
+        " model.decoder.cross.score.alpha=1.3"
+    ): {
         "cross": {"score": {"name": "entmax", "alpha": 1.3}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("line", OF_TOWERS)
 def test_a_part_of_a_tower_keeps_its_name_beside_its_options(line):
-    """Hydra puts the later of the two in place of the earlier, which would train another part without a word."""
+    """Hydra puts the later of the two in place of the earlier, which would train another part
+    without a word.
+    """
     assert OF_TOWERS[line].items() <= compose(line.split())["model"]["decoder"].items()
 
 
 def test_the_names_of_a_sweep_stay_beside_options_too():
     line = preflight(["-m", "model.decoder.norm=layer,rms", "model.decoder.norm.eps=1e-3"])
-    assert line.argv == ["-m", "++model.decoder.norm.name=layer,rms", "++model.decoder.norm.eps=1e-3"]
+    assert line.argv == [
+        "-m",
+        "++model.decoder.norm.name=layer,rms",
+        "++model.decoder.norm.eps=1e-3",
+    ]
 
 
 def test_a_studys_words_meet_those_of_its_line():
-    """A level that chooses a part stays beside an option that the line gives, in the plan as in the run."""
+    """A level that chooses a part stays beside an option that the line gives, in the plan as in the
+    run.
+    """
     line = preflight(["study=norm_placement", "model.decoder.norm.eps=1e-3"])
-    assert line.compose(["model.decoder.norm=layer"])[0]["model"]["decoder"]["norm"] == {"name": "layer", "eps": 1e-3}
+    assert line.compose(["model.decoder.norm=layer"])[0]["model"]["decoder"]["norm"] == {
+        "name": "layer",
+        "eps": 1e-3,
+    }
     words = ["++model.decoder.norm.eps=1e-3", "model.decoder.norm=layer", "seed=1"]
-    assert line.job(words) == ["++model.decoder.norm.eps=1e-3", "++model.decoder.norm.name=layer", "++seed=1"]
+    assert line.job(words) == [
+        "++model.decoder.norm.eps=1e-3",
+        "++model.decoder.norm.name=layer",
+        "++seed=1",
+    ]
 
 
 def test_one_file_of_parts_may_stand_without_brackets(mine):
@@ -152,7 +229,10 @@ def test_resume_takes_nothing_beside_it():
     assert preflight(["resume=outputs/x"]).resume == "outputs/x"
     with pytest.raises(ConfigError) as error:
         preflight(["resume=outputs/x", "attn.heads=2"])
-    assert str(error.value) == "resume: goes on with the saved config and takes nothing beside it; got attn.heads=2."
+    assert (
+        str(error.value)
+        == "resume: goes on with the saved config and takes nothing beside it; got attn.heads=2."
+    )
 
 
 def test_a_part_of_ones_own_is_a_choice_like_any_other(mine):
@@ -160,7 +240,9 @@ def test_a_part_of_ones_own_is_a_choice_like_any_other(mine):
     config = compose([f"parts=[{mine}]", "attn=mine", "attn.knob=3"])
     assert config["attn"] == {"name": "mine", "heads": 8, "knob": 3}
     assert build(config, vocab_size=5).decoder.blocks[0].attn.knob == 3
-    with pytest.raises(ConfigError, match=r"^attn\.nob: attn 'mine' has no option 'nob'\. Did you mean 'knob'\?"):
+    with pytest.raises(
+        ConfigError, match=r"^attn\.nob: attn 'mine' has no option 'nob'\. Did you mean 'knob'\?"
+    ):
         compose([f"parts=[{mine}]", "attn=mine", "attn.nob=3"])
 
 
@@ -179,7 +261,10 @@ def test_a_part_that_changed_is_imported_anew(mine, monkeypatch):
         ("def f(:\n", "parts: cannot read {file}: line 1: invalid syntax."),
         (
             MINE.replace("knob: float = 1.0):  # factor on the output", "**knobs: float):"),
-            "parts: {file}: attn 'mine' takes **knobs; name every option instead, so that a typo in a config is an error.",
+            (
+                "parts: {file}: attn 'mine' takes **knobs; name every option instead, so that a"
+                " typo in a config is an error."
+            ),
         ),
         (
             MINE.replace("knob: float = 1.0", "knob=1.0"),
@@ -214,18 +299,31 @@ def test_a_task_comes_with_what_suits_it():
     def argv(*words):
         return preflight(list(words)).argv
 
-    assert argv("task=language_modeling") == ["experiment=language_modeling", "task=language_modeling"]
-    assert argv("task=language_modeling", "experiment=null") == ["task=language_modeling", "~experiment"]
+    assert argv("task=language_modeling") == [
+        "experiment=language_modeling",
+        "task=language_modeling",
+    ]
+    assert argv("task=language_modeling", "experiment=null") == [
+        "task=language_modeling",
+        "~experiment",
+    ]
     assert argv("attn.heads=8") == ["++attn.heads=8"]
     assert argv("task=seq2seq") == ["experiment=seq2seq", "mask=prefix", "task=seq2seq"]
-    assert argv("task=seq2seq", "mask=causal") == ["experiment=seq2seq", "task=seq2seq", "mask=causal"]
+    assert argv("task=seq2seq", "mask=causal") == [
+        "experiment=seq2seq",
+        "task=seq2seq",
+        "mask=causal",
+    ]
     assert argv("task=seq2seq", "data=scan", "experiment=null") == [
         "mask=prefix",
         "task=seq2seq",
         "data=scan",
         "~experiment",
     ]
-    assert argv("task=seq2seq", "experiment=scan_simple") == ["task=seq2seq", "experiment=scan_simple"]
+    assert argv("task=seq2seq", "experiment=scan_simple") == [
+        "task=seq2seq",
+        "experiment=scan_simple",
+    ]
     two = ["model=encoder_decoder", "task=seq2seq", "data=dates"]
     assert argv(*two) == ["experiment=seq2seq_dates", *two]
 

@@ -21,13 +21,23 @@ GLOBAL = "# @package _global_\n"
 PLAIN = [  # what is kept of one serves the others
     [],
     ["model=encoder_decoder", "attn.heads=8", "model.decoder.norm.name=layer"],
-    ["position={name: rotary, theta: 1e6}", "+model.decoder.last=[a]", "++model.decoder.variants.a.ffn.name=glu"],
+    [
+        "position={name: rotary, theta: 1e6}",
+        "+model.decoder.last=[a]",
+        "++model.decoder.variants.a.ffn.name=glu",
+    ],
     ["experiment=copy", "model.dim=16", "~model.dropout", "task=language_modeling"],
     ["experiment=null", "task=seq2seq", "data=tsv", "data.path='a b.tsv'", "~callbacks"],
     ["attn=linear", "attn.heads=2", "attn=multi_head", "attn.heads=4"],
     ["study=norm_placement", "study.seeds=3", "study.factors={norm: [layer]}"],
     ["hydra/launcher=basic", "attn.heads=2", "hydra.mode=MULTIRUN"],
-    ["trainer=ddp", "trainer.devices=2", "+what.is.this=[1, 2.5, null, 'x']", "model.dim=64", "model.dim=32"],
+    [
+        "trainer=ddp",
+        "trainer.devices=2",
+        "+what.is.this=[1, 2.5, null, 'x']",
+        "model.dim=64",
+        "model.dim=32",
+    ],
 ]
 OTHERS = [  # left to Hydra
     ["attn.heads=4", "model.dim=${attn.heads}"],
@@ -62,7 +72,10 @@ def by_hydra(loader, texts, name, faults):
         return config
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         what = " ".join(str(error).split("\n")[0].split())
-        faults.append(f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {what.rstrip('.')}.")
+        faults.append(
+            f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed:"
+            f" {what.rstrip('.')}."
+        )
 
 
 def agree(texts, config_dir=None, name=None, rounds=([],)):
@@ -111,7 +124,9 @@ def test_a_file_is_read_anew_when_it_has_changed_and_when_it_is_new(tmp_path):
     write(file, "model: {dim: 48}\nattn: {heads: 2}")
     assert compose(words, str(tmp_path))["model"]["dim"] == 48
     before = file.stat()
-    write(file, "model: {dim: 64}\nattn: {heads: 2}")  # as long, and in the same instant but for a nanosecond
+    write(
+        file, "model: {dim: 64}\nattn: {heads: 2}"
+    )  # as long, and in the same instant but for a nanosecond
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert compose(words, str(tmp_path))["model"]["dim"] == 64
     with pytest.raises(ConfigError, match="no choice is called 'other'"):
@@ -137,7 +152,10 @@ def test_a_part_that_is_registered_anew_is_composed_anew(default):
             FFNS.forget(__name__)
     assert list(map(str, found)) == ["1", str(default)]
     faults = []
-    assert composing.loaded(_loader(None), ["ffn=again"], None, faults) is None and "ffn/again" in faults[0]
+    assert (
+        composing.loaded(_loader(None), ["ffn=again"], None, faults) is None
+        and "ffn/again" in faults[0]
+    )
 
 
 def tree(root: Path, **files: str) -> str:
@@ -159,7 +177,10 @@ def test_so_is_a_directory_that_a_file_or_the_line_adds(tmp_path):
     """Whose groups only Hydra knows."""
     fresh()
     more = tree(tmp_path / "more", extra__a="x: 1\n")
-    own = tree(tmp_path / "own", mine=f"defaults: [train, _self_]\nhydra: {{searchpath: ['file://{more}']}}\n")
+    own = tree(
+        tmp_path / "own",
+        mine=f"defaults: [train, _self_]\nhydra: {{searchpath: ['file://{more}']}}\n",
+    )
     for texts in ([], ["+extra=a"], ["++extra=a"], ["+extra@model=a"]):
         agree(texts, own, "mine")
         agree([f"hydra.searchpath=['file://{more}']", *texts])
@@ -167,8 +188,13 @@ def test_so_is_a_directory_that_a_file_or_the_line_adds(tmp_path):
 
 
 def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
-    choice = f"{GLOBAL}defaults: [{{/extra@_global_: '${{oc.env:WHICH}}'}}, _self_]\nseen: ${{oc.env:WHICH}}\n"
-    mine = tree(tmp_path, experiment__e=choice, extra__a="model: {dim: 32}\n", extra__b="model: {dim: 64}\n")
+    choice = (
+        f"{GLOBAL}defaults: [{{/extra@_global_: '${{oc.env:WHICH}}'}}, _self_]\nseen:"
+        " ${oc.env:WHICH}\n"
+    )
+    mine = tree(
+        tmp_path, experiment__e=choice, extra__a="model: {dim: 32}\n", extra__b="model: {dim: 64}\n"
+    )
     for which, dim in (("a", 32), ("b", 64)):
         monkeypatch.setenv("WHICH", which)
         found = composing.loaded(_loader(mine), ["experiment=e"], None, [])
@@ -176,14 +202,22 @@ def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path):
-    mine = tree(tmp_path, experiment__e=f"{GLOBAL}model: {{dim: 80\nattn: {{heads: 2}}\n", experiment__f="a: 1\na: 2\n")
+    mine = tree(
+        tmp_path,
+        experiment__e=f"{GLOBAL}model: {{dim: 80\nattn: {{heads: 2}}\n",
+        experiment__f="a: 1\na: 2\n",
+    )
     with pytest.raises(ConfigError) as error:
         compose(["experiment=e"], mine)
     (fault,) = error.value.faults
-    assert fault == (
-        f"{mine}/experiment/e.yaml, line 3: is no YAML: expected ',' or '}}', but got ':'. Mend that line, or the one above it."
+    assert (
+        fault
+        == f"{mine}/experiment/e.yaml, line 3: is no YAML: expected ',' or '}}', but got ':'. Mend"
+        " that line, or the one above it."
     )
-    with pytest.raises(ConfigError, match=r"f.yaml, line 2: is no YAML: found duplicate key a\. Mend"):
+    with pytest.raises(
+        ConfigError, match=r"f.yaml, line 2: is no YAML: found duplicate key a\. Mend"
+    ):
         compose(["experiment=f"], mine)
 
 
@@ -193,16 +227,25 @@ def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path):
     with pytest.raises(ConfigError) as error:
         compose(["experiment=e"], mine)
     (fault,) = error.value.faults
-    assert fault == f"{mine}/experiment/e.yaml, line 2: must be utf-8 text; got byte 0xE9. Save it as utf-8."
+    assert (
+        fault
+        == f"{mine}/experiment/e.yaml, line 2: must be utf-8 text; got byte 0xE9. Save it as utf-8."
+    )
 
 
 def test_two_directories_with_the_same_files_are_two(tmp_path):
-    tree(tmp_path, sub__experiment__e=f"{GLOBAL}model: {{dim: 80}}\n", experiment__e=f"{GLOBAL}model: {{dim: 96}}\n")
+    tree(
+        tmp_path,
+        sub__experiment__e=f"{GLOBAL}model: {{dim: 80}}\n",
+        experiment__e=f"{GLOBAL}model: {{dim: 96}}\n",
+    )
     for _ in range(2):
         assert agree(["experiment=e", "++a=1"], str(tmp_path / "sub")) is not None
         assert compose(["experiment=e"], str(tmp_path / "sub"))["model"]["dim"] == 80
         assert compose(["experiment=e"], str(tmp_path))["model"]["dim"] == 96
-        assert compose(["experiment=copy"], str(tmp_path)) == compose(["experiment=copy"], str(tmp_path / "sub"))
+        assert compose(["experiment=copy"], str(tmp_path)) == compose(
+            ["experiment=copy"], str(tmp_path / "sub")
+        )
 
 
 def test_hydras_store_may_be_put_back_or_changed():
@@ -216,7 +259,10 @@ def test_hydras_store_may_be_put_back_or_changed():
 
 
 def test_what_is_drawn_is_drawn_each_time():
-    drawn = {str(composing.loaded(_loader(None), ["++x=shuffle([1,2,3,4,5,6,7,8])"], None, []).x) for _ in range(5)}
+    drawn = {
+        str(composing.loaded(_loader(None), ["++x=shuffle([1,2,3,4,5,6,7,8])"], None, []).x)
+        for _ in range(5)
+    }
     assert len(drawn) > 1
 
 
@@ -224,7 +270,10 @@ def test_directories_that_cannot_be_looked_through_are_not_kept(tmp_path, monkey
     fresh()
     (tmp_path / "lost.yaml").symlink_to(tmp_path / "nowhere")
     (tmp_path / "round").symlink_to(tmp_path)  # a directory without end
-    assert compose(["model.dim=16", "attn.heads=2"], str(tmp_path))["model"]["dim"] == 16 and not composing._kept
+    assert (
+        compose(["model.dim=16", "attn.heads=2"], str(tmp_path))["model"]["dim"] == 16
+        and not composing._kept
+    )
     monkeypatch.setattr(composing, "MOST", 3)
     assert compose(["model.dim=16", "attn.heads=2"])["model"]["dim"] == 16 and not composing._kept
 

@@ -22,18 +22,28 @@ def said(overrides):
 def test_tokenizer_shared_is_for_every_tokenizer(files):
     words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
     for tokenizer in ("byte", "char", "bpe"):
-        assert compose(f"{words} tokenizer={tokenizer} tokenizer.shared=true".split())["tokenizer"]["shared"] is True
+        assert (
+            compose(f"{words} tokenizer={tokenizer} tokenizer.shared=true".split())["tokenizer"][
+                "shared"
+            ]
+            is True
+        )
     each = f"{words} tokenizer.shared=false"
     assert compose(f"{each} model.share_embeddings=false".split())["tokenizer"]["shared"] is False
-    assert said(each) == (
-        "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
-        "set model.share_embeddings=false, or tokenizer.shared=true."
+    assert (
+        said(each)
+        == "tokenizer.shared: false gives source and target a vocabulary each, which one matrix"
+        " cannot embed; set model.share_embeddings=false, or tokenizer.shared=true."
     )
-    assert said(each.replace("encoder_decoder", "decoder")) == (
-        "tokenizer.shared: false gives source and target a vocabulary each, and the model has one tower; leave it true."
+    assert (
+        said(each.replace("encoder_decoder", "decoder"))
+        == "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
+        " one tower; leave it true."
     )
-    assert said("tokenizer.shared=false") == (
-        "tokenizer.shared: false is for source and target, and data=pydoc gives text; leave it true."
+    assert (
+        said("tokenizer.shared=false")
+        == "tokenizer.shared: false is for source and target, and data=pydoc gives text; leave it"
+        " true."
     )
     assert said(f"{words} tokenizer.shared=2") == "tokenizer.shared: must be true or false; got 2."
 
@@ -43,13 +53,23 @@ def test_settings_for_pairs_are_refused_where_there_are_none(files):
         "data.batch_tokens: is about pairs, and data=pydoc gives text; leave it null.",
         "data.too_long: is about pairs, and data=pydoc gives text; leave it null.",
     ]
-    words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv data.seq_len=64"
-    assert compose(f"{words} data.batch_tokens=64 data.too_long=truncate".split())["data"]["batch_tokens"] == 64
-    assert said(f"{words} data.batch_tokens=63") == (
-        "data.batch_tokens: must hold one example of data.seq_len; got 63 and 64. Try 512, which holds 8 of the longest."
+    words = (
+        f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv data.seq_len=64"
     )
-    assert said(f"{words} data.too_long=cut") == (
-        "data.too_long: must be error or drop or truncate or null; got 'cut'."
+    assert (
+        compose(f"{words} data.batch_tokens=64 data.too_long=truncate".split())["data"][
+            "batch_tokens"
+        ]
+        == 64
+    )
+    assert (
+        said(f"{words} data.batch_tokens=63")
+        == "data.batch_tokens: must hold one example of data.seq_len; got 63 and 64. Try 512, which"
+        " holds 8 of the longest."
+    )
+    assert (
+        said(f"{words} data.too_long=cut")
+        == "data.too_long: must be error or drop or truncate or null; got 'cut'."
     )
 
 
@@ -57,9 +77,14 @@ def test_a_corpus_gives_what_its_options_say(files):
     words = f"data=jsonl data.path={files}/pairs.jsonl"
     found = said(words)
     assert found.startswith(
-        "task: 'language_modeling' learns from text or labelled, and data=jsonl gives pairs. Known for it: "
+        "task: 'language_modeling' learns from text or labelled, and data=jsonl gives pairs. Known"
+        " for it: "
     )
-    assert "data=jsonl data.text=FIELD, " in found and "data=pydoc" in found and "data=tsv" not in found
+    assert (
+        "data=jsonl data.text=FIELD, " in found
+        and "data=pydoc" in found
+        and "data=tsv" not in found
+    )
     assert compose([*words.split(), "data.text=source"])["data"]["text"] == "source"
     found = said(f"model=encoder_decoder task=seq2seq {words} data.text=source")
     assert "data=jsonl gives text" in found and "data=jsonl, " in found and "data=tsv" in found
@@ -77,10 +102,14 @@ def test_a_part_that_mixes_documents_is_refused_beside_data_documents(tmp_path):
     words = f"parts=[{tmp_path}/leaky.py] data=pydoc"
     try:
         assert compose(f"{words} attn=leaky".split())["attn"]["name"] == "leaky"
-        for where, way in (("attn", "attn=leaky"), ("model.decoder.attn", "model.decoder.attn.name=leaky")):
-            assert said(f"{words} {way} data.documents=true") == (
-                f"{where}: 'leaky' breaks the law of documents (it mixes over the whole length), which data.documents=true "
-                "needs. Choose another attn."
+        for where, way in (
+            ("attn", "attn=leaky"),
+            ("model.decoder.attn", "model.decoder.attn.name=leaky"),
+        ):
+            assert (
+                said(f"{words} {way} data.documents=true")
+                == f"{where}: 'leaky' breaks the law of documents (it mixes over the whole length),"
+                " which data.documents=true needs. Choose another attn."
             )
     finally:
         ATTENTIONS.forget(ATTENTIONS["leaky"].__module__)
@@ -91,15 +120,24 @@ def test_what_a_run_would_not_read_is_refused_where_it_was_asked_for(files):
     vocabulary = f"{probe}, whose words are its vocabulary. Leave it out."
     assert said("data=recall tokenizer=byte") == f"tokenizer: {vocabulary}"
     assert said("data=recall tokenizer.vocab_size=300") == f"tokenizer.vocab_size: {vocabulary}"
-    assert said("data=recall data.cache=here") == (
-        f"data.cache: {probe}, whose examples are made when they are needed and never kept. Leave it out."
+    assert (
+        said("data=recall data.cache=here")
+        == f"data.cache: {probe}, whose examples are made when they are needed and never kept."
+        " Leave it out."
     )
-    assert compose(["data=recall"])["tokenizer"]["name"] == "bpe"  # of the experiment: nobody asked for it
+    assert (
+        compose(["data=recall"])["tokenizer"]["name"] == "bpe"
+    )  # of the experiment: nobody asked for it
     words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
-    assert said(f"{words} data.batch_size=32") == (
-        "data.batch_size: is not read beside data.batch_tokens; got 32 and 2048. Leave it out, or set data.batch_tokens=null."
+    assert (
+        said(f"{words} data.batch_size=32")
+        == "data.batch_size: is not read beside data.batch_tokens; got 32 and 2048. Leave it out,"
+        " or set data.batch_tokens=null."
     )
-    assert compose(f"{words} data.batch_size=32 data.batch_tokens=null".split())["data"]["batch_size"] == 32
+    assert (
+        compose(f"{words} data.batch_size=32 data.batch_tokens=null".split())["data"]["batch_size"]
+        == 32
+    )
 
 
 PROBES = [name for name, part in CORPORA.items() if part.form == "labelled"]
@@ -107,9 +145,14 @@ PROBES = [name for name, part in CORPORA.items() if part.form == "labelled"]
 
 @pytest.mark.parametrize("name", PROBES)
 def test_every_probe_refuses_what_is_for_texts_and_pairs(name):
-    for words, key in (("data.batch_tokens=4096", "data.batch_tokens"), ("data.too_long=drop", "data.too_long"),
-                       ("data.documents=true", "data.documents"), ("tokenizer.shared=false", "tokenizer.shared"),
-                       ("tokenizer=char", "tokenizer"), ("data.cache=x", "data.cache")):  # fmt: skip
+    for words, key in (
+        ("data.batch_tokens=4096", "data.batch_tokens"),
+        ("data.too_long=drop", "data.too_long"),
+        ("data.documents=true", "data.documents"),
+        ("tokenizer.shared=false", "tokenizer.shared"),
+        ("tokenizer=char", "tokenizer"),
+        ("data.cache=x", "data.cache"),
+    ):
         faults = said(f"data={name} data.seq_len=4096 {words}").splitlines()
         assert faults[0].startswith(f"{key}: ") and f"data={name}" in faults[0], faults
 
@@ -117,9 +160,12 @@ def test_every_probe_refuses_what_is_for_texts_and_pairs(name):
 def test_settings_of_pairs_and_of_texts_keep_apart(files):
     pairs = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
     able = ", ".join(f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents)
-    assert said(f"{pairs} data.documents=true") == (
-        f"data.documents: needs a text of documents, and data=tsv gives none. Set it to false, or use {able}."
+    assert (
+        said(f"{pairs} data.documents=true")
+        == "data.documents: needs a text of documents, and data=tsv gives none. Set it to false,"
+        f" or use {able}."
     )
     assert said("task=prefix_language_modeling data.documents=true").startswith(
-        "data.documents: task=prefix_language_modeling does not keep documents apart. Set it to false, or use task="
+        "data.documents: task=prefix_language_modeling does not keep documents apart. Set it to"
+        " false, or use task="
     )

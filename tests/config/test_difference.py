@@ -11,10 +11,21 @@ def test_of_a_part_that_is_another_only_the_name_is_said():
 
 
 def test_options_of_the_same_part_are_said_and_so_is_what_one_lacks():
-    one, two, three = {"ffn.name": "mlp", "ffn.width": 4}, {"ffn.name": "mlp", "ffn.width": 5}, {"ffn.name": "mlp"}
+    one, two, three = (
+        {"ffn.name": "mlp", "ffn.width": 4},
+        {"ffn.name": "mlp", "ffn.width": 5},
+        {"ffn.name": "mlp"},
+    )
     assert differing([one, two]) == differing([one, three]) == ["ffn.width"]
     assert differing([one, dict(one)]) == differing([one]) == differing([]) == []
 
 
 def test_values_as_a_command_line_has_them():
-    assert [written(value) for value in (None, True, False, 0, 1, "x")] == ["null", "true", "false", 0, 1, "x"]
+    assert [written(value) for value in (None, True, False, 0, 1, "x")] == [
+        "null",
+        "true",
+        "false",
+        0,
+        1,
+        "x",
+    ]

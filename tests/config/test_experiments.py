@@ -1,4 +1,6 @@
-"""Every experiment composes, and those of a probe train a step and are judged on its fixed test set."""
+"""Every experiment composes, and those of a probe train a step and are judged on its fixed test
+set.
+"""
 
 import json
 
@@ -10,11 +12,20 @@ from xformer_kit.config.hydra import choices
 from xformer_kit.data.corpus import CORPORA
 
 SMALL = [
-    "model.dim=16", "attn.heads=2", "data.batch_size=4", "data.examples=8", "trainer.max_steps=1", "trainer.val_every=1",
-    "trainer.checkpoint_every=1", "trainer.accelerator=cpu", "logger=none",
-]  # fmt: skip
+    "model.dim=16",
+    "attn.heads=2",
+    "data.batch_size=4",
+    "data.examples=8",
+    "trainer.max_steps=1",
+    "trainer.val_every=1",
+    "trainer.checkpoint_every=1",
+    "trainer.accelerator=cpu",
+    "logger=none",
+]
 OWN = {"seq2seq_pairs": ["data=tsv"]}  # what its comment says that one adds
-PROBES = [name for name in choices()["experiment"] if name in CORPORA and CORPORA[name].form == "labelled"]
+PROBES = [
+    name for name in choices()["experiment"] if name in CORPORA and CORPORA[name].form == "labelled"
+]
 
 
 @pytest.fixture
@@ -25,7 +36,12 @@ def files(tmp_path):
     for split in ("train", "dev", "test", "gen"):
         (tmp_path / f"{split}.tsv").write_text("A cat ran .\tcat ( x _ 1 )\tin_distribution\n")
     pairs = tmp_path / "pairs.tsv"
-    return {"cogs": tmp_path, "nanogpt_cpu": tmp_path / "input.txt", "seq2seq_pairs": pairs, "tatoeba": pairs}
+    return {
+        "cogs": tmp_path,
+        "nanogpt_cpu": tmp_path / "input.txt",
+        "seq2seq_pairs": pairs,
+        "tatoeba": pairs,
+    }
 
 
 @pytest.mark.parametrize("name", choices()["experiment"])

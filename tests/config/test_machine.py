@@ -6,16 +6,37 @@ from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
 
 
-@pytest.mark.parametrize(("config", "fault"), [
-    ({"trainer": {"devices": 3}, "data": {"batch_size": 8}}, "data.batch_size: must be a multiple of accumulation"),
-    ({"trainer": {"devices": 2, "accumulate": 8}, "data": {"batch_size": 8}}, "data.batch_size: must be a multiple"),
-    ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator: this machine has no cuda device"),
-    ({"trainer": {"accelerator": "gpu"}}, "trainer.accelerator: this machine has no cuda device"),
-    ({"trainer": {"accelerator": "mps"}}, "trainer.accelerator: this machine has no mps device"),
-    ({"trainer": {"accelerator": "cpu", "devices": [0]}}, "trainer.devices: a CPU has no indices; got [0]."),
-    ({"data": {"num_workers": 10**6}}, "data.num_workers: must be at most 4 per core, "),
-    ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        (
+            {"trainer": {"devices": 3}, "data": {"batch_size": 8}},
+            "data.batch_size: must be a multiple of accumulation",
+        ),
+        (
+            {"trainer": {"devices": 2, "accumulate": 8}, "data": {"batch_size": 8}},
+            "data.batch_size: must be a multiple",
+        ),
+        (
+            {"trainer": {"accelerator": "cuda"}},
+            "trainer.accelerator: this machine has no cuda device",
+        ),
+        (
+            {"trainer": {"accelerator": "gpu"}},
+            "trainer.accelerator: this machine has no cuda device",
+        ),
+        (
+            {"trainer": {"accelerator": "mps"}},
+            "trainer.accelerator: this machine has no mps device",
+        ),
+        (
+            {"trainer": {"accelerator": "cpu", "devices": [0]}},
+            "trainer.devices: a CPU has no indices; got [0].",
+        ),
+        ({"data": {"num_workers": 10**6}}, "data.num_workers: must be at most 4 per core, "),
+        ({"logger": {"name": "tensorboard"}}, "logger: tensorboard is not installed"),
+    ],
+)
 def test_what_this_machine_cannot_do_is_a_sentence(config, fault, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -30,7 +51,9 @@ def test_more_gpus_than_there_are_is_a_sentence(monkeypatch):
     (found,) = run_faults({"trainer": {"devices": 4}})
     assert found.startswith("trainer.devices: must be at most 2, the cuda devices here; got 4.")
     (found,) = run_faults({"trainer": {"devices": [0, 5]}})
-    assert found.startswith("trainer.devices: must be indices below 2, the cuda devices here; got [0, 5].")
+    assert found.startswith(
+        "trainer.devices: must be indices below 2, the cuda devices here; got [0, 5]."
+    )
 
 
 def test_a_command_line_is_refused_here_and_left_to_where_a_launcher_sends_it(monkeypatch):
@@ -38,8 +61,13 @@ def test_a_command_line_is_refused_here_and_left_to_where_a_launcher_sends_it(mo
     words = ["trainer.accelerator=cuda", "data.cache=/proc/cache"]
     with pytest.raises(ConfigError) as refused:
         preflight(words)
-    assert [fault.split(":")[0] for fault in refused.value.faults] == ["trainer.accelerator", "data.cache"]
+    assert [fault.split(":")[0] for fault in refused.value.faults] == [
+        "trainer.accelerator",
+        "data.cache",
+    ]
     assert not list(run_faults(compose(words), here=False))
     uneven = compose(["trainer.accumulate=3"])
     (found,) = run_faults(uneven, here=False)
-    assert found.startswith("data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8.")
+    assert found.startswith(
+        "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
+    )

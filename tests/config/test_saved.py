@@ -1,4 +1,6 @@
-"""Files of a run that somebody else may have made: read within limits, and refused in one sentence."""
+"""Files of a run that somebody else may have made: read within limits, and refused in one
+sentence.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,8 @@ from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS
 
 NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -55,9 +58,13 @@ def test_aliases_that_a_run_saved_are_read():
 
 
 def changed(kind: str, name: str):
-    """(what, config with one whole number of a component replaced) for two sizes that no machine holds."""
+    """(what, config with one whole number of a component replaced) for two sizes that no machine
+    holds.
+    """
     try:
-        config = compose(["model.dim=16", "model.layers=2", "attn.heads=2", f"{kind}={name}"], data=False)
+        config = compose(
+            ["model.dim=16", "model.layers=2", "attn.heads=2", f"{kind}={name}"], data=False
+        )
     except ConfigError:  # it needs companions; its options are checked in the same way
         return
     options = {kind: KINDS[kind].options(name)}
@@ -66,7 +73,10 @@ def changed(kind: str, name: str):
     for node, known in options.items():
         for option in (option for option in known if "int" in str(known[option].type)):
             for value in (10**6, 10**18):
-                yield f"{kind}={name} {node}.{option}={value}", config | {node: {**config[node], option: value}}
+                yield (
+                    f"{kind}={name} {node}.{option}={value}",
+                    config | {node: {**config[node], option: value}},
+                )
 
 
 def refuse_or_build(config) -> None:
@@ -111,16 +121,20 @@ def test_more_blocks_than_any_model_has_are_refused_before_one_is_made(where):
 def test_what_has_changed_in_a_config_since_its_checkpoint_is_shown(tmp_path):
     before = compose(["optim.lr=1e-3"])
     state = {"config": config_yaml(before)}
-    moved = before | {"logger": {"name": "none"}, "trainer": {**before["trainer"], "devices": 2, "val_every": 7}}
+    moved = before | {
+        "logger": {"name": "none"},
+        "trainer": {**before["trainer"], "devices": 2, "val_every": 7},
+    }
     moved["data"] = before["data"] | {"num_workers": 2}
     check_unchanged(tmp_path, moved, state)
     edited = yaml.safe_load(config_yaml(before))
     edited["optim"]["lr"], edited["model"]["dim"] = 2e-3, 64
     with pytest.raises(ConfigError) as error:
         check_unchanged(tmp_path, edited, state)
-    assert str(error.value) == (
-        f"{tmp_path}/config.yaml: must be as it was when the run was trained; model.dim was 128 and is 64; "
-        "optim.lr was 0.001 and is 0.002. Undo the change, or start a new run."
+    assert (
+        str(error.value)
+        == f"{tmp_path}/config.yaml: must be as it was when the run was trained; model.dim was 128"
+        " and is 64; optim.lr was 0.001 and is 0.002. Undo the change, or start a new run."
     )
     with pytest.raises(ConfigError, match=r"trained; model.dim was 128 and is 64. Undo"):
         check_unchanged(tmp_path, edited, state, only=("model",))
@@ -138,12 +152,16 @@ def test_components_of_its_own_must_be_given_as_they_were(tmp_path):
     check_parts(run, [str(file)])
     with pytest.raises(ConfigError) as error:
         check_parts(run, [])
-    assert str(error.value) == (
-        f"{run}: was begun with components of its own; got no file called 'mine.py' (sha256 {digest[:12]}). "
-        "Give the file that you trust under that name: --parts FILE."
+    assert (
+        str(error.value)
+        == f"{run}: was begun with components of its own; got no file called 'mine.py' (sha256"
+        f" {digest[:12]}). Give the file that you trust under that name: --parts FILE."
     )
     file.write_text("x = 2\n")
-    with pytest.raises(ConfigError, match=f"mine.py must be as it was when the run began \\(sha256 {digest[:12]}\\)"):
+    with pytest.raises(
+        ConfigError,
+        match=f"mine.py must be as it was when the run began \\(sha256 {digest[:12]}\\)",
+    ):
         check_parts(run, [str(file)])
 
 

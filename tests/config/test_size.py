@@ -38,7 +38,11 @@ def test_a_model_beyond_the_memory_is_a_sentence(words, got):
 
 
 def test_what_fits_is_not_refused():
-    for words in (["model.dim=1024", "model.layers=24"], ["model.vocab_size=50257"], ["model.layers=200"]):
+    for words in (
+        ["model.dim=1024", "model.layers=24"],
+        ["model.vocab_size=50257"],
+        ["model.layers=200"],
+    ):
         assert not list(run_faults(compose(words)))
 
 
@@ -59,7 +63,13 @@ def test_the_memory_of_training_is_that_of_its_parameters():
     from xformer_kit.inspect.memory import training_memory
 
     config = compose(
-        ["model.dim=64", "model.layers=2", "attn.heads=2", "model.vocab_size=256", "trainer.precision=32-true"]
+        [
+            "model.dim=64",
+            "model.layers=2",
+            "attn.heads=2",
+            "model.vocab_size=256",
+            "trainer.precision=32-true",
+        ]
     )
     found = training_memory(config, 256)
     assert found.weights + found.gradients + found.optimizer == pytest.approx(
@@ -92,9 +102,10 @@ def test_a_size_beyond_any_machine_is_refused_before_anything_is_built(monkeypat
 def test_sizes_that_together_are_beyond_any_machine_are_refused():
     with pytest.raises(ConfigError) as error:
         size.ensure_countable(compose(["model.dim=100000000"]))
-    assert str(error.value) == (
-        "model: must have at most 1,000,000,000,000,000 parameters, or no machine holds it; got model.dim=100000000. "
-        "Try smaller sizes."
+    assert (
+        str(error.value)
+        == "model: must have at most 1,000,000,000,000,000 parameters, or no machine holds it; got"
+        " model.dim=100000000. Try smaller sizes."
     )
 
 

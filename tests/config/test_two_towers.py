@@ -7,39 +7,53 @@ from xformer_kit import ConfigError, compose
 from xformer_kit.config import check
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
-OPTIONS = "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout"
+OPTIONS = (
+    "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values,"
+    " score, dropout"
+)
 WINDOWS = "mask=dilated or mask=sliding_window"
 WINDW = f"mask 'full' has no option 'windw'. Did you mean 'window' of {WINDOWS}? It has: none."
 VARIANT = "model.decoder.pattern=[a] model.decoder.variants.a="
 FAULTS = {
     "model.decoder.cross={heads:5}": (
-        "model.decoder.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
+        "model.decoder.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set"
+        " attn.head_dim."
     ),
     "model.decoder.cross={heds:2}": (
-        f"model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'? It has: {OPTIONS}."
+        "model.decoder.cross.heds: attn 'multi_head' has no option 'heds'. Did you mean 'heads'?"
+        f" It has: {OPTIONS}."
     ),
-    "model.decoder.cross={mask:{windw:3}}": (f"model.decoder.cross.mask.windw: {WINDW}"),
+    "model.decoder.cross={mask:{windw:3}}": f"model.decoder.cross.mask.windw: {WINDW}",
     "model.decoder.cross={mask:{name:sliding_window,window:0}}": (
         "model.decoder.cross.mask.window: must be at least 1 token; got 0."
     ),
     "position=learned model.decoder.cross={position:learned}": (
-        "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an attention to another "
-        "tower; use position=none, or one that enters in the attention."
+        "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an"
+        " attention to another tower; use position=none, or one that enters in the attention."
     ),
-    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (f"model.decoder.layout.cross.mask.windw: {WINDW}"),
+    "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
+        f"model.decoder.layout.cross.mask.windw: {WINDW}"
+    ),
     "model.decoder.layout=[attn,ffn]": (
-        "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
+        "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave"
+        " model.encoder out."
     ),
     "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:4}": (
         "model.decoder.cross.kv_heads: must divide attn.heads; got 4 and 6. Try 1, 2, 3 or 6."
     ),
-    f"{VARIANT}{{cross:5}}": "model.decoder.variants.a.cross: must be a mapping of options or a name; got 5.",
-    f"{VARIANT}{{cross:{{heads:5}}}}": (
-        "model.decoder.variants.a.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or 6, or set attn.head_dim."
+    f"{VARIANT}{{cross:5}}": (
+        "model.decoder.variants.a.cross: must be a mapping of options or a name; got 5."
     ),
-    "model.encoder.cross={heads:2}": "model.encoder.cross: looks at an encoder, and the encoder has none; leave it out.",
+    f"{VARIANT}{{cross:{{heads:5}}}}": (
+        "model.decoder.variants.a.cross.heads: must divide model.dim; got 5 and 24. Try 2, 3, 4 or"
+        " 6, or set attn.head_dim."
+    ),
+    "model.encoder.cross={heads:2}": (
+        "model.encoder.cross: looks at an encoder, and the encoder has none; leave it out."
+    ),
     "model.encoder.pattern=[a] model.encoder.variants.a={cross:{heads:2}}": (
-        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none; leave it out."
+        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none; leave it"
+        " out."
     ),
 }
 
@@ -53,8 +67,10 @@ def test_one_fault_is_one_sentence(overrides):
     "overrides",
     [
         "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:3}",  # of the decoder's own heads
-        "model.decoder.cross={mask:{name:sliding_window,window:4}} model.decoder.pattern=[base,a] "
-        "model.decoder.variants.a={cross:{mask:{window:8}}}",
+        (
+            "model.decoder.cross={mask:{name:sliding_window,window:4}}"
+            " model.decoder.pattern=[base,a] model.decoder.variants.a={cross:{mask:{window:8}}}"
+        ),
         "model.decoder.position.name=learned model.encoder.position.name=none",
     ],
 )
@@ -64,7 +80,8 @@ def test_a_difference_is_judged_by_what_it_lies_on(overrides):
 
 def test_embeddings_are_shared_between_two_towers_only():
     sentence = (
-        r"^model\.share_embeddings: is about a source and a target, and the model has one tower; leave it true\.$"
+        r"^model\.share_embeddings: is about a source and a target, and the model has one tower;"
+        r" leave it true\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         compose(["logger=none", "model.share_embeddings=false"])
@@ -80,6 +97,8 @@ def test_a_tower_that_is_null_is_left_out():
     config = compose([])
     config["model"]["encoder"] = None
     [fault] = check(config)
-    assert fault == (
-        "model.encoder: must be a mapping of differences, {} where there are none; got null. Leave the key out for no tower."
+    assert (
+        fault
+        == "model.encoder: must be a mapping of differences, {} where there are none; got null."
+        " Leave the key out for no tower."
     )

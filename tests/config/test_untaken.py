@@ -1,4 +1,6 @@
-"""An option that no layer takes is refused, wherever it is said; one that some layer takes is not."""
+"""An option that no layer takes is refused, wherever it is said; one that some layer takes is
+not.
+"""
 
 import pytest
 import torch
@@ -17,83 +19,114 @@ NO_NETWORK, NO_ATTENTION = "no layer has a feed-forward network", "no layer has 
 OTHERS = "no layer takes it, for each has another of its own"
 NO_BASE = "no layer takes it, for model.decoder.pattern never names base"
 REFUSED = {
-    "model.decoder.layout=[attn] ffn.width=999": f"ffn.width: {NO_NETWORK}; got 999. Leave it null.",
+    "model.decoder.layout=[attn] ffn.width=999": (
+        f"ffn.width: {NO_NETWORK}; got 999. Leave it null."
+    ),
     "model.decoder.layout=[attn] ffn=moe": f"ffn: {NO_NETWORK}. Leave it out.",
-    "model.decoder.layout=[attn] ffn=moe ffn.expert=mlp": f"ffn.expert: {NO_NETWORK}; got 'mlp'. Leave it 'glu'.",
+    "model.decoder.layout=[attn] ffn=moe ffn.expert=mlp": (
+        f"ffn.expert: {NO_NETWORK}; got 'mlp'. Leave it 'glu'."
+    ),
     "model.decoder.layout=[attn] model.decoder.ffn=moe": (
-        "model.decoder.ffn: no layer of the decoder has a feed-forward network; got 'moe'. Leave it out."
+        "model.decoder.ffn: no layer of the decoder has a feed-forward network; got 'moe'. Leave it"
+        " out."
     ),
     "model.decoder.layout=[ffn] attn.heads=2": f"attn.heads: {NO_ATTENTION}; got 2. Leave it 8.",
-    "model.decoder.layout=[ffn] attn.score=entmax": f"attn.score: {NO_ATTENTION}; got 'entmax'. Leave it 'softmax'.",
-    "model.decoder.layout=[ffn] attn.score.softcap=3": f"attn.score.softcap: {NO_ATTENTION}; got 3. Leave it null.",
-    "model.decoder.layout=[ffn] position=alibi": f"position: {NO_ATTENTION} to its own tower. Leave it out.",
+    "model.decoder.layout=[ffn] attn.score=entmax": (
+        f"attn.score: {NO_ATTENTION}; got 'entmax'. Leave it 'softmax'."
+    ),
+    "model.decoder.layout=[ffn] attn.score.softcap=3": (
+        f"attn.score.softcap: {NO_ATTENTION}; got 3. Leave it null."
+    ),
+    "model.decoder.layout=[ffn] position=alibi": (
+        f"position: {NO_ATTENTION} to its own tower. Leave it out."
+    ),
     "model.decoder.layout=[ffn] kernel=reference": f"kernel: {NO_ATTENTION}. Leave it out.",
     f"model.decoder.pattern=[a] {A}{{position:none}} position.theta=5": (
         f"position.theta: {NO_BASE}; got 5. Add base to model.decoder.pattern, or leave it 10000.0."
     ),
     f"model.decoder.pattern=[a] {A}{{attn:{{heads:2}}}} attn.heads=4": (
-        f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave "
-        "it 8."
+        f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to"
+        " model.decoder.pattern, or leave it 8."
     ),
-    f"model.layers=2 model.decoder.first=[a,a] {A}{{attn:{{heads:2}}}} attn.heads=4": (  # a pattern that nothing is left for
+    # a pattern that nothing is left for
+    f"model.layers=2 model.decoder.first=[a,a] {A}{{attn:{{heads:2}}}} attn.heads=4": (
         f"attn.heads: {OTHERS}; got 4. Set model.decoder.variants.a.attn.heads, or leave it 8."
     ),
-    f"{SEQ2SEQ} model.encoder.pattern=[a] model.encoder.variants.a={{attn:{{heads:2}}}} model.encoder.attn.heads=8": (
-        "model.encoder.attn.heads: no layer of the encoder takes it, for model.encoder.pattern never names base; got 8. Set "
-        "model.encoder.variants.a.attn.heads, add base to model.encoder.pattern, or leave it out."
+    (
+        f"{SEQ2SEQ} model.encoder.pattern=[a] "
+        f"model.encoder.variants.a={{attn:{{heads:2}}}} model.encoder.attn.heads=8"
+    ): (
+        "model.encoder.attn.heads: no layer of the encoder takes it, for model.encoder.pattern"
+        " never names base; got 8. Set model.encoder.variants.a.attn.heads, add base to"
+        " model.encoder.pattern, or leave it out."
     ),
-    "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": f"attn.kv_rank: {OTHERS}; got 8. Leave it null.",
+    "attn=latent attn.kv_rank=8 model.decoder.attn=multi_head": (
+        f"attn.kv_rank: {OTHERS}; got 8. Leave it null."
+    ),
     "placement=sandwich model.decoder.placement=post": f"placement: {OTHERS}. Leave it out.",
     "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",
     "placement=none norm=layer": "norm: no layer has a norm. Leave it out.",
     f"{SEQ2SEQ} model.encoder.layout=[ffn] model.encoder.mask=full": (
-        "model.encoder.mask: no layer of the encoder has an attention to its own tower. Leave it out."
+        "model.encoder.mask: no layer of the encoder has an attention to its own tower. Leave it"
+        " out."
     ),
     f"{MIXED}{{ffn:{{width:99}},layout:[attn]}}": (
-        "model.decoder.variants.a.ffn.width: no layer of the decoder's variant 'a' has a feed-forward network; got 99. "
-        "Leave it out."
+        "model.decoder.variants.a.ffn.width: no layer of the decoder's variant 'a' has a"
+        " feed-forward network; got 99. Leave it out."
     ),
     f"{MIXED}{{position:alibi,layout:[ffn]}}": (
-        "model.decoder.variants.a.position: no layer of the decoder's variant 'a' has an attention to its own tower; got "
-        "'alibi'. Leave it out."
+        "model.decoder.variants.a.position: no layer of the decoder's variant 'a' has an attention"
+        " to its own tower; got 'alibi'. Leave it out."
     ),
     f"{SEQ2SEQ} {MIXED}{{cross:{{heads:2}},layout:[attn,ffn]}}": (
-        "model.decoder.variants.a.cross.heads: there is no cross attention in a layer of the decoder's variant 'a'; got 2. "
-        "Leave it out."
+        "model.decoder.variants.a.cross.heads: there is no cross attention in a layer of the"
+        " decoder's variant 'a'; got 2. Leave it out."
     ),
     f"{SEQ2SEQ} model.decoder.attn.heads=2 model.encoder.attn.heads=2 attn.heads=4": (
-        f"attn.heads: {OTHERS}; got 4. Set model.encoder.attn.heads, set model.decoder.attn.heads, or leave it 8."
+        f"attn.heads: {OTHERS}; got 4. Set model.encoder.attn.heads, set model.decoder.attn.heads,"
+        " or leave it 8."
     ),
     f"model.decoder.pattern=[a] attn.heads=4 model.decoder.attn.heads=8 {A}{{attn:{{heads:2}}}}": (
-        f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave "
-        "it 8.",
-        "model.decoder.attn.heads: no layer of the decoder takes it, for model.decoder.pattern never names base; got 8. Set "
-        "model.decoder.variants.a.attn.heads, add base to model.decoder.pattern, or leave it out.",
+        (
+            f"attn.heads: {NO_BASE}; got 4. Set model.decoder.variants.a.attn.heads, add base to"
+            " model.decoder.pattern, or leave it 8."
+        ),
+        (
+            "model.decoder.attn.heads: no layer of the decoder takes it, for model.decoder.pattern"
+            " never names base; got 8. Set model.decoder.variants.a.attn.heads, add base to"
+            " model.decoder.pattern, or leave it out."
+        ),
     ),
     "placement=none model.decoder.layout=[{attn:{norm:layer}},ffn]": (
         "model.decoder.layout.attn.norm: no such sublayer has a norm; got 'layer'. Leave it out."
     ),
     f"{SEQ2SEQ} placement=none model.decoder.cross.norm=layer": (
-        "model.decoder.cross.norm: no cross attention in a layer of the decoder has a norm; got 'layer'. Leave it out."
+        "model.decoder.cross.norm: no cross attention in a layer of the decoder has a norm; got"
+        " 'layer'. Leave it out."
     ),
     f"model.decoder.pattern=[a] model.decoder.layout=[attn] {A}{{layout:[attn,ffn]}}": (
-        "model.decoder.layout: no layer takes it, for each variant has another of its own; got ['attn']. Leave it out."
+        "model.decoder.layout: no layer takes it, for each variant has another of its own; got"
+        " ['attn']. Leave it out."
     ),
     "attn=linear attn.normalise=false attn.eps=0.01": (
-        "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it out."
+        "attn.eps: is added to what sums are divided by, and normalise is false; got 0.01. Leave it"
+        " out."
     ),
     "placement=normformer placement.scale_residual=true model.decoder.layout=[attn]": (
-        "placement.scale_residual: weighs the stream beside a feed-forward network, and no layer has one; got true. Set it to "
-        "false."
+        "placement.scale_residual: weighs the stream beside a feed-forward network, and no layer"
+        " has one; got true. Set it to false."
     ),
     "ffn=moe ffn.top_k=4 ffn.experts=4 ffn.router.correction=0.1": (
-        "ffn.router.correction: chooses a token's experts, and with ffn.top_k=4 it takes them all; got 0.1. Set it to null, or "
-        "fewer ffn.top_k."
+        "ffn.router.correction: chooses a token's experts, and with ffn.top_k=4 it takes them all;"
+        " got 0.1. Set it to null, or fewer ffn.top_k."
     ),
     "model.decoder.layout=[{attn:{kernel:sdpa}},ffn]": (
-        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Say it at model.decoder.kernel, or in a variant."
+        "model.decoder.layout.attn.kernel: is of whole layers; got 'sdpa'. Say it at"
+        " model.decoder.kernel, or in a variant."
     ),
-    "model.decoder.pattern=[]": "model.decoder.pattern: must name the variants that are repeated; got []. null is [base].",
+    "model.decoder.pattern=[]": (
+        "model.decoder.pattern: must name the variants that are repeated; got []. null is [base]."
+    ),
     "attn.bias=[q,q]": "attn.bias: names a projection twice; got ['q', 'q']. Name each once.",
 }
 
@@ -114,12 +147,15 @@ KEPT = [
     "model.sharing=cycle model.unique_layers=1",  # the Universal Transformer, in whatever order
     "placement=normformer placement.scale_residual=true",
     "model.decoder.layout=[attn]",  # nobody asked for the network
-    f"{SEQ2SEQ} model.encoder.layout=[ffn]",  # nor for the mask, which model=encoder_decoder chooses
+    # nor for the mask, which model=encoder_decoder chooses
+    f"{SEQ2SEQ} model.encoder.layout=[ffn]",
     "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds
     f"{MIXED}{{position:none}} position.theta=5",
     f"{MIXED}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",
-    f"model.decoder.pattern=[a] {A}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",  # laid under it
-    f"model.decoder.pattern=[a] {A}{{attn:linear}} attn.heads=4",  # heads carry over to another part
+    # laid under it
+    f"model.decoder.pattern=[a] {A}{{attn:{{score:{{sinks:true}}}}}} attn.score.softcap=3",
+    # heads carry over to another part
+    f"model.decoder.pattern=[a] {A}{{attn:linear}} attn.heads=4",
     f"{SEQ2SEQ} model.decoder.attn.heads=2 attn.heads=4",
     f"{SEQ2SEQ} model.decoder.layout=[cross,ffn] attn.heads=4",
     "placement=none norm.eps=0.001 model.final_norm=true",
@@ -148,7 +184,11 @@ PAIRS = [  # a composition with an option and without, and whether the first is 
     (bare("ffn", "mlp", width=99), bare("ffn", "mlp"), False),
     (PATTERN | bare("position", "rotary", theta=5.0), PATTERN | bare("position", "rotary"), True),
     (bare("position", "rotary", theta=5.0), bare("position", "rotary"), False),
-    ({"placement": "none"} | bare("norm", "rms", eps=0.1), {"placement": "none"} | bare("norm", "rms"), True),
+    (
+        {"placement": "none"} | bare("norm", "rms", eps=0.1),
+        {"placement": "none"} | bare("norm", "rms"),
+        True,
+    ),
     (bare("norm", "rms", eps=0.1), bare("norm", "rms"), False),
 ]
 

@@ -12,75 +12,90 @@ from xformer_kit.model.model import Model
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 ENCODER = "model=encoder task=masked_language_modeling position=learned data.seq_len=16"
 NONE_LATER = (
-    "'residual' adds the scores of an earlier attention with as many heads and learned keys, and there is none, nor a later one "
-    "that takes these."
+    "'residual' adds the scores of an earlier attention with as many heads and learned keys, and"
+    " there is none, nor a later one that takes these."
 )
 OF_FIRST = (
-    "mixes values of the first such layer into those of later layers with as many heads and channels and weights of their own, "
-    "and there is none;"
+    "mixes values of the first such layer into those of later layers with as many heads and"
+    " channels and weights of their own, and there is none;"
 )
-TURNED = "attn.qk_norm.after: puts the norm behind a rotation, and position '{}' turns nothing; got true. Set it to false, or"
+TURNED = (
+    "attn.qk_norm.after: puts the norm behind a rotation, and position '{}' turns nothing; got"
+    " true. Set it to false, or"
+)
 REFUSED = {
     "attn.values.residual=fixed model.layers=1": (
-        f"attn.values.residual: {OF_FIRST} got 'fixed'. Try model.layers=2 model.unique_layers=null, or none."
+        f"attn.values.residual: {OF_FIRST} got 'fixed'. Try model.layers=2"
+        " model.unique_layers=null, or none."
     ),
     "attn.values.name=laser attn.values.residual=token model.unique_layers=1": (
-        f"attn.values.residual: {OF_FIRST} got 'token'. Try model.layers=2 model.unique_layers=null, or none."
+        f"attn.values.residual: {OF_FIRST} got 'token'. Try model.layers=2"
+        " model.unique_layers=null, or none."
     ),
     "model.decoder.variants.a.attn.values.residual=learned model.decoder.first=[a]": (
         f"model.decoder.variants.a.attn.values.residual: {OF_FIRST} got 'learned'. Set it to none."
     ),
-    "attn.score=residual model.layers=1": f"attn.score: {NONE_LATER} Try model.layers=2, or softmax.",
+    "attn.score=residual model.layers=1": (
+        f"attn.score: {NONE_LATER} Try model.layers=2, or softmax."
+    ),
     "model.decoder.variants.a.attn.score=residual model.decoder.last=[a]": (
         f"model.decoder.variants.a.attn.score: {NONE_LATER} Set it to softmax."
     ),
-    "attn.qk_norm=l2 attn.qk_norm.after=true position=alibi": f"{TURNED.format('alibi')} choose position=rotary.",
+    "attn.qk_norm=l2 attn.qk_norm.after=true position=alibi": (
+        f"{TURNED.format('alibi')} choose position=rotary."
+    ),
     f"{SEQ2SEQ} position=rotary model.decoder.cross.qk_norm={{name:head,after:true}}": (
         f"model.decoder.cross.{TURNED.format('none').removeprefix('attn.')} choose position=rotary."
     ),
     "placement.shared=false": (
-        "placement.shared: gives each sublayer that runs beside another a norm of its own, and none does; got false. Leave it "
-        "true, or put two into an inner list of the layout: [[attn, ffn]]."
+        "placement.shared: gives each sublayer that runs beside another a norm of its own, and none"
+        " does; got false. Leave it true, or put two into an inner list of the layout: [[attn,"
+        " ffn]]."
     ),
     "position=alibi position.symmetric=false": (
-        "position.symmetric: is about later tokens, of which mask=causal shows none; got false. Leave it true."
+        "position.symmetric: is about later tokens, of which mask=causal shows none; got false."
+        " Leave it true."
     ),
     "position=alibi position.symmetric=false mask=chunked": (
-        "position.symmetric: is about later tokens, of which mask=chunked shows none; got false. Leave it true."
+        "position.symmetric: is about later tokens, of which mask=chunked shows none; got false."
+        " Leave it true."
     ),
     "position=alibi position.slopes=geometric attn.heads=8": (
-        "position.slopes: is a rule for a number of heads that is no power of two, and attn.heads is one; got 'geometric' and 8. "
-        "Leave it 'press'."
+        "position.slopes: is a rule for a number of heads that is no power of two, and attn.heads"
+        " is one; got 'geometric' and 8. Leave it 'press'."
     ),
     "attn=compositional attn.retrievals=1 attn.choice_dim=4": (
-        "attn.choice_dim: is where one of several retrievals is chosen, and attn.retrievals is 1; got 4. Leave it null, or try "
-        "attn.retrievals=2."
+        "attn.choice_dim: is where one of several retrievals is chosen, and attn.retrievals is 1;"
+        " got 4. Leave it null, or try attn.retrievals=2."
     ),
     f"{ENCODER} attn=orthoformer attn.landmarks=20": (
-        "attn.landmarks: position 'learned' ends at model.max_len=16 tokens, and a text has no more landmarks than tokens; got "
-        "20. Try 4, or model.max_len=20."
+        "attn.landmarks: position 'learned' ends at model.max_len=16 tokens, and a text has no more"
+        " landmarks than tokens; got 20. Try 4, or model.max_len=20."
     ),
     "ffn=moe ffn.router.capacity=4": (
-        "ffn.router.capacity: from ffn.experts / ffn.top_k = 4 on, every expert may compute all tokens; got 4. Set it to null, "
-        "or try 1.25."
+        "ffn.router.capacity: from ffn.experts / ffn.top_k = 4 on, every expert may compute all"
+        " tokens; got 4. Set it to null, or try 1.25."
     ),
     "ffn=moe ffn.top_k=8 ffn.router={name:sigmoid,capacity:1.5}": (
-        "ffn.router.capacity: from ffn.experts / ffn.top_k = 1 on, every expert may compute all tokens; got 1.5. Set it to null, "
-        "or try 0.8."
+        "ffn.router.capacity: from ffn.experts / ffn.top_k = 1 on, every expert may compute all"
+        " tokens; got 1.5. Set it to null, or try 0.8."
     ),
     "ffn=moe ffn.router.groups=4 ffn.router.group_limit=4": (
-        "ffn.router.groups: a token may choose from all groups, as ffn.router.group_limit is their number; got 4. Set both to 1."
+        "ffn.router.groups: a token may choose from all groups, as ffn.router.group_limit is their"
+        " number; got 4. Set both to 1."
     ),
     "ffn=moe ffn.router.group_score=top2": (
-        "ffn.router.group_score: a token may choose from all groups, as ffn.router.group_limit is their number; got 'top2'. "
-        "Leave it max."
+        "ffn.router.group_score: a token may choose from all groups, as ffn.router.group_limit is"
+        " their number; got 'top2'. Leave it max."
     ),
     "ffn=moe ffn.router.groups=4 ffn.router.group_limit=2": (
-        "ffn.router.groups: the best ffn.top_k=2 experts are of the best ffn.router.group_limit=2 groups, whose best they are; "
-        "got 4. Try ffn.router.group_score=top2, or 1 group and a group_limit of 1."
+        "ffn.router.groups: the best ffn.top_k=2 experts are of the best ffn.router.group_limit=2"
+        " groups, whose best they are; got 4. Try ffn.router.group_score=top2, or 1 group and a"
+        " group_limit of 1."
     ),
     "attn.values={name:orthogonal,over:all} attn.heads=1": (
-        "attn.values.over: with attn.heads=1 the direction of all heads in a row is that of the one; got 'all'. Set it to head."
+        "attn.values.over: with attn.heads=1 the direction of all heads in a row is that of the"
+        " one; got 'all'. Set it to head."
     ),
 }
 
@@ -98,13 +113,23 @@ KEPT = [  # it has an effect somewhere in what takes it from this place
     "attn.score=residual model.unique_layers=1",
     "attn.score=residual model.layers=1 model.decoder.layout=[attn,attn,ffn]",
     f"{SEQ2SEQ} position=rotary attn.qk_norm={{name:head,after:true}}",
-    "attn.qk_norm={name:l2,after:true} model.decoder.variants.a.position=none model.decoder.pattern=[base,a]",
-    "attn=compositional attn.choice_dim=4 model.decoder.variants.a.attn.retrievals=1 model.decoder.first=[a]",
+    (
+        "attn.qk_norm={name:l2,after:true} model.decoder.variants.a.position=none"
+        " model.decoder.pattern=[base,a]"
+    ),
+    (
+        "attn=compositional attn.choice_dim=4 model.decoder.variants.a.attn.retrievals=1"
+        " model.decoder.first=[a]"
+    ),
     f"{ENCODER} attn=orthoformer",  # a default was asked for by nobody
-    f"{ENCODER} attn=nystrom attn.landmarks=20 position=rotary",  # a text may be longer than those of the training
+    # a text may be longer than those of the training
+    f"{ENCODER} attn=nystrom attn.landmarks=20 position=rotary",
     "ffn=moe ffn.router.capacity=3.9",
     "ffn=moe ffn.router={name:sigmoid,groups:4,group_limit:3,group_score:top2}",
-    "attn.values={name:orthogonal,over:all} attn.heads=1 model.decoder.variants.a.attn.heads=4 model.decoder.last=[a]",
+    (
+        "attn.values={name:orthogonal,over:all} attn.heads=1 model.decoder.variants.a.attn.heads=4"
+        " model.decoder.last=[a]"
+    ),
 ]
 
 
@@ -121,7 +146,10 @@ WAYS = {
     "attn.values.residual=token model.unique_layers=1": ["model.layers=2 model.unique_layers=null"],
     "attn.score=residual model.layers=1": ["model.layers=2", "attn.score=softmax"],
     "attn.qk_norm={name:l2,after:true} position=alibi": ["attn.qk_norm=l2", "position=rotary"],
-    "attn=compositional attn.retrievals=1 attn.choice_dim=4": ["attn.choice_dim=null", "attn.retrievals=2"],
+    "attn=compositional attn.retrievals=1 attn.choice_dim=4": [
+        "attn.choice_dim=null",
+        "attn.retrievals=2",
+    ],
     f"{ENCODER} attn=orthoformer attn.landmarks=20": ["attn.landmarks=4", "model.max_len=20"],
     "ffn=moe ffn.router.capacity=4": ["ffn.router.capacity=null", "ffn.router.capacity=1.25"],
     "ffn=moe ffn.top_k=8 ffn.router.capacity=1.5": ["ffn.router.capacity=0.8"],
@@ -132,7 +160,9 @@ WAYS = {
 def test_each_way_out_composes(words):
     for way in WAYS[words]:
         keys = {word.partition("=")[0] for word in way.split()}
-        compose([word for word in words.split() if word.partition("=")[0] not in keys] + way.split())
+        compose(
+            [word for word in words.split() if word.partition("=")[0] not in keys] + way.split()
+        )
 
 
 def mixed(how="none", **others):
@@ -140,7 +170,10 @@ def mixed(how="none", **others):
 
 
 def normed(after, position):
-    return {"attn": {"name": "multi_head", "qk_norm": {"name": "head", "after": after}}, "position": position}
+    return {
+        "attn": {"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
+        "position": position,
+    }
 
 
 def scored(name, layers):
@@ -149,12 +182,19 @@ def scored(name, layers):
 
 def projected(over, heads):
     return {
-        "attn": {"name": "multi_head", "heads": heads, "kv_heads": 1, "values": {"name": "orthogonal", "over": over}}
+        "attn": {
+            "name": "multi_head",
+            "heads": heads,
+            "kv_heads": 1,
+            "values": {"name": "orthogonal", "over": over},
+        }
     }
 
 
 def held(capacity, top_k):
-    return {"ffn": {"name": "moe", "top_k": top_k, "router": {"name": "softmax", "capacity": capacity}}}
+    return {
+        "ffn": {"name": "moe", "top_k": top_k, "router": {"name": "softmax", "capacity": capacity}}
+    }
 
 
 def grouped(**options):
@@ -162,7 +202,11 @@ def grouped(**options):
 
 
 def marked(landmarks):
-    return {"model": "encoder", "position": "learned", "attn": {"name": "orthoformer", "landmarks": landmarks}}
+    return {
+        "model": "encoder",
+        "position": "learned",
+        "attn": {"name": "orthoformer", "landmarks": landmarks},
+    }
 
 
 PAIRS = [  # compositions with an option and without, and whether the first is refused
@@ -170,7 +214,11 @@ PAIRS = [  # compositions with an option and without, and whether the first is r
     (mixed("fixed", layers=3, unique_layers=2), mixed(layers=3, unique_layers=2), False),
     (scored("residual", 1), scored("softmax", 1), True),
     (scored("residual", 2), scored("softmax", 2), False),
-    (scored("residual", 2) | {"unique_layers": 1}, scored("softmax", 2) | {"unique_layers": 1}, False),
+    (
+        scored("residual", 2) | {"unique_layers": 1},
+        scored("softmax", 2) | {"unique_layers": 1},
+        False,
+    ),
     (normed(True, "learned"), normed(False, "learned"), True),
     (normed(True, "rotary"), normed(False, "rotary"), False),
     (projected("all", 1), projected("head", 1), True),

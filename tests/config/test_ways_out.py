@@ -1,4 +1,6 @@
-"""What a refusal names as a way out works when it is taken; and what can be answered together is."""
+"""What a refusal names as a way out works when it is taken; and what can be answered together
+is.
+"""
 
 import re
 
@@ -9,7 +11,10 @@ from xformer_kit import compose
 from xformer_kit.config import preflight
 from xformer_kit.config.hydra import read, unfolded
 
-HEADS = "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values, score, dropout"
+HEADS = (
+    "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values,"
+    " score, dropout"
+)
 REFUSED = [
     "attn=fourier",
     "attn=fourier position=none",
@@ -32,7 +37,10 @@ REFUSED = [
     "attn=performer mask=prefix task=prefix_language_modeling position=shaw",
     "attn=linear model=encoder mask=sliding_window task=masked_language_modeling",
     "attn=retention task=seq2seq model=encoder_decoder",
-    "attn=linear task=seq2seq model=encoder_decoder model.decoder.cross.position=alibi model.decoder.cross.mask=causal",
+    (
+        "attn=linear task=seq2seq model=encoder_decoder model.decoder.cross.position=alibi"
+        " model.decoder.cross.mask=causal"
+    ),
 ]
 
 
@@ -41,7 +49,9 @@ def ways(sentence):
     offered = re.split(r" (?:[Cc]hoose|Use) ", sentence.rstrip("."))[1]
     found, option = [], ""
     for way in re.split(r", | or ", offered):
-        found.append(way.split() if "=" in way else [f"{option}={way}"])  # of several values the first names the option
+        found.append(
+            way.split() if "=" in way else [f"{option}={way}"]
+        )  # of several values the first names the option
         option = found[-1][-1].partition("=")[0]
     return found
 
@@ -52,7 +62,9 @@ def test_each_way_out_composes(line):
     for way in ways(faults[0]):
         keys = tuple(word.partition("=")[0].removesuffix(".name") for word in way)
         taken = [word for word in words if word.partition("=")[0] not in keys]
-        taken = [word for word in taken if not word.startswith(tuple(f"{key}." for key in keys))] + way
+        taken = [
+            word for word in taken if not word.startswith(tuple(f"{key}." for key in keys))
+        ] + way
         others = [ways(fault)[0] for fault in faults[1:]]  # each of the others has a way of its own
         compose([*taken, *(word for other in others for word in other)])
 
@@ -79,15 +91,21 @@ def test_each_way_out_composes(line):
         (  # `head` may have been meant for heads, which the default of 8 is not
             "attn.head=3 attn.dropout=2 model.dim=30",
             [
-                f"attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It has: {HEADS}.",
+                (
+                    "attn.head: attn 'multi_head' has no option 'head'. Did you mean 'heads'? It"
+                    f" has: {HEADS}."
+                ),
                 "attn.dropout: must be at least 0 and below 1; got 2.",
             ],
         ),
         (  # a window is no option of causal, but nobody asked for causal
             "mask=full_ mask.window=5 attn.heads=0",
             [
-                "mask: no mask is called 'full_'. Did you mean 'full'? Known: all_of, any_of, causal, chunked, dilated, fixed, "
-                "full, global_tokens, not, per_head, prefix, random_blocks, random_keys, sliding_window, strided.",
+                (
+                    "mask: no mask is called 'full_'. Did you mean 'full'? Known: all_of, any_of,"
+                    " causal, chunked, dilated, fixed, full, global_tokens, not, per_head, prefix,"
+                    " random_blocks, random_keys, sliding_window, strided."
+                ),
                 "attn.heads: must be at least 1; got 0.",
             ],
         ),
@@ -116,24 +134,44 @@ def test_a_key_in_the_wrong_place_is_answered_with_its_place(line, place):
 def test_a_part_of_a_part_may_be_chosen_beside_its_options():
     lines = {
         "attn.gate=element attn.gate.rank=4": "attn.gate.name=element attn.gate.rank=4",
-        "attn.gate.rank=4 model.decoder.attn.gate=element": "attn.gate.rank=4 model.decoder.attn.gate=element",
+        "attn.gate.rank=4 model.decoder.attn.gate=element": (
+            "attn.gate.rank=4 model.decoder.attn.gate=element"
+        ),
         "+model.decoder.attn.gate=head model.decoder.attn.gate.of=both": (
             "model.decoder.attn.gate.name=head model.decoder.attn.gate.of=both"
         ),
-        "attn.qk_norm.after=true attn.qk_norm=true": "attn.qk_norm.after=true attn.qk_norm.name=head",
-        "attn.score=softmax,sigmoid attn.score.softcap=3": "attn.score.name=softmax,sigmoid attn.score.softcap=3",
+        "attn.qk_norm.after=true attn.qk_norm=true": (
+            "attn.qk_norm.after=true attn.qk_norm.name=head"
+        ),
+        "attn.score=softmax,sigmoid attn.score.softcap=3": (
+            "attn.score.name=softmax,sigmoid attn.score.softcap=3"
+        ),
         "position=rotary position.theta=500": "position=rotary position.theta=500",
         "model.decoder=null model.decoder.layers=2": "model.decoder=null model.decoder.layers=2",
     }
     assert {line: " ".join(unfolded(line.split())) for line in lines} == lines
-    words = ["attn.gate=element", "attn.gate.rank=4", "attn.qk_norm=true", "attn.qk_norm.after=true"]
+    words = [
+        "attn.gate=element",
+        "attn.gate.rank=4",
+        "attn.qk_norm=true",
+        "attn.qk_norm.after=true",
+    ]
     attn = compose(words)["attn"]
-    assert (attn["gate"], attn["qk_norm"]) == ({"name": "element", "rank": 4}, {"name": "head", "after": True})
-    assert refused("attn.qk_norm=l2 attn.qk_norm.after=1") == ["attn.qk_norm.after: must be true or false; got 1."]
+    assert (attn["gate"], attn["qk_norm"]) == (
+        {"name": "element", "rank": 4},
+        {"name": "head", "after": True},
+    )
+    assert refused("attn.qk_norm=l2 attn.qk_norm.after=1") == [
+        "attn.qk_norm.after: must be true or false; got 1."
+    ]
 
 
 def test_a_group_may_be_given_a_mapping():
-    line = ["position={name: rotary, theta: 500, scaling: {name: linear, factor: 2.0}}", "attn={heads: 4}", "seed=3"]
+    line = [
+        "position={name: rotary, theta: 500, scaling: {name: linear, factor: 2.0}}",
+        "attn={heads: 4}",
+        "seed=3",
+    ]
     plain = [
         "position=rotary",
         "position.theta=500",

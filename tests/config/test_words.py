@@ -1,4 +1,6 @@
-"""Words of a command line that Hydra cannot read, that contradict each other, or that are another library's names."""
+"""Words of a command line that Hydra cannot read, that contradict each other, or that are another
+library's names.
+"""
 
 import shlex
 
@@ -29,7 +31,10 @@ def test_spaces_around_the_equals_sign(word):
         ("attn.heads", ". Give it a value: attn.heads=VALUE."),
         (
             "attn.heads=[2",
-            ": no viable alternative at input '[2'. Quote what the shell or Hydra treats specially.",
+            (
+                ": no viable alternative at input '[2'. Quote what the shell or Hydra treats"
+                " specially."
+            ),
         ),
         ("name=a = b", r": Hydra reads an = within a value as \=: 'name=a \= b'."),
     ],
@@ -51,25 +56,34 @@ def test_other_words_that_cannot_be_read_name_no_class_of_the_parser(word, reaso
     ],
 )
 def test_a_key_that_is_given_twice(line, key):
-    assert [fault.partition(";")[0] for fault in faults_of(*shlex.split(line))] == [f"{key}: is given more than once"]
+    assert [fault.partition(";")[0] for fault in faults_of(*shlex.split(line))] == [
+        f"{key}: is given more than once"
+    ]
 
 
 def test_a_choice_and_its_options_are_not_given_twice():
     assert preflight(["position=rotary", "position.theta=5"]).jobs == 1
-    assert compose(["attn.heads=2", "attn.heads=4"])["attn"]["heads"] == 4  # in Python the last one counts
+    assert (
+        compose(["attn.heads=2", "attn.heads=4"])["attn"]["heads"] == 4
+    )  # in Python the last one counts
 
 
 def test_a_group_takes_one_name():
     assert faults_of("logger=[csv,tensorboard]") == (
-        "logger: takes one name; got ['csv', 'tensorboard']. Choose one, or run each of them: -m logger=csv,tensorboard.",
+        (
+            "logger: takes one name; got ['csv', 'tensorboard']. Choose one, or run each of them:"
+            " -m logger=csv,tensorboard."
+        ),
     )
-    assert faults_of("model=[decoder,encoder]")[0].startswith("model: takes one name; got ['decoder', 'encoder'].")
+    assert faults_of("model=[decoder,encoder]")[0].startswith(
+        "model: takes one name; got ['decoder', 'encoder']."
+    )
 
 
 def test_a_warm_up_that_is_as_long_as_the_run():
     sentence = (
-        "schedule.warmup: must be below the steps of the run, or the learning rate never reaches optim.lr; "
-        "got 100 and 100. Try schedule.warmup=10."
+        "schedule.warmup: must be below the steps of the run, or the learning rate never reaches"
+        " optim.lr; got 100 and 100. Try schedule.warmup=10."
     )
     assert faults_of("schedule.warmup=100", "trainer.max_steps=100") == (sentence,)
     assert preflight(["schedule.warmup=99", "trainer.max_steps=100"]).jobs == 1
@@ -107,8 +121,10 @@ def test_activations_that_transformers_calls_otherwise(name, here):
 @pytest.mark.parametrize("key", ["gradient_checkpointing", "activation_checkpointing"])
 def test_activations_are_not_recomputed(key):
     assert faults_of(f"trainer.{key}=true") == (
-        f"trainer.{key}: activations are kept, not computed again; got true. For less memory leave it out and set "
-        "trainer.accumulate=4, or lower data.batch_size.",
+        (
+            f"trainer.{key}: activations are kept, not computed again; got true. For less memory"
+            " leave it out and set trainer.accumulate=4, or lower data.batch_size."
+        ),
     )
 
 
@@ -122,8 +138,10 @@ def test_activations_are_not_recomputed(key):
 )
 def test_a_models_name_is_no_tokenizer_that_is_learned(name, path, kind):
     assert faults_of(f"tokenizer={name}") == (
-        f"tokenizer: '{name}' is a tokenizer that is trained already: tokenizer=pretrained tokenizer.path={path}. "
-        f"tokenizer={kind} learns one of that kind from your text.",
+        (
+            f"tokenizer: '{name}' is a tokenizer that is trained already: tokenizer=pretrained"
+            f" tokenizer.path={path}. tokenizer={kind} learns one of that kind from your text."
+        ),
     )
 
 
@@ -145,10 +163,16 @@ def test_all_tasks_that_train_a_model_are_proposed_with_data_that_they_read():
 @pytest.mark.parametrize("name", [None, "\ud800", "", 3, True, "a\x1bb"])
 def test_a_variant_has_a_name_that_can_be_saved_and_shown(name):
     config = compose([])
-    config["model"]["decoder"] = {"pattern": [name, "base"], "variants": {name: {"position": "alibi"}}}
+    config["model"]["decoder"] = {
+        "pattern": [name, "base"],
+        "variants": {name: {"position": "alibi"}},
+    }
     with pytest.raises(ConfigError) as error:
         build(config, 65)
-    assert any("a variant's name must be a text of printable characters; got " in fault for fault in error.value.faults)
+    assert any(
+        "a variant's name must be a text of printable characters; got " in fault
+        for fault in error.value.faults
+    )
 
 
 def test_a_key_of_a_file_that_is_null(tmp_path):

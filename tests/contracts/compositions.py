@@ -12,7 +12,14 @@ from xformer_kit.objective.language_modeling import LanguageModeling
 
 VOCAB = 29  # tokens
 LENGTH = 19  # tokens of an example: no multiple of anything
-TINY = ["model.dim=24", "model.layers=3", "attn.heads=4", f"data.seq_len={LENGTH}", "ffn.width=20", "logger=none"]
+TINY = [
+    "model.dim=24",
+    "model.layers=3",
+    "attn.heads=4",
+    f"data.seq_len={LENGTH}",
+    "ffn.width=20",
+    "logger=none",
+]
 
 PROOFS = {  # the throw-away parts, one by one
     "latent": ["attn=test_latent"],
@@ -26,8 +33,20 @@ PROOFS = {  # the throw-away parts, one by one
 }
 BUILT_IN = {
     "plain": [],
-    "untied": ["model.tie_embeddings=false", "position=learned", "norm=layer", "ffn=mlp", "placement=post"],
-    "alibi": ["position=alibi", "attn.kv_heads=2", "placement=sandwich", "mask=sliding_window", "mask.window=7"],
+    "untied": [
+        "model.tie_embeddings=false",
+        "position=learned",
+        "norm=layer",
+        "ffn=mlp",
+        "placement=post",
+    ],
+    "alibi": [
+        "position=alibi",
+        "attn.kv_heads=2",
+        "placement=sandwich",
+        "mask=sliding_window",
+        "mask.window=7",
+    ],
     "mixed": [  # variants, parallel sublayers, a second position
         "model.decoder.pattern=[local,base]",
         "model.decoder.variants.local={mask:{name:sliding_window,window:5},position:{theta:100},layout:[[attn,ffn]]}",
@@ -41,19 +60,31 @@ BUILT_IN = {
         "ffn.expert.bias=true",
     ],
     "sphere": [  # weights that change behind the optimizer's step
-        "placement=sphere", "model.unit_weights=true", "model.logit_scale=learned", "model.tie_embeddings=false",
-        "ffn.scales=true", "attn.qk_norm.name=each_head", "attn.qk_norm.after=true",
+        "placement=sphere",
+        "model.unit_weights=true",
+        "model.logit_scale=learned",
+        "model.tie_embeddings=false",
+        "ffn.scales=true",
+        "attn.qk_norm.name=each_head",
+        "attn.qk_norm.after=true",
     ],
-}  # fmt: skip
+}
 ALL = PROOFS | BUILT_IN
 TWO_TOWERS = {
     "two_towers": ["model=encoder_decoder", "task=seq2seq", "model.encoder.layers=2"],
     "two_apart": [  # everything of the source's own, and what crosses layers in both towers
-        "model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.tie_embeddings=false",
-        "position=test_t5", "model.decoder.cross={heads: 2, position: rotary}", "model.encoder.position.name=learned",
-        "ffn=test_router", "model.embed_norm=true", "model.encoder.layers=2",
+        "model=encoder_decoder",
+        "task=seq2seq",
+        "model.share_embeddings=false",
+        "model.tie_embeddings=false",
+        "position=test_t5",
+        "model.decoder.cross={heads: 2, position: rotary}",
+        "model.encoder.position.name=learned",
+        "ffn=test_router",
+        "model.embed_norm=true",
+        "model.encoder.layers=2",
     ],
-}  # fmt: skip
+}
 
 
 @cache
@@ -62,13 +93,17 @@ def config_of(name: str, *more: str) -> dict:
 
 
 def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model:
-    """A composition with weights large enough for every part to matter: its own start keeps all scores near zero."""
+    """A composition with weights large enough for every part to matter: its own start keeps all
+    scores near zero.
+    """
     model = build(config_of(name, *more), vocab_size=VOCAB).to(dtype)
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim >= 2:
-                parameter.copy_(torch.randn(parameter.shape, generator=source) * parameter.shape[-1] ** -0.5)
+                parameter.copy_(
+                    torch.randn(parameter.shape, generator=source) * parameter.shape[-1] ** -0.5
+                )
     return model
 
 
@@ -82,14 +117,18 @@ def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int =
 
 
 def given(model: Model, tokens: Tokens) -> dict[str, Tokens]:
-    """What two towers are given beside the tokens: a source of 11 tokens, padded where the tokens are."""
+    """What two towers are given beside the tokens: a source of 11 tokens, padded where the tokens
+    are.
+    """
     if not model.two_towers:
         return {}
     return {"source": tokens.map(lambda field: field.flip(-1)[:, -11:])}
 
 
 def loss_of(model: Model, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean next-token loss in nats with the parts' own losses and those of later tokens, and the report."""
+    """Mean next-token loss in nats with the parts' own losses and those of later tokens, and the
+    report.
+    """
     if model.future_tokens > 1:
         nats, count, report = LanguageModeling().loss(model, {"tokens": tokens})
         return nats / count + report.get("loss", 0), report

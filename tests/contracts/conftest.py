@@ -11,7 +11,9 @@ import pytest
 from xformer_kit.plan import KINDS
 
 NAME = "contract_parts"
-sys.path.insert(0, str(Path(__file__).parent))  # the parts and compositions are imported by name, also by workers
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # the parts and compositions are imported by name, also by workers
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,5 @@
-"""Parts that are here to prove the contracts: each enters where no built-in part does, and is correct where it stands.
+"""Parts that are here to prove the contracts: each enters where no built-in part does, and is
+correct where it stands.
 
 They are registered while the tests of this directory run, and taken back behind them.
 """
@@ -23,8 +24,9 @@ from xformer_kit.registry import ConfigError, at_least
 
 @ATTENTIONS.register("test_latent")
 class Latent(Attention):
-    """Keys and values of all heads are read from one latent per token, c = norm(x D): k = [c K, rotated(x R)], v = c V
-    (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and 2.1.3). The cache holds c and the rotated part alone.
+    """Keys and values of all heads are read from one latent per token, c = norm(x D): k = [c K,
+    rotated(x R)], v = c V (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and 2.1.3). The cache
+    holds c and the rotated part alone.
     """
 
     def __init__(
@@ -35,7 +37,8 @@ class Latent(Attention):
         *,
         heads: int = 4,  # query heads
         rank: int = 8,  # channels of the latent
-        turned: int = 4,  # channels that the position rotates: of every query head, and one key part for all heads
+        # channels that the position rotates: of every query head, and one key part for all heads
+        turned: int = 4,
     ):
         super().__init__()
         self.heads, self.head_dim, self.turned = heads, dim // heads, turned
@@ -56,22 +59,33 @@ class Latent(Attention):
 
     @classmethod
     def facts(cls, options, dim):
-        turned = {"head_dim": options["turned"], "head_dim_option": "turned"}  # all that a position gets to see
+        turned = {
+            "head_dim": options["turned"],
+            "head_dim_option": "turned",
+        }  # all that a position gets to see
         return super().facts(options, dim) | turned
 
     def forward(self, x, source, view, cache=None):
         seen, where = (x, view.query) if source is None else (source, view.key)
-        q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (b, t, h * (d + r)) -> (b, h, t, d + r)
+        q = (
+            self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        )  # (b, t, h * (d + r)) -> (b, h, t, d + r)
         q, q_turned = q.split([self.head_dim, self.turned], -1)
         q_turned = view.position.rotate(q_turned, view.query)
         if cache is not None and cache.length and source is not None:  # a source is read once
             latent, k_turned = cache.kept()
         else:
-            latent, k_turned = self.norm(self.down(seen))[:, None], self.r(seen)[:, None]  # each (b, 1, s, .)
+            latent, k_turned = (
+                self.norm(self.down(seen))[:, None],
+                self.r(seen)[:, None],
+            )  # each (b, 1, s, .)
             k_turned = view.position.rotate(k_turned, where)
             if cache is not None:
                 latent, k_turned = cache.append(latent, k_turned)
-        k, v = (p(latent[:, 0]).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.k, self.v))
+        k, v = (
+            p(latent[:, 0]).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for p in (self.k, self.v)
+        )
         k = torch.cat([k, k_turned.expand(-1, self.heads, -1, -1)], -1)
         out = self.kernel(torch.cat([q, q_turned], -1), k, v, view, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))
@@ -84,8 +98,9 @@ class Latent(Attention):
 
 @ATTENTIONS.register("test_linear")
 class Linear(Attention):
-    """phi(q)^T S / phi(q)^T z with S = sum phi(k) v^T, z = sum phi(k) over the past, phi(x) = elu(x) + 1
-    (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 9 and 18-20). The cache holds S and z, whatever the length.
+    """phi(q)^T S / phi(q)^T z with S = sum phi(k) v^T, z = sum phi(k) over the past, phi(x) =
+    elu(x) + 1 (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 9 and 18-20). The cache holds S
+    and z, whatever the length.
     """
 
     CHUNK = 8  # tokens whose pairs are taken directly; what lies before them comes as a sum
@@ -114,14 +129,18 @@ class Linear(Attention):
             )
         if context.facts["mask"]["band"] != (math.inf, 0) or context.facts.get("cross"):
             return (
-                f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it or adds to it; "
-                "use mask=causal"
+                f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it"
+                " or adds to it; use mask=causal"
             )
         if kernel != "auto":
-            return f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute; use kernel=auto"
+            return (
+                f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute; use"
+                " kernel=auto"
+            )
 
     def forward(self, x, source, view, cache=None):
-        # Before the split into heads: on a transposed tensor, elu's gradient is traced with other strides than it has.
+        # Before the split into heads: on a transposed tensor, elu's gradient is traced with other
+        # strides than it has.
         rows = F.elu(self.q(x)) + 1, F.elu(self.k(x)) + 1, self.v(x)
         q, k, v = (row.unflatten(-1, (self.heads, -1)).transpose(1, 2) for row in rows)
         if view.query.real is not None:
@@ -136,9 +155,14 @@ class Linear(Attention):
         return self.o(out.transpose(1, 2).flatten(2))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(b, h, t, .) -> what every query reads (b, h, t, e), and the state (b, h, d, e) behind the last token."""
+        """(b, h, t, .) -> what every query reads (b, h, t, e), and the state (b, h, d, e) behind
+        the last token.
+        """
         length = q.shape[-2]
-        q, k, v = (F.pad(a, (0, 0, 0, -length % self.CHUNK)).unflatten(-2, (-1, self.CHUNK)) for a in (q, k, v))
+        q, k, v = (
+            F.pad(a, (0, 0, 0, -length % self.CHUNK)).unflatten(-2, (-1, self.CHUNK))
+            for a in (q, k, v)
+        )
         sums = (k.transpose(-1, -2) @ v).cumsum(2)  # (b, h, n, d, e): up to and with each chunk
         before = F.pad(sums, (0, 0, 0, 0, 1, 0))[:, :, :-1]
         last = sums[:, :, -1]
@@ -149,7 +173,11 @@ class Linear(Attention):
 
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)
-        return Recurrent(torch.zeros(rows, self.heads, self.head_dim, self.head_dim + 1, dtype=dtype, device=device))
+        return Recurrent(
+            torch.zeros(
+                rows, self.heads, self.head_dim, self.head_dim + 1, dtype=dtype, device=device
+            )
+        )
 
 
 class Recurrent(Cache):
@@ -169,8 +197,8 @@ class Recurrent(Cache):
 
     def rewind(self, n):
         raise ConfigError(
-            f"attn 'test_linear': keeps one sum for the whole past and cannot forget the newest of it; got {n} tokens. "
-            "Begin again with an empty cache."
+            "attn 'test_linear': keeps one sum for the whole past and cannot forget the newest of"
+            f" it; got {n} tokens. Begin again with an empty cache."
         )
 
     @property
@@ -180,8 +208,8 @@ class Recurrent(Cache):
 
 @ATTENTIONS.register("test_first_values")
 class FirstValues(MultiHead):
-    """Values are mixed with those of the first layer, (v + v_first) / 2 (Zhou et al., 2024, arXiv:2410.17897, eq. 5):
-    they cross layers in `view.memo`.
+    """Values are mixed with those of the first layer, (v + v_first) / 2 (Zhou et al., 2024,
+    arXiv:2410.17897, eq. 5): they cross layers in `view.memo`.
     """
 
     def __init__(
@@ -197,7 +225,10 @@ class FirstValues(MultiHead):
     @classmethod
     def cannot(cls, context):
         if context.facts.get("cross"):
-            return "attn 'test_first_values' mixes values of its own tokens; give model.decoder.cross another name"
+            return (
+                "attn 'test_first_values' mixes values of its own tokens; give model.decoder.cross"
+                " another name"
+            )
         return None
 
     def forward(self, x, source, view, cache=None):
@@ -212,8 +243,9 @@ class FirstValues(MultiHead):
 
 @POSITIONS.register("test_t5")
 class T5(Position):
-    """One learned bias for each head and each bucket of distances: exact up to buckets / 2, then logarithmic up to
-    `longest` (Raffel et al., 2020, arXiv:1910.10683, section 2.1). One table for the tower, past keys only.
+    """One learned bias for each head and each bucket of distances: exact up to buckets / 2, then
+    logarithmic up to `longest` (Raffel et al., 2020, arXiv:1910.10683, section 2.1). One table for
+    the tower, past keys only.
     """
 
     def __init__(
@@ -231,7 +263,10 @@ class T5(Position):
     def check(cls, options, context):
         yield from at_least(options, "bucket", buckets=2)
         if options.longest <= options.buckets // 2:
-            yield f"longest: must be above half the buckets; got {options.longest} and {options.buckets}."
+            yield (
+                f"longest: must be above half the buckets; got {options.longest} and"
+                f" {options.buckets}."
+            )
 
     def bias(self, query, key, head):
         distance = (query.position - key.position).clamp(min=0)
@@ -244,8 +279,9 @@ class T5(Position):
 
 @POSITIONS.register("test_disentangled")
 class Disentangled(Position):
-    """(Qc Kc^T + Qc Kr^T + Kc Qr^T) / sqrt(3 d): the relative table goes through the attention's own query and key
-    projections (He et al., 2021, arXiv:2006.03654, eq. 4; the sharing as in DeBERTa v3, arXiv:2111.09543).
+    """(Qc Kc^T + Qc Kr^T + Kc Qr^T) / sqrt(3 d): the relative table goes through the attention's
+    own query and key projections (He et al., 2021, arXiv:2006.03654, eq. 4; the sharing as in
+    DeBERTa v3, arXiv:2111.09543).
     """
 
     def __init__(
@@ -264,26 +300,37 @@ class Disentangled(Position):
     def cannot(cls, context):
         if not context.facts["attn"]["projects"]:
             return (
-                f"position 'test_disentangled' sends its table through the queries' and keys' projections, and attn "
-                f"'{context.names['attn']}' has none of that kind; use attn=multi_head"
+                "position 'test_disentangled' sends its table through the queries' and keys'"
+                f" projections, and attn '{context.names['attn']}' has none of that kind; use"
+                " attn=multi_head"
             )
 
     def scores(self, attn, q, k, view):
         heads, size = q.shape[1], 2 * self.span
-        far_q, far_k = attn.queries_of(self.weight[None]), attn.keys_of(self.weight[None])  # (1, h, 2 span, d)
+        far_q, far_k = (
+            attn.queries_of(self.weight[None]),
+            attn.keys_of(self.weight[None]),
+        )  # (1, h, 2 span, d)
         k, far_k = spread(k, heads), spread(far_k, heads)
-        apart = view.query.position[:, None, :, None] - view.key.position[:, None, None, :]  # (b, 1, q, k)
-        there, back = ((d + self.span).clamp(0, size - 1).expand(len(q), heads, -1, -1) for d in (apart, -apart.mT))
+        apart = (
+            view.query.position[:, None, :, None] - view.key.position[:, None, None, :]
+        )  # (b, 1, q, k)
+        there, back = (
+            (d + self.span).clamp(0, size - 1).expand(len(q), heads, -1, -1)
+            for d in (apart, -apart.mT)
+        )
         content = q @ k.mT
         to_place = (q @ far_k.mT).gather(-1, there)  # (b, h, q, 2 span) -> (b, h, q, k)
-        from_place = (k @ far_q.mT).gather(-1, back).mT  # (b, h, k, 2 span) -> (b, h, k, q) -> (b, h, q, k)
+        from_place = (
+            (k @ far_q.mT).gather(-1, back).mT
+        )  # (b, h, k, 2 span) -> (b, h, k, q) -> (b, h, q, k)
         return (content + to_place + from_place) * (attn.scale / math.sqrt(3))
 
 
 @PLACEMENTS.register("test_residual")
 class ResiDual(Placement):
-    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x + norm(d)
-    (Xie et al., 2023, arXiv:2304.14802, section 3.1).
+    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
+    norm(d) (Xie et al., 2023, arXiv:2304.14802, section 3.1).
     """
 
     states = 2
@@ -305,11 +352,12 @@ class ResiDual(Placement):
 
 @FFNS.register("test_router")
 class Router(FFN):
-    """sum_i g_i mlp_i(x) over the `chosen` experts with the highest p + bias, p = softmax(x R), g = p renormalised.
+    """sum_i g_i mlp_i(x) over the `chosen` experts with the highest p + bias, p = softmax(x R), g =
+    p renormalised.
 
-    The loss balance * experts * sum_i f_i P_i evens out shares of tokens f and mean probabilities P (Fedus et al.,
-    2022, arXiv:2101.03961, eq. 4); behind every step, the bias rises for experts with less than their share of tokens
-    (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
+    The loss balance * experts * sum_i f_i P_i evens out shares of tokens f and mean probabilities P
+    (Fedus et al., 2022, arXiv:2101.03961, eq. 4); behind every step, the bias rises for experts
+    with less than their share of tokens (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
     """
 
     def __init__(
@@ -332,7 +380,10 @@ class Router(FFN):
     def check(cls, options, context):
         yield from at_least(options, "expert", experts=1, chosen=1)
         if options.chosen > options.experts:
-            yield f"chosen: must be at most ffn.experts; got {options.chosen} and {options.experts}. Try {options.experts}."
+            yield (
+                f"chosen: must be at most ffn.experts; got {options.chosen} and {options.experts}."
+                f" Try {options.experts}."
+            )
 
     def forward(self, x, tokens):
         share = self.gate(x).softmax(-1)  # (b, t, experts)
@@ -341,7 +392,11 @@ class Router(FFN):
         gates = share * mine
         gates = gates / gates.sum(-1, keepdim=True)
         out = torch.einsum("ebtd,bte->btd", self.down(F.gelu(self.up(x[None]))), gates)
-        kept = torch.ones_like(share[..., :1]) if tokens.real is None else tokens.real[..., None].to(share)
+        kept = (
+            torch.ones_like(share[..., :1])
+            if tokens.real is None
+            else tokens.real[..., None].to(share)
+        )
         load, count = (mine * kept).sum((0, 1)), kept.sum().clamp(min=1)
         mean = (share * kept).sum((0, 1)) / count
         loss = self.balance * self.experts * (load / (count * self.chosen) * mean).sum()

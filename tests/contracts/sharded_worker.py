@@ -24,7 +24,9 @@ from xformer_kit.model.sharding import shard
 from xformer_kit.model.tokens import Tokens
 
 WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processes together
-VARIANTS = {name: (name, None) for name in (ALL | TWO_TOWERS) if name not in ("t5_reference", "alibi")} | {
+VARIANTS = {
+    name: (name, None) for name in ALL | TWO_TOWERS if name not in ("t5_reference", "alibi")
+} | {
     "two_checkpointed": ("two_apart", "checkpoint"),
     "two_half": ("two_towers", "half"),
     "checkpointed": ("router", "checkpoint"),
@@ -34,15 +36,21 @@ VARIANTS = {name: (name, None) for name in (ALL | TWO_TOWERS) if name not in ("t
 
 
 def data(step: int, rank: int | None = None) -> Tokens:
-    """The batch of a step, or the rows of it that a rank takes: with padding, so that ranks differ in tokens."""
+    """The batch of a step, or the rows of it that a rank takes: with padding, so that ranks differ
+    in tokens.
+    """
     tokens = batch(ROWS, seed=10 + step, padded=True)
     return tokens if rank is None else tokens.map(lambda field: field[rank::WORLD])
 
 
 def train(model: Model, ranks: Sequence[int], gather: Callable[[Tensor], None]) -> list[float]:
-    """The losses of these ranks' rows, step by step. The optimizer sees the mean gradient of all ranks, the parts the
-    sum of what was reported; `gather` adds up a tensor over processes, in place."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)  # eps: rounding error moves nothing
+    """The losses of these ranks' rows, step by step. The optimizer sees the mean gradient of all
+    ranks, the parts the sum of what was reported; `gather` adds up a tensor over processes, in
+    place.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.01, eps=1e-3
+    )  # eps: rounding error moves nothing
     losses = []
     for step in range(STEPS):
         total: dict[str, Tensor] = {}
@@ -75,7 +83,11 @@ def outcome(model: Model, losses: list[float]) -> dict[str, Any]:
 
 
 def _plain(source: dict[str, Tokens]) -> dict[str, Tensor]:
-    return {key: value for tokens in source.values() for key, value in (("", tokens.ids), ("_real", tokens.real))}
+    return {
+        key: value
+        for tokens in source.values()
+        for key, value in (("", tokens.ids), ("_real", tokens.real))
+    }
 
 
 def prepared(name: str, mesh: DeviceMesh) -> Model:
@@ -97,12 +109,20 @@ def whole(value: Tensor) -> Tensor:
 def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
     model = prepared(name, mesh)
     losses = train(model, [rank], dist.all_reduce)
-    local = {key: value.to_local().numel() for key, value in model.named_parameters()}  # sharded, behind a step
+    local = {
+        key: value.to_local().numel() for key, value in model.named_parameters()
+    }  # sharded, behind a step
     with torch.no_grad():
-        early = model.head(torch.ones(1, 2, 24, dtype=torch.float64))  # the head alone, before any other
+        early = model.head(
+            torch.ones(1, 2, 24, dtype=torch.float64)
+        )  # the head alone, before any other
     tied = model.head.weight is model.embed.weight
     state = {key: whole(value) for key, value in model.state_dict().items()}
-    alone = all(isinstance(block, FSDPModule) for tower in towers_of(model) for block in tower.named_blocks.values())
+    alone = all(
+        isinstance(block, FSDPModule)
+        for tower in towers_of(model)
+        for block in tower.named_blocks.values()
+    )
     found = {"state": state, "local": local, "early": early, "tied": tied, "block by block": alone}
     return outcome(model, losses) | found
 
@@ -110,7 +130,9 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
 def main(rank: int, directory: Path) -> None:
     torch.set_num_threads(1)
     importlib.import_module("contract_parts")
-    dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=WORLD)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=WORLD
+    )
     mesh = init_device_mesh("cpu", (WORLD,))
     for name in VARIANTS:
         torch.save(run(name, rank, mesh), directory / f"{name}.{rank}.pt")

@@ -61,7 +61,9 @@ def test_decoding_takes_a_few_graphs_and_none_for_each_length(name):
 
 @pytest.mark.slow
 def test_a_model_of_several_kinds_may_train_pad_validate_and_decode():
-    """Together that is more than torch's own limit of 8 graphs for a function, which all kinds of blocks share."""
+    """Together that is more than torch's own limit of 8 graphs for a function, which all kinds of
+    blocks share.
+    """
     model, counter = compiled("mixed", "model.layers=6")
     for padded in (False, True):
         step(model, batch(padded=padded))
@@ -88,7 +90,9 @@ def test_checkpointed_blocks_compile_to_the_same():
     loss, report, gradients = step(model, tokens)
     expected = step(plain, tokens)
     torch.testing.assert_close((loss, report), expected[:2], rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(list(gradients.values()), list(expected[2].values()), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        list(gradients.values()), list(expected[2].values()), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_compiling_renames_no_parameter():

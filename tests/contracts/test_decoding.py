@@ -29,7 +29,9 @@ def test_cached_equals_uncached_at_every_split(name, dtype):
     whole = model(tokens.ids)
     for split in SPLITS:
         logits, _ = cached(model, tokens, split)
-        torch.testing.assert_close(logits, whole, rtol=0, atol=TIGHT[dtype], msg=f"{split}: {{}}".format)
+        torch.testing.assert_close(
+            logits, whole, rtol=0, atol=TIGHT[dtype], msg=f"{split}: {{}}".format
+        )
 
 
 @torch.no_grad()
@@ -67,14 +69,18 @@ def test_a_rewound_cache_goes_on_as_if_nothing_had_been(name):
     past.rewind(5)
     assert past.length == 10
     rest = tokens.map(lambda field: field[:, 10:])
-    torch.testing.assert_close(cached(model, rest, (2, 7), past)[0], model(tokens.ids)[:, 10:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        cached(model, rest, (2, 7), past)[0], model(tokens.ids)[:, 10:], rtol=0, atol=1e-12
+    )
 
 
 @torch.no_grad()
 def test_no_cache_is_rewound_beyond_its_beginning():
     model = model_of("plain")
     _, past = cached(model, batch(), (10,))
-    with pytest.raises(ConfigError, match=r"^rewind: the cache holds 10 tokens; got 11\. Rewind by at most 10\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^rewind: the cache holds 10 tokens; got 11\. Rewind by at most 10\.$"
+    ):
         past.rewind(11)
     assert past.length == 10
 
@@ -82,22 +88,32 @@ def test_no_cache_is_rewound_beyond_its_beginning():
 @torch.no_grad()
 def test_a_refused_rewind_leaves_every_layer_as_it_was():
     pattern = "model.decoder.pattern=[base,summed,base]"
-    model = model_of("plain", "position=learned", pattern, "model.decoder.variants.summed.attn.name=test_linear").eval()
+    model = model_of(
+        "plain", "position=learned", pattern, "model.decoder.variants.summed.attn.name=test_linear"
+    ).eval()
     tokens = batch()
     _, past = cached(model, tokens, (10,))
-    with pytest.raises(ConfigError, match=r"^attn 'test_linear': keeps one sum .* got 2 tokens\. Begin again"):
+    with pytest.raises(
+        ConfigError, match=r"^attn 'test_linear': keeps one sum .* got 2 tokens\. Begin again"
+    ):
         past.rewind(2)
     past.rewind(0)
     rest = tokens.map(lambda field: field[:, 10:])
-    torch.testing.assert_close(cached(model, rest, (9,), past)[0], model(tokens.ids)[:, 10:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        cached(model, rest, (9,), past)[0], model(tokens.ids)[:, 10:], rtol=0, atol=1e-12
+    )
 
 
 @torch.no_grad()
 def test_what_each_cache_holds():
-    """Per layer and row: keys and values are 2 x 24 numbers for each token, a latent 8 + 4; sums 4 x 6 x 7 in all."""
+    """Per layer and row: keys and values are 2 x 24 numbers for each token, a latent 8 + 4; sums 4
+    x 6 x 7 in all.
+    """
     size = {}
     for name in ("plain", "latent", "linear"):
-        size[name] = [model_of(name).cache(4, length).bytes // (3 * 4 * 8) for length in (LENGTH, 10 * LENGTH)]
+        size[name] = [
+            model_of(name).cache(4, length).bytes // (3 * 4 * 8) for length in (LENGTH, 10 * LENGTH)
+        ]
     assert size["plain"] == [48 * LENGTH, 480 * LENGTH]
     assert size["latent"] == [12 * LENGTH, 120 * LENGTH]
     assert size["linear"] == [168, 168]

@@ -65,7 +65,9 @@ def test_disentangled_scores_are_the_three_terms_of_the_paper():
     for i in range(LENGTH):
         for j in range(i + 1):
             there, back = min(max(i - j + 6, 0), 11), min(max(j - i + 6, 0), 11)
-            terms = q[:, :, i] * k[:, :, j] + q[:, :, i] * far_k[:, there] + k[:, :, j] * far_q[:, back]
+            terms = (
+                q[:, :, i] * k[:, :, j] + q[:, :, i] * far_k[:, there] + k[:, :, j] * far_q[:, back]
+            )
             scores[:, :, i, j] = terms.sum(-1) / math.sqrt(3 * 6)
     weights = scores.masked_fill(~CAUSAL, -math.inf).softmax(-1)
     torch.testing.assert_close(out, attn.o((weights @ v).transpose(1, 2).flatten(2)))
@@ -73,7 +75,9 @@ def test_disentangled_scores_are_the_three_terms_of_the_paper():
 
 @torch.no_grad()
 def test_t5_buckets_by_eye(parts):
-    """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; the future counts as 0."""
+    """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; the future
+    counts as 0.
+    """
     place = parts.T5(heads=1, buckets=8, longest=16)
     place.weight.copy_(torch.arange(8.0)[:, None])
     query, key = Tokens(position=torch.tensor([[20]])), Tokens(position=torch.arange(23)[None])
@@ -105,9 +109,16 @@ def test_gradients_reach_the_t5_table_alike_through_both_kernels(padded):
 
 
 def test_a_variant_with_another_table_has_it_beside_the_towers():
-    model = model_of("t5", "model.decoder.pattern=[base,short]", "model.decoder.variants.short.position.buckets=4")
+    model = model_of(
+        "t5",
+        "model.decoder.pattern=[base,short]",
+        "model.decoder.variants.short.position.buckets=4",
+    )
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if "position" in name}
-    assert shapes == {"decoder.position.base.weight": (8, 4), "decoder.position.other_1.weight": (4, 4)}
+    assert shapes == {
+        "decoder.position.base.weight": (8, 4),
+        "decoder.position.other_1.weight": (4, 4),
+    }
 
 
 @torch.no_grad()
@@ -131,9 +142,13 @@ def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
     seen = []
     for block in model.decoder.blocks:
         kernel = block.attn.kernel
-        block.attn.kernel = partial(lambda run, q, k, v, *rest: seen.append(v) or run(q, k, v, *rest), kernel)
+        block.attn.kernel = partial(
+            lambda run, q, k, v, *rest: seen.append(v) or run(q, k, v, *rest), kernel
+        )
     torch.testing.assert_close(model(ids), whole)
-    (gradient,) = torch.autograd.grad(seen[2].sum(), model.decoder.blocks[0].attn.v.weight, retain_graph=True)
+    (gradient,) = torch.autograd.grad(
+        seen[2].sum(), model.decoder.blocks[0].attn.v.weight, retain_graph=True
+    )
     assert gradient.abs().sum() > 0
     again = model(ids)  # nothing is kept from one forward pass to the next
     torch.testing.assert_close(again, whole)
@@ -155,22 +170,24 @@ FAULTS = {
         "use position=none, learned or sinusoidal."
     ),
     "attn=test_linear position=none mask=sliding_window": (
-        "attn: attn 'test_linear' sums over the whole past, and mask 'sliding_window' hides some of it or adds to it; "
-        "use mask=causal."
+        "attn: attn 'test_linear' sums over the whole past, and mask 'sliding_window' hides some of"
+        " it or adds to it; use mask=causal."
     ),
     "attn=test_linear position=none kernel=sdpa": (
-        "attn: attn 'test_linear' forms no scores that kernel 'sdpa' could compute; use kernel=auto."
+        "attn: attn 'test_linear' forms no scores that kernel 'sdpa' could compute; use"
+        " kernel=auto."
     ),
     "attn=test_latent position=test_disentangled": (
-        "position: position 'test_disentangled' sends its table through the queries' and keys' projections, and attn "
-        "'test_latent' has none of that kind; use attn=multi_head."
+        "position: position 'test_disentangled' sends its table through the queries' and keys'"
+        " projections, and attn 'test_latent' has none of that kind; use attn=multi_head."
     ),
     "position=test_disentangled kernel=sdpa": (
-        "kernel: 'sdpa' cannot: position 'test_disentangled' computes scores of its own, and sdpa computes them itself."
-        " Use kernel=auto or kernel=reference."
+        "kernel: 'sdpa' cannot: position 'test_disentangled' computes scores of its own, and sdpa"
+        " computes them itself. Use kernel=auto or kernel=reference."
     ),
     "attn=test_latent attn.turned=3": (
-        "position: rotary turns pairs of channels, so attn.turned must be even; got 3. Try attn.turned=4, or position=none."
+        "position: rotary turns pairs of channels, so attn.turned must be even; got 3. Try"
+        " attn.turned=4, or position=none."
     ),
     "attn=test_latent attn.rank=0": "attn.rank: must be at least 1 channel; got 0.",
     "attn=test_latent attn.heads=5": (
@@ -184,14 +201,20 @@ FAULTS = {
         "ffn.exprts: ffn 'test_router' has no option 'exprts'. Did you mean 'experts'? "
         "It has: experts, chosen, width, balance, rate."
     ),
-    "position=test_t5 position.longest=4": "position.longest: must be above half the buckets; got 4 and 8.",
-    "placement=test_residual model.decoder.pattern=[base,a] model.decoder.variants.a.placement=pre": (
-        "model.decoder.variants.a.placement: 'pre' carries 1 stream and the tower's 'test_residual' 2 streams; "
-        "a tower has one kind of residual stream. Leave it out, or give the tower the same at placement."
+    "position=test_t5 position.longest=4": (
+        "position.longest: must be above half the buckets; got 4 and 8."
+    ),
+    (
+        "placement=test_residual model.decoder.pattern=[base,a] "
+        "model.decoder.variants.a.placement=pre"
+    ): (
+        "model.decoder.variants.a.placement: 'pre' carries 1 stream and the tower's 'test_residual'"
+        " 2 streams; a tower has one kind of residual stream. Leave it out, or give the tower the"
+        " same at placement."
     ),
     "model.decoder.pattern=[base,a] model.decoder.variants.a.attn.name=test_linear": (
-        "model.decoder.variants.a.attn: attn 'test_linear' never forms the scores that position 'rotary' works on; "
-        "use position=none, learned or sinusoidal."
+        "model.decoder.variants.a.attn: attn 'test_linear' never forms the scores that position"
+        " 'rotary' works on; use position=none, learned or sinusoidal."
     ),
 }
 
@@ -199,7 +222,9 @@ FAULTS = {
 @pytest.mark.parametrize("overrides", FAULTS)
 def test_a_composition_that_cannot_be_is_refused_by_one_sentence(overrides):
     words = overrides.split()
-    kept = [word for word in TINY if word.partition("=")[0] not in {w.partition("=")[0] for w in words}]
+    kept = [
+        word for word in TINY if word.partition("=")[0] not in {w.partition("=")[0] for w in words}
+    ]
     assert refused([*kept, *words]) == [FAULTS[overrides]]
 
 
@@ -208,7 +233,8 @@ def test_a_law_that_a_part_breaks_is_refused_where_it_would_be_needed():
     document = torch.arange(LENGTH)[None].expand(len(ids), -1) // 10
     sentence = (
         r"^document: attn 'test_linear' breaks the law of documents "
-        r"\(a sum over the past does not tell documents apart\)\. Give one document per row, or choose another part\.$"
+        r"\(a sum over the past does not tell documents apart\)\. Give one document per row, or"
+        r" choose another part\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         model(ids, document=document)

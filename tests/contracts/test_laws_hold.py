@@ -27,7 +27,14 @@ TWO = {
 ALWAYS = {"cache with a prefix", "symmetry"}  # there are a causal mask and a position
 ALONE = {"source", "source padding", "source once", "source order"}
 SILENT = {
-    "linear": {"documents", "shift", "nothing", "kernels", "kernels in bf16", "device with documents"},
+    "linear": {
+        "documents",
+        "shift",
+        "nothing",
+        "kernels",
+        "kernels in bf16",
+        "device with documents",
+    },
     "disentangled": {"kernels", "kernels in bf16"},
 }
 
@@ -35,13 +42,18 @@ SILENT = {
 @pytest.mark.parametrize("name", PARTS)
 def test_every_law_is_kept_or_named(name):
     reasons = {law: keeps(tiny(**PARTS[name])) for law, keeps in LAWS.items()}
-    assert {law for law, reason in reasons.items() if reason} == SILENT.get(name, set()) | ALWAYS | ALONE
+    assert {law for law, reason in reasons.items() if reason} == SILENT.get(
+        name, set()
+    ) | ALWAYS | ALONE
     if name == "linear":
         assert "a sum over the past does not tell documents apart" in reasons["documents"]
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_every_law_is_kept_or_named_in_two_towers(name):
-    reasons = {law: keeps(tiny("encoder_decoder", **PARTS[name], **TWO[name])) for law, keeps in LAWS.items()}
+    reasons = {
+        law: keeps(tiny("encoder_decoder", **PARTS[name], **TWO[name]))
+        for law, keeps in LAWS.items()
+    }
     silent = SILENT.get(name, set()) | ALWAYS | {"source order"}
     assert {law for law, reason in reasons.items() if reason} == silent

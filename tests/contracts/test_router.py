@@ -27,11 +27,15 @@ def test_the_loss_of_all_layers_is_added_and_reaches_every_gate():
     torch.testing.assert_close(twice.hidden(tokens)[1]["loss"], 2 * report["loss"])
     report["loss"].backward()
     assert all(layer.gate.weight.grad.abs().sum() > 0 for layer in layers)
-    assert all(layer.down.weight.grad is None for layer in layers[-1:])  # behind the last gate there is only the output
+    assert all(
+        layer.down.weight.grad is None for layer in layers[-1:]
+    )  # behind the last gate there is only the output
 
 
 def test_even_shares_cost_the_factor_itself():
-    """Equal probabilities: balance * experts * sum over experts of 1 / experts * f_i = balance, in each of 3 layers."""
+    """Equal probabilities: balance * experts * sum over experts of 1 / experts * f_i = balance, in
+    each of 3 layers.
+    """
     model = model_of("router")
     for block in model.decoder.blocks:
         torch.nn.init.zeros_(block.ffn.gate.weight)

@@ -1,4 +1,6 @@
-"""Where no attention sees further back than a window, what a cache holds does not grow, and nothing else changes."""
+"""Where no attention sees further back than a window, what a cache holds does not grow, and nothing
+else changes.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,11 @@ from xformer_kit.attention import KeyValueCache, WindowCache
 
 LENGTH, WINDOW = 300, 9  # tokens
 LOCAL = ["mask=sliding_window", f"mask.window={WINDOW}", f"data.seq_len={LENGTH}"]
-MIXED = [*LOCAL, "model.decoder.pattern=[wide,base]", "model.decoder.variants.wide={mask:{window:21}}"]
+MIXED = [
+    *LOCAL,
+    "model.decoder.pattern=[wide,base]",
+    "model.decoder.variants.wide={mask:{window:21}}",
+]
 KINDS = {
     "rotary": LOCAL,
     "alibi": [*LOCAL, "position=alibi", "attn.kv_heads=2"],
@@ -86,24 +92,35 @@ def test_what_is_gone_cannot_be_gone_back_to_and_nothing_changes():
     past = model.cache(3, LENGTH)
     model(ids[:, :200], cache=past)
     with pytest.raises(
-        ConfigError, match=r"^rewind: a cache that keeps a window of 9 tokens can go back by 32 here; got 33\."
+        ConfigError,
+        match=r"^rewind: a cache that keeps a window of 9 tokens can go back by 32 here; got 33\.",
     ):
         past.rewind(33)
     assert past.length == 200
-    torch.testing.assert_close(model(ids[:, 200:], cache=past), model(ids)[:, 200:], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        model(ids[:, 200:], cache=past), model(ids)[:, 200:], rtol=0, atol=1e-12
+    )
 
 
 @torch.no_grad()
 def test_the_room_does_not_grow_with_the_text():
     model = model_of(*LOCAL)
-    assert model.cache(1, 1_000).bytes == model.cache(1, 100_000).bytes < model_of().cache(1, 1_000).bytes / 10
+    assert (
+        model.cache(1, 1_000).bytes
+        == model.cache(1, 100_000).bytes
+        < model_of().cache(1, 1_000).bytes / 10
+    )
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
         [f"data.seq_len={LENGTH}"],
-        [*LOCAL, "model.decoder.pattern=[base,whole]", "model.decoder.variants.whole={mask:{name:causal}}"],
+        [
+            *LOCAL,
+            "model.decoder.pattern=[base,whole]",
+            "model.decoder.variants.whole={mask:{name:causal}}",
+        ],
         [*LOCAL, "position=test_disentangled"],
         [*LOCAL, "mask.window=200"],
     ],

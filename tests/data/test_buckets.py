@@ -1,4 +1,6 @@
-"""Batches of about one length: a pure function of (seed, epoch, step), the same for every layout, within the budget."""
+"""Batches of about one length: a pure function of (seed, epoch, step), the same for every layout,
+within the budget.
+"""
 
 import numpy as np
 import pytest
@@ -23,14 +25,23 @@ def epoch_of(batches, epoch):
 def test_rows_by_eye():
     rows = {1: 64, 3: 16, 4: 16, 8: 8, 9: 4, 16: 4, 17: 2, 33: 1, 64: 1, 65: 0}
     assert {length: rows_within(64, length) for length in rows} == rows
-    assert rows_within(64, 0) == rows_within(64, 1)  # a text without a token has a place all the same
+    assert rows_within(64, 0) == rows_within(
+        64, 1
+    )  # a text without a token has a place all the same
     descending = np.array([9, 9, 8, 8, 8, 8, 3, *[2] * 16])
-    assert cuts(descending, 32).tolist() == [0, 2, 6, 14]  # 2 x 9, 4 x 8, 8 x 3; 9 of length 2 are less than 16
+    assert cuts(descending, 32).tolist() == [
+        0,
+        2,
+        6,
+        14,
+    ]  # 2 x 9, 4 x 8, 8 x 3; 9 of length 2 are less than 16
     assert step_rows({"batch_size": 5, "seq_len": 16}) == 5
     assert step_rows({"batch_size": 5, "batch_tokens": 400, "seq_len": 16}) == 24
 
 
-@given(sides=SIDES, seed=st.integers(0, 2**63 - 1), tokens=st.integers(40, 400), together=st.booleans())
+@given(
+    sides=SIDES, seed=st.integers(0, 2**63 - 1), tokens=st.integers(40, 400), together=st.booleans()
+)
 @settings(deadline=None)
 def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed, tokens, together):
     lengths = np.array(sides)
@@ -62,8 +73,14 @@ def test_an_epoch_shows_each_example_at_most_once_within_the_budget(sides, seed,
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = LengthBatches(some_lengths(), 512, seed)
     batches.fits(accumulate, world)
-    parts = [batches.micro(step, m, accumulate, r, world) for m in range(accumulate) for r in range(world)]
-    assert [i for part in parts for i in part] == LengthBatches(some_lengths(), 512, seed)[step].tolist()
+    parts = [
+        batches.micro(step, m, accumulate, r, world)
+        for m in range(accumulate)
+        for r in range(world)
+    ]
+    assert [i for part in parts for i in part] == LengthBatches(some_lengths(), 512, seed)[
+        step
+    ].tolist()
     assert len({len(part) for part in parts}) == 1
 
 
@@ -72,19 +89,26 @@ def test_steps_may_be_asked_in_any_order():
     batches = make()
     steps = batches.steps_per_epoch
     for step in (2 * steps + 1, 0, steps, steps - 1, 5, 0):
-        assert batches[step].tolist() == make()[step].tolist() and batches.epoch(step) == step // steps
+        assert (
+            batches[step].tolist() == make()[step].tolist() and batches.epoch(step) == step // steps
+        )
 
 
 def test_epochs_and_seeds_differ_in_the_order_in_company_and_in_what_is_left_out():
     lengths = np.repeat(np.arange(5, 15), 103)  # of one side
     batches = LengthBatches(lengths, 160, seed=0)
     first, second = epoch_of(batches, 0), epoch_of(batches, 1)
-    assert sorted(map(len, first)) == sorted(map(len, second)) and list(map(len, first)) != list(map(len, second))
+    assert sorted(map(len, first)) == sorted(map(len, second)) and list(map(len, first)) != list(
+        map(len, second)
+    )
     other = epoch_of(LengthBatches(lengths, 160, seed=1), 0)
     for one, two in ((first, second), (first, other)):
         company = {frozenset(batch) for batch in one} & {frozenset(batch) for batch in two}
         assert len(company) < len(one) / 10
-    left_out = [set(range(len(lengths))) - {i for batch in epoch for i in batch} for epoch in (first, second, other)]
+    left_out = [
+        set(range(len(lengths))) - {i for batch in epoch for i in batch}
+        for epoch in (first, second, other)
+    ]
     assert batches.dropped > 0 and {len(some) for some in left_out} == {batches.dropped}
     assert left_out[0] != left_out[1] != left_out[2]
 
@@ -98,14 +122,21 @@ def test_over_epochs_every_example_comes():
 def test_little_is_padding():
     draw = np.random.default_rng(0)
     source = draw.integers(5, 60, 50_000)
-    lengths = np.stack([source, source + draw.integers(-4, 5, 50_000)], axis=1)  # as of translations
+    lengths = np.stack(
+        [source, source + draw.integers(-4, 5, 50_000)], axis=1
+    )  # as of translations
 
     def padding(batches):
         real = sum(lengths[batch].sum() for batch in batches)
         return 1 - real / sum(len(batch) * lengths[batch].max(0).sum() for batch in batches)
 
     batches = LengthBatches(lengths, 4096, seed=0)
-    assert padding(epoch_of(batches, 0)) < 0.05 < 0.4 < padding(draw.permutation(50_000).reshape(-1, 100))
+    assert (
+        padding(epoch_of(batches, 0))
+        < 0.05
+        < 0.4
+        < padding(draw.permutation(50_000).reshape(-1, 100))
+    )
     full = [len(batch) * lengths[batch].max() for batch in epoch_of(batches, 0)]
     assert max(full) <= 4096 and np.mean(full) > 0.9 * 4096
 
@@ -126,18 +157,24 @@ def test_what_cannot_be_batched():
             call()
         return str(error.value)
 
-    assert sentence(lambda: LengthBatches(np.array([[3, 70]]), 64, 0)) == (
-        "data.batch_tokens: must hold the longest example, 70 tokens; got 64. "
+    assert (
+        sentence(lambda: LengthBatches(np.array([[3, 70]]), 64, 0))
+        == "data.batch_tokens: must hold the longest example, 70 tokens; got 64. "
         "Try 560, or a smaller data.seq_len with data.too_long=drop."
     )
-    assert sentence(lambda: LengthBatches(np.full((20, 2), 5), 4096, 0)) == (
-        "data.batch_tokens: must be at most what the training data hold; got 4,096, and its 20 examples have up to 5 tokens. "
-        "Use 80 or less, or data.batch_size."
+    assert (
+        sentence(lambda: LengthBatches(np.full((20, 2), 5), 4096, 0))
+        == "data.batch_tokens: must be at most what the training data hold; got 4,096, and its 20"
+        " examples have up to 5 tokens. Use 80 or less, or data.batch_size."
     )
     LengthBatches(np.full((20, 2), 5), 80, 0)
     batches = LengthBatches(np.full((20, 2), 20), 100, 0)
-    assert sentence(lambda: batches.fits(4, 2)) == (
-        "data.batch_tokens: must give every batch rows in a multiple of accumulation times devices, 4 x 2 = 8; got 100, "
-        "and a batch of 4 rows. Try 160 or more, or fewer parts, or data.batch_size."
+    assert (
+        sentence(lambda: batches.fits(4, 2))
+        == "data.batch_tokens: must give every batch rows in a multiple of accumulation times"
+        " devices, 4 x 2 = 8; got 100, and a batch of 4 rows. Try 160 or more, or fewer parts,"
+        " or data.batch_size."
     )
-    assert sentence(lambda: batches.fits(1, 3)).endswith("4 rows. Use 2, 4 or 8 parts, or data.batch_size.")
+    assert sentence(lambda: batches.fits(1, 3)).endswith(
+        "4 rows. Use 2, 4 or 8 parts, or data.batch_size."
+    )

@@ -1,4 +1,6 @@
-"""Dates and names of the CLDR: what is held out is never in training, and a draw is the same each time."""
+"""Dates and names of the CLDR: what is held out is never in training, and a draw is the same each
+time.
+"""
 
 import importlib.util
 from datetime import date
@@ -35,14 +37,22 @@ def test_a_date_is_written_as_its_language_does(dates):
 
     assert [len(pairs(dates, split)) for split in dates.splits] == [3000, 300, 300]
     german = Dates(pairs=3000, formats=("long",), held_out=0.0001)
-    found = [(words, iso) for words, iso in pairs(german, "train") if ". Oktober " in words and "." in words[:3]]
+    found = [
+        (words, iso)
+        for words, iso in pairs(german, "train")
+        if ". Oktober " in words and "." in words[:3]
+    ]
     assert found
     for words, iso in found:
         day, _, year = words.split()
         assert date.fromisoformat(iso) == date(int(year), 10, int(day.rstrip(".")))
     short = Dates(pairs=20, formats=("short",))
-    assert all(date.fromisoformat(iso).year in range(1900, 2100) for _, iso in pairs(short, "train"))
-    assert parse_date("23.06.1987", locale="de").isoformat() == "1987-06-23"  # Babel itself reads what it writes
+    assert all(
+        date.fromisoformat(iso).year in range(1900, 2100) for _, iso in pairs(short, "train")
+    )
+    assert (
+        parse_date("23.06.1987", locale="de").isoformat() == "1987-06-23"
+    )  # Babel itself reads what it writes
 
 
 def test_the_test_set_has_languages_of_its_own_and_no_day_of_training(dates):
@@ -71,7 +81,10 @@ def test_no_two_languages_write_all_dates_alike():
 
 def test_a_draw_is_the_same_each_time_and_differs_by_seed(dates):
     again = Dates(pairs=3000, examples=300)
-    assert pairs(again, "train") == pairs(dates, "train") and again.fingerprint() == dates.fingerprint()
+    assert (
+        pairs(again, "train") == pairs(dates, "train")
+        and again.fingerprint() == dates.fingerprint()
+    )
     assert pairs(Dates(pairs=3000, examples=300, examples_seed=1), "train") != pairs(dates, "train")
     assert pairs(Dates(pairs=30), "train") == pairs(dates, "train")[:30]
     assert again.stamp() == dates.stamp() != Dates(pairs=3000).stamp()
@@ -79,17 +92,28 @@ def test_a_draw_is_the_same_each_time_and_differs_by_seed(dates):
 
 def test_years_are_within_bounds():
     pytest.importorskip("babel")
-    years = {date.fromisoformat(iso).year for _, iso in pairs(Dates(first=1999, last=2000, pairs=200), "train")}
+    years = {
+        date.fromisoformat(iso).year
+        for _, iso in pairs(Dates(first=1999, last=2000, pairs=200), "train")
+    }
     assert years == {1999, 2000}
 
 
 def test_names_are_english_and_kept_apart(names):
     train, valid, test = (pairs(names, split) for split in names.splits)
     known = dict(train + valid + test)
-    assert known["Frankreich"] == "France" and known["Deutsch"] == "German" and known["日本"] == "Japan"
-    assert len(train) > 60_000 and all(0.04 < len(part) / len(train) < 0.07 for part in (valid, test))
+    assert (
+        known["Frankreich"] == "France"
+        and known["Deutsch"] == "German"
+        and known["日本"] == "Japan"
+    )
+    assert len(train) > 60_000 and all(
+        0.04 < len(part) / len(train) < 0.07 for part in (valid, test)
+    )
     sources = [{name for name, _ in part} for part in (train, valid, test)]
-    assert not sources[0] & sources[1] and not sources[0] & sources[2] and not sources[1] & sources[2]
+    assert (
+        not sources[0] & sources[1] and not sources[0] & sources[2] and not sources[1] & sources[2]
+    )
     assert len(set(train)) == len(train)
 
 
@@ -116,5 +140,6 @@ def test_faults():
 def test_a_missing_library_is_said(monkeypatch, name):
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     assert faults(name) == [
-        "data.name: needs the library Babel, which is not installed. Run pip install 'xformer_kit[data]'."
+        "data.name: needs the library Babel, which is not installed. Run pip install"
+        " 'xformer_kit[data]'."
     ]

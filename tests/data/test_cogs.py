@@ -11,7 +11,9 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.cogs import Cogs
 from xformer_kit.registry import ConfigError, Context
 
-SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "cogs")
+SHARED = Path(
+    os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "cogs"
+)
 LINE = "A cat ran .\tcat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )\tin_distribution\n"
 
 
@@ -19,7 +21,9 @@ LINE = "A cat ran .\tcat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )\tin_distrib
 def folder(tmp_path):
     for name in ("train", "dev", "test"):
         (tmp_path / f"{name}.tsv").write_text(LINE * 2)
-    (tmp_path / "gen.tsv.gz").write_bytes(gzip.compress(LINE.replace("in_distribution", "cp_recursion").encode()))
+    (tmp_path / "gen.tsv.gz").write_bytes(
+        gzip.compress(LINE.replace("in_distribution", "cp_recursion").encode())
+    )
     return tmp_path
 
 
@@ -36,7 +40,10 @@ def test_the_published_files():
     assert sizes == {"train": 24_155, "valid": 3_000, "test": 3_000, "gen": 21_000}
     assert next(corpus.pairs("train")) == (
         "A rose was helped by a dog .",
-        "rose ( x _ 1 ) AND help . theme ( x _ 3 , x _ 1 ) AND help . agent ( x _ 3 , x _ 6 ) AND dog ( x _ 6 )",
+        (
+            "rose ( x _ 1 ) AND help . theme ( x _ 3 , x _ 1 ) AND help . agent ( x _ 3 , x _ 6 )"
+            " AND dog ( x _ 6 )"
+        ),
     )
     kinds = Counter(corpus.kinds("gen"))
     assert len(kinds) == 21 and set(kinds.values()) == {1000}
@@ -45,8 +52,13 @@ def test_the_published_files():
 
 def test_pairs_and_kinds_by_eye(folder):
     corpus = Cogs(path=str(folder))
-    assert list(corpus.pairs("train")) == [("A cat ran .", "cat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )")] * 2
-    assert corpus.kinds("gen") == ["cp_recursion"] and corpus.kinds("valid") == ["in_distribution"] * 2
+    assert (
+        list(corpus.pairs("train"))
+        == [("A cat ran .", "cat ( x _ 1 ) AND run . agent ( x _ 2 , x _ 1 )")] * 2
+    )
+    assert (
+        corpus.kinds("gen") == ["cp_recursion"] and corpus.kinds("valid") == ["in_distribution"] * 2
+    )
     assert faults(folder) == []
 
 
@@ -63,24 +75,35 @@ def test_a_fingerprint_is_of_the_content(folder, tmp_path_factory):
         (moved / file.name).write_bytes(file.read_bytes())
     assert Cogs(path=str(moved)).fingerprint() == print_
     (folder / "dev.tsv").write_text(LINE)
-    assert Cogs(path=str(folder)).fingerprint() != print_ and Cogs(path=str(folder)).stamp() != stamp
+    assert (
+        Cogs(path=str(folder)).fingerprint() != print_ and Cogs(path=str(folder)).stamp() != stamp
+    )
 
 
 def test_faults_by_eye(folder):
     (folder / "dev.tsv").write_text(LINE + "only two\tfields\n")
-    assert faults(folder) == []  # the first line of each file is looked at; the rest is read by the run
+    assert (
+        faults(folder) == []
+    )  # the first line of each file is looked at; the rest is read by the run
     with pytest.raises(ConfigError) as error:
         list(Cogs(path=str(folder)).pairs("valid"))
-    assert str(error.value) == (
-        "data.path: each line must hold a sentence, its logical form and its kind, with tabs between them; "
-        f"got 2 in '{folder}/dev.tsv', line 2."
+    assert (
+        str(error.value)
+        == "data.path: each line must hold a sentence, its logical form and its kind, with tabs"
+        f" between them; got 2 in '{folder}/dev.tsv', line 2."
     )
     (folder / "train.tsv").write_text("")
     (folder / "test.tsv").unlink()
     assert faults(folder) == [
-        f"data.path: must hold pairs; got '{folder}/train.tsv', which is empty. Get the file again.",
-        f"data.path: must hold test.tsv or test.tsv.gz; got '{folder}' with dev.tsv, gen.tsv.gz, train.tsv. "
-        "Get it from https://github.com/najoungkim/COGS, directory data.",
+        (
+            f"data.path: must hold pairs; got '{folder}/train.tsv', which is empty. Get the file"
+            " again."
+        ),
+        (
+            f"data.path: must hold test.tsv or test.tsv.gz; got '{folder}' with dev.tsv,"
+            " gen.tsv.gz, train.tsv. Get it from https://github.com/najoungkim/COGS, directory"
+            " data."
+        ),
     ]
     (missing,) = faults(folder / "none")
     assert missing.startswith(

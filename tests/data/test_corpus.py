@@ -40,7 +40,8 @@ def test_pydoc_is_english_and_a_tenth_is_for_validation(pydoc):
 
 def test_pydoc_never_shows_a_long_paragraph_of_validation_in_training(pydoc):
     train, valid = (
-        {" ".join(text.split()) for text in whole(pydoc, split).split("\n\n")} for split in ("train", "valid")
+        {" ".join(text.split()) for text in whole(pydoc, split).split("\n\n")}
+        for split in ("train", "valid")
     )
     assert not {text for text in train & valid if len(text) >= python_module.LONG}
 
@@ -52,10 +53,12 @@ def test_pydoc_is_the_same_each_time(pydoc):
 
 def test_pydoc_of_a_library_that_lacks_parts(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
-    monkeypatch.setattr(python_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(
+        python_module, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
+    )
     sentence = (
-        f"data.name: corpus 'pydoc' needs the sources of the standard library; got none in '{tmp_path}'. "
-        "Use data=text data.path=FILE, or a Python that has them."
+        "data.name: corpus 'pydoc' needs the sources of the standard library; got none in"
+        f" '{tmp_path}'. Use data=text data.path=FILE, or a Python that has them."
     )
     assert list(CORPORA.faults("pydoc", "data", Context())) == [sentence]
     with pytest.raises(ConfigError) as error:
@@ -79,7 +82,9 @@ def test_stdlib_code_is_python_and_a_tenth_is_for_validation():
     assert len(documents) == len(set(documents)), "a module stands twice"
     for text in documents[::40]:
         ast.parse(text)
-    assert StdlibCode().fingerprint() == code.fingerprint() and code.size() == sum(map(len, documents))
+    assert StdlibCode().fingerprint() == code.fingerprint() and code.size() == sum(
+        map(len, documents)
+    )
 
 
 def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypatch, tmp_path):
@@ -94,18 +99,24 @@ def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypat
     (tmp_path / "test" / "t.py").write_text("a_test = 1\n")
     text = whole(StdlibCode(), "train") + whole(StdlibCode(), "valid")
     assert "name = 'naïve'" in text and text.count("number = 7\n") == 1 and "a_test" not in text
-    assert all(document.strip() for split in ("train", "valid") for document in StdlibCode().texts(split))
+    assert all(
+        document.strip() for split in ("train", "valid") for document in StdlibCode().texts(split)
+    )
 
 
 def test_stdlib_code_without_a_library(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
     assert list(CORPORA.faults("stdlib_code", "data", Context())) == [
-        f"data.name: corpus 'stdlib_code' needs the sources of the standard library; got none in '{tmp_path}'. "
-        "Use data=text data.path=FILE, or a Python that has them."
+        "data.name: corpus 'stdlib_code' needs the sources of the standard library; got none in"
+        f" '{tmp_path}'. Use data=text data.path=FILE, or a Python that has them."
     ]
 
 
-@given(text=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\ufeff"), min_size=1))
+@given(
+    text=st.text(
+        st.characters(exclude_categories=("Cs",), exclude_characters="\0\ufeff"), min_size=1
+    )
+)
 @settings(deadline=None, max_examples=30)
 def test_text_is_split_at_a_character_and_nothing_is_lost(tmp_path_factory, text):
     file = tmp_path_factory.mktemp("text") / "a.txt"
@@ -121,7 +132,10 @@ def test_pieces_cut_anywhere_give_the_same_text(tmp_path, monkeypatch):
     expected = whole(Text(path=str(tmp_path)), "train"), Text(path=str(tmp_path)).fingerprint()
     for size in (1, 2, 3, 7):
         monkeypatch.setattr(files, "PIECE", size)
-        assert (whole(Text(path=str(tmp_path)), "train"), Text(path=str(tmp_path)).fingerprint()) == expected
+        assert (
+            whole(Text(path=str(tmp_path)), "train"),
+            Text(path=str(tmp_path)).fingerprint(),
+        ) == expected
 
 
 def test_a_directory_and_a_glob_read_files_in_the_order_of_names(tmp_path):
@@ -157,7 +171,9 @@ def test_tinyshakespeare_is_split_as_nanogpt_does():
 
 
 def test_a_good_path_has_no_fault(tmp_path):
-    (tmp_path / "a.txt").write_bytes(("x" * (files.HEAD - 1) + "é" * 10).encode())  # the head ends within a character
+    (tmp_path / "a.txt").write_bytes(
+        ("x" * (files.HEAD - 1) + "é" * 10).encode()
+    )  # the head ends within a character
     assert faults(tmp_path) == faults(tmp_path / "a.txt") == []
 
 
@@ -168,42 +184,60 @@ def test_faults_of_a_path_by_eye(tmp_path):
         (fault,) = faults(path or tmp_path / name)
         return fault.replace(str(tmp_path), "DIR")
 
-    assert sentence("book.txt", b"some text", tmp_path / "bok.txt") == (
-        "data.path: no file or directory has this name; got 'DIR/bok.txt'. Did you mean 'book.txt'? Give a text file."
+    assert (
+        sentence("book.txt", b"some text", tmp_path / "bok.txt")
+        == "data.path: no file or directory has this name; got 'DIR/bok.txt'. Did you mean"
+        " 'book.txt'? Give a text file."
     )
-    assert sentence("", path=tmp_path / "*.text") == (
-        "data.path: must lead to text; got 'DIR/*.text', but no file matches it. Give a file with utf-8 text."
+    assert (
+        sentence("", path=tmp_path / "*.text")
+        == "data.path: must lead to text; got 'DIR/*.text', but no file matches it. Give a file"
+        " with utf-8 text."
     )
-    assert sentence("empty", b"") == (
-        "data.path: must lead to text; got 'DIR/empty', but the file is empty. Give a file with utf-8 text."
+    assert (
+        sentence("empty", b"")
+        == "data.path: must lead to text; got 'DIR/empty', but the file is empty. Give a file with"
+        " utf-8 text."
     )
     (tmp_path / "none").mkdir()
-    assert sentence("none") == (
-        "data.path: must lead to text; got 'DIR/none', but the directory holds no .txt, .txt.gz or .txt.zst file. "
-        "Give a file with utf-8 text."
+    assert (
+        sentence("none")
+        == "data.path: must lead to text; got 'DIR/none', but the directory holds no .txt, .txt.gz"
+        " or .txt.zst file. Give a file with utf-8 text."
     )
     (tmp_path / "none" / "empty.txt").touch()
-    assert sentence("none") == (
-        "data.path: must lead to text; got 'DIR/none', but all its files are empty. Give a file with utf-8 text."
+    assert (
+        sentence("none")
+        == "data.path: must lead to text; got 'DIR/none', but all its files are empty. Give a file"
+        " with utf-8 text."
     )
     convert = "Convert the file, for instance with iconv, or leave it out."
-    assert sentence("binary", b"abc\0def") == (
-        f"data.path: must be utf-8 text; got 'DIR/binary' with a NUL byte at position 3. {convert}"
+    assert (
+        sentence("binary", b"abc\0def")
+        == "data.path: must be utf-8 text; got 'DIR/binary' with a NUL byte at position 3."
+        f" {convert}"
     )
-    assert sentence("latin", "naïve".encode("latin-1")) == (
-        f"data.path: must be utf-8 text; got 'DIR/latin' with byte 0xEF at position 2. {convert}"
+    assert (
+        sentence("latin", "naïve".encode("latin-1"))
+        == f"data.path: must be utf-8 text; got 'DIR/latin' with byte 0xEF at position 2. {convert}"
     )
-    assert sentence("cut", "naï".encode()[:-1]) == (
-        f"data.path: must be utf-8 text; got 'DIR/cut' with byte 0xC3 at position 2. {convert}"
+    assert (
+        sentence("cut", "naï".encode()[:-1])
+        == f"data.path: must be utf-8 text; got 'DIR/cut' with byte 0xC3 at position 2. {convert}"
     )
     assert sentence("cut.gz", gzip.compress(os.urandom(999))[:50]).startswith("data.path: must be ")
     assert sentence("no.gz", b"plain text").startswith(
         "data.path: must be a whole gzip file; got 'DIR/no.gz' (Not a gz"
     )
-    assert sentence("a\0b", path="a\0b").startswith("data.path: no file or directory has this name; got ")
+    assert sentence("a\0b", path="a\0b").startswith(
+        "data.path: no file or directory has this name; got "
+    )
     assert faults("")[0].startswith("data.path: no file or directory has this name; got ''.")
     os.mkfifo(tmp_path / "pipe")
-    assert sentence("pipe") == "data.path: must be a file, a directory or a glob; got 'DIR/pipe'. Give a text file."
+    assert (
+        sentence("pipe")
+        == "data.path: must be a file, a directory or a glob; got 'DIR/pipe'. Give a text file."
+    )
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
@@ -222,7 +256,10 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 def test_all_faults_come_together_and_a_path_is_needed(tmp_path):
     assert faults(tmp_path / "none.txt", valid=1.0) == [
         "data.valid: must be above 0 and below 1; got 1.0. Try 0.1.",
-        f"data.path: no file or directory has this name; got '{tmp_path}/none.txt'. Give a text file.",
+        (
+            f"data.path: no file or directory has this name; got '{tmp_path}/none.txt'. Give a text"
+            " file."
+        ),
     ]
     assert list(CORPORA.faults("text", "data", Context())) == [
         "data.path: corpus 'text' needs this option; give it a file such as book.txt, a directory "
@@ -234,5 +271,8 @@ def test_a_fault_deep_in_a_large_file_is_found_while_reading(tmp_path):
     at = 3 * files.PIECE - 1
     (tmp_path / "a.txt").write_bytes(b"x" * (at - 1) + "é".encode() + b"\xe2\x82x")
     assert faults(tmp_path) == []
-    with pytest.raises(ConfigError, match=f"^data.path: must be utf-8 text; got .* byte 0xE2 at position {at + 1:,}. "):
+    with pytest.raises(
+        ConfigError,
+        match=f"^data.path: must be utf-8 text; got .* byte 0xE2 at position {at + 1:,}. ",
+    ):
         Text(path=str(tmp_path)).fingerprint()

@@ -1,4 +1,6 @@
-"""A split that a hash leaves empty, since equal sources go to the same one, is refused with the cause."""
+"""A split that a hash leaves empty, since equal sources go to the same one, is refused with the
+cause.
+"""
 
 import json
 
@@ -22,8 +24,8 @@ def refused(folder, entries, data, tokenizer="byte"):
 
 def said(split, few, what, own):
     return (
-        f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to the same split, by a hash. "
-        f"Give {what} that differ, or {own}."
+        f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to the"
+        f" same split, by a hash. Give {what} that differ, or {own}."
     )
 
 
@@ -31,7 +33,9 @@ def said(split, few, what, own):
 @pytest.mark.parametrize(("valid", "empty"), [(None, "valid"), (0.99, "train")])
 def test_documents_that_are_all_equal(tmp_path, tokenizer, valid, empty):
     entries = [{"text": "the same document"}] * 200 + [{"text": " "}]
-    sentence = said(empty, "all 200 documents are equal", "documents", "a validation set in data.valid_path")
+    sentence = said(
+        empty, "all 200 documents are equal", "documents", "a validation set in data.valid_path"
+    )
     for _ in range(2):  # prepared, and from the cache
         assert refused(tmp_path, entries, TEXT | {"valid": valid}, tokenizer) == sentence
 
@@ -39,7 +43,10 @@ def test_documents_that_are_all_equal(tmp_path, tokenizer, valid, empty):
 def test_few_documents_that_differ(tmp_path):
     entries = [{"text": f"document {i % 2}"} for i in range(100)]
     assert refused(tmp_path, entries, TEXT | {"valid": 1e-6}) == said(
-        "valid", "of 100 documents only 2 differ", "documents", "a validation set in data.valid_path"
+        "valid",
+        "of 100 documents only 2 differ",
+        "documents",
+        "a validation set in data.valid_path",
     )
 
 
@@ -57,9 +64,13 @@ def test_pairs_of_one_source(tmp_path):
 
 def test_a_text_that_is_only_short_is_no_such_case(tmp_path):
     entries = [{"text": f"document {i}"} for i in range(3)]
-    assert refused(tmp_path, entries, TEXT | {"valid": 1e-6}) == (
-        "data: the validation text must have at least 2 tokens; got 0. Give a longer text, or a larger data.valid."
+    assert (
+        refused(tmp_path, entries, TEXT | {"valid": 1e-6})
+        == "data: the validation text must have at least 2 tokens; got 0. Give a longer text, or a"
+        " larger data.valid."
     )
-    assert refused(tmp_path, [{"source": "a", "target": "b"}], PAIRS) == (
-        "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of them."
+    assert (
+        refused(tmp_path, [{"source": "a", "target": "b"}], PAIRS)
+        == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
+        " them."
     )

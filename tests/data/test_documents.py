@@ -1,4 +1,6 @@
-"""Documents of a text that are kept apart: on the disk, in windows, in the loss, in what is refused."""
+"""Documents of a text that are kept apart: on the disk, in windows, in the loss, in what is
+refused.
+"""
 
 import json
 
@@ -24,8 +26,17 @@ TEXTS = [f"Text {i} says {'so ' * (i % 7)}much." for i in range(120)]
 def config(tmp_path):
     lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
     (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
-    data = {"name": "jsonl", "path": str(tmp_path / "texts.jsonl"), "text": "text", "valid": 0.2, "seq_len": 32}
-    return {"data": data | {"cache": str(tmp_path / "cache"), "documents": True}, "tokenizer": {"name": "byte"}}
+    data = {
+        "name": "jsonl",
+        "path": str(tmp_path / "texts.jsonl"),
+        "text": "text",
+        "valid": 0.2,
+        "seq_len": 32,
+    }
+    return {
+        "data": data | {"cache": str(tmp_path / "cache"), "documents": True},
+        "tokenizer": {"name": "byte"},
+    }
 
 
 def test_numbers_by_eye():
@@ -37,9 +48,14 @@ def test_numbers_by_eye():
 def test_every_document_is_whole_and_each_of_its_tokens_but_the_first_is_asked_for_once(config):
     data = prepare(config)
     for windows in (data.train, data.valid):
-        documents = [part + "\n\n" for part in data.tokenizer.decode(windows.ids).split("\n\n")[:-1]]
+        documents = [
+            part + "\n\n" for part in data.tokenizer.decode(windows.ids).split("\n\n")[:-1]
+        ]
         assert windows.documents == len(documents) == len(windows.starts) > 10
-        assert windows.starts.tolist() == np.cumsum([0, *(len(text) for text in documents[:-1])]).tolist()
+        assert (
+            windows.starts.tolist()
+            == np.cumsum([0, *(len(text) for text in documents[:-1])]).tolist()
+        )
         asked = [collate([windows[i]])["tokens"].shifted()[1] for i in range(len(windows))]
         asked = torch.cat([targets[targets >= 0] for targets in asked])
         assert len(asked) == windows.predicted
@@ -54,7 +70,9 @@ def test_without_the_option_the_text_is_one_and_the_fingerprint_another(config):
     whole = prepare(config | {"data": config["data"] | {"documents": False}})
     assert "tokens.document" not in whole.train[0]
     assert whole.fingerprint != apart.fingerprint
-    assert whole.train.ids.tolist() == apart.train.ids.tolist()  # of bytes, which no boundary changes
+    assert (
+        whole.train.ids.tolist() == apart.train.ids.tolist()
+    )  # of bytes, which no boundary changes
 
 
 @torch.no_grad()
@@ -65,11 +83,17 @@ def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
     randomise(model)
     model = model.double().eval()
     window = data.train[0]
-    nats, count, _ = objective.loss(model, collate([{name: values[:29] for name, values in window.items()}]))
+    nats, count, _ = objective.loss(
+        model, collate([{name: values[:29] for name, values in window.items()}])
+    )
     expected, asked = 0.0, 0
     for number in np.unique(window["tokens.document"][:29]):  # by hand, each document alone
         ids = torch.tensor(window["tokens"][:29][window["tokens.document"][:29] == number])[None]
-        said = model(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None]) if ids.shape[1] > 1 else torch.zeros(0)
+        said = (
+            model(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None])
+            if ids.shape[1] > 1
+            else torch.zeros(0)
+        )
         expected, asked = expected - said.sum(), asked + said.numel()
     assert_close(nats, expected)
     assert count == asked < 28
@@ -77,15 +101,26 @@ def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
 
 def test_texts_without_documents_and_tasks_that_do_not_keep_them_are_refused_with_the_way_out():
     with pytest.raises(
-        ConfigError, match=r"^data\.documents: needs a text of documents, and data=scan gives none\. Set"
+        ConfigError,
+        match=r"^data\.documents: needs a text of documents, and data=scan gives none\. Set",
     ):
-        compose(["task=seq2seq", "model=encoder_decoder", "data=scan", "data.documents=true", "logger=none"])
-    assert refused("task=denoising model=encoder_decoder data=pydoc data.documents=true logger=none") == [
-        "data.documents: task=denoising does not keep documents apart. Set it to false, or use task=language_modeling, "
-        "task=masked_language_modeling."
+        compose(
+            [
+                "task=seq2seq",
+                "model=encoder_decoder",
+                "data=scan",
+                "data.documents=true",
+                "logger=none",
+            ]
+        )
+    assert refused(
+        "task=denoising model=encoder_decoder data=pydoc data.documents=true logger=none"
+    ) == [
+        "data.documents: task=denoising does not keep documents apart. Set it to false, or use"
+        " task=language_modeling, task=masked_language_modeling."
     ]
     assert refused("data=text data.path=README.md data.documents=true logger=none") == [
-        "data.documents: needs a text of documents, and data=text gives none. Set it to false, or use data=hub, data=jsonl, "
-        "data=parquet, data=pydoc, data=stdlib_code."
+        "data.documents: needs a text of documents, and data=text gives none. Set it to false, or"
+        " use data=hub, data=jsonl, data=parquet, data=pydoc, data=stdlib_code."
     ]
     assert compose(["data=pydoc", "data.documents=true", "logger=none"])["data"]["documents"]

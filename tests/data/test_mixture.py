@@ -1,4 +1,6 @@
-"""A mixture has its parts in the proportions of its weights, the same for every layout, each prepared once."""
+"""A mixture has its parts in the proportions of its weights, the same for every layout, each
+prepared once.
+"""
 
 import numpy as np
 import pytest
@@ -29,7 +31,9 @@ class Numbers:
 
 
 def mixed(*sizes, weights=None, temperature=1.0):
-    parts = {"abcdef"[k]: Numbers(1000 * k, np.arange(size) % 7 + 1) for k, size in enumerate(sizes)}
+    parts = {
+        "abcdef"[k]: Numbers(1000 * k, np.arange(size) % 7 + 1) for k, size in enumerate(sizes)
+    }
     named = weights and dict(zip(parts, weights, strict=True))
     return Mixed(parts, named, temperature)
 
@@ -40,7 +44,10 @@ def epoch(data, e, seed=0):
 
 def test_shares_by_eye():
     assert shares({"a": 2, "b": 1}, 1.0, 9) == {"a": 6, "b": 3}
-    assert shares({"a": 2, "b": 1}, 1.0, 10) == {"a": 7, "b": 3}  # 6.67 and 3.33: the larger remainder
+    assert shares({"a": 2, "b": 1}, 1.0, 10) == {
+        "a": 7,
+        "b": 3,
+    }  # 6.67 and 3.33: the larger remainder
     assert shares({"a": 16, "b": 1}, 2.0, 10) == {"a": 8, "b": 2}  # square roots: 4 to 1
     assert shares({"a": 1e6, "b": 1}, 1e9, 10) == {"a": 5, "b": 5}
     assert shares({"a": 10, "b": 90}, 1.0, 100) == {"a": 10, "b": 90}
@@ -57,16 +64,21 @@ def test_an_epoch_holds_exactly_the_shares(sizes, data):
     mixture = mixed(*sizes, weights=weights)
     for e in range(3):
         found = np.bincount(np.array(epoch(mixture, e)) // 1000, minlength=len(sizes))
-        assert found.tolist() == list(mixture.counts.values()) == mixture.part_counts(np.arange(n)).tolist()
+        assert (
+            found.tolist()
+            == list(mixture.counts.values())
+            == mixture.part_counts(np.arange(n)).tolist()
+        )
         assert found.sum() == n and all(abs(f - q) < 1 for f, q in zip(found, quotas, strict=True))
 
 
 def test_a_weight_that_gives_no_example_is_refused():
     with pytest.raises(ConfigError) as error:
         mixed(4, 4, weights=(1e6, 1))
-    assert str(error.value) == (
-        "data.weights: must give each corpus an example in the 8 of an epoch; b gets none. Give it a larger weight, or leave "
-        "it out."
+    assert (
+        str(error.value)
+        == "data.weights: must give each corpus an example in the 8 of an epoch; b gets none. Give"
+        " it a larger weight, or leave it out."
     )
 
 
@@ -96,10 +108,16 @@ def test_another_part_leaves_the_order_of_a_part_as_it_is():
 def test_every_layout_sees_the_same_and_a_place_is_worked_out_alone():
     mixture = mixed(33, 9, weights=[1, 2])
     batches, examples = GlobalBatches(42, 12, seed=5), Examples(mixture, None, 5)
-    whole = [[key + batches.epoch(step) * 42 for key in batches.micro(step, 0)] for step in range(7)]
+    whole = [
+        [key + batches.epoch(step) * 42 for key in batches.micro(step, 0)] for step in range(7)
+    ]
     for accumulate, world in ((1, 1), (3, 2), (2, 1), (1, 4)):
         for step in range(7):
-            places = [(micro, accumulate, rank, world) for micro in range(accumulate) for rank in range(world)]
+            places = [
+                (micro, accumulate, rank, world)
+                for micro in range(accumulate)
+                for rank in range(world)
+            ]
             parts = [batches.micro(step, *place) for place in places]
             assert [k + batches.epoch(step) * 42 for part in parts for k in part] == whole[step]
     later = [examples[key]["tokens"][0] for key in whole[6]]  # without those before
@@ -110,7 +128,10 @@ def test_every_layout_sees_the_same_and_a_place_is_worked_out_alone():
 @pytest.mark.parametrize("together", [False, True])
 def test_length_batches_of_a_mixture_hold_at_most_their_tokens_in_every_epoch(weights, together):
     draw = np.random.default_rng(0)
-    parts = {name: Numbers(0, draw.integers(1, 30, (size, 2))) for name, size in (("a", 400), ("b", 90), ("c", 301))}
+    parts = {
+        name: Numbers(0, draw.integers(1, 30, (size, 2)))
+        for name, size in (("a", 400), ("b", 90), ("c", 301))
+    }
     mixture = Mixed(parts, weights and dict(zip(parts, weights, strict=True)), 1.0)
     batches = LengthBatches(mixture.lengths, 512, 3, together, mixture)
     size = mixture.lengths.sum(1) if together else mixture.lengths.max(1)
@@ -140,7 +161,9 @@ def test_no_epoch_has_longer_examples_than_the_places_were_cut_for(sizes, seed, 
 
 def made(folder, *words):
     for name, letters in (("prose", "abc "), ("code", "xyz ")):
-        (folder / f"{name}.txt").write_text("".join(letters[i % 4] for i in range(4000 if name == "prose" else 1500)))
+        (folder / f"{name}.txt").write_text(
+            "".join(letters[i % 4] for i in range(4000 if name == "prose" else 1500))
+        )
         (folder / f"{name}.tsv").write_text(
             "".join(f"{letters[i % 3] * (i % 9 + 1)}{i}\t{name} {i}\n" for i in range(200))
         )
@@ -154,7 +177,10 @@ def read(folder, words):
 def text_words(folder, kind="text", end="txt"):
     return [
         "data=mixture",
-        f"data.of={{prose: {{name: {kind}, path: {folder}/prose.{end}}}, code: {{name: {kind}, path: {folder}/code.{end}}}}}",
+        (
+            f"data.of={{prose: {{name: {kind}, path: {folder}/prose.{end}}}, code: {{name: {kind},"
+            f" path: {folder}/code.{end}}}}}"
+        ),
         "data.seq_len=16",
     ]
 
@@ -170,7 +196,9 @@ def test_parts_are_prepared_once_and_shared_with_runs_of_them_alone(files):
     prepared = prepare(made(files, *words))
     there = sorted((files / "cache").glob("*/meta.json"))
     assert len(there) == 2
-    alone = prepare(made(files, "data=text", f"data.path={files}/code.txt", "tokenizer=byte", "data.seq_len=16"))
+    alone = prepare(
+        made(files, "data=text", f"data.path={files}/code.txt", "tokenizer=byte", "data.seq_len=16")
+    )
     assert sorted((files / "cache").glob("*/meta.json")) == there
     assert len(prepared.train) == sum(map(len, prepared.train.parts.values()))
     assert len(prepared.train.parts["code"]) == len(alone.train)
@@ -178,7 +206,10 @@ def test_parts_are_prepared_once_and_shared_with_runs_of_them_alone(files):
     assert sorted((files / "cache").glob("*/meta.json")) == there  # weights prepare nothing anew
     assert weighted.train.counts["code"] == round(len(weighted.train) * 3 / 4)
     swapped = [word.replace("prose: {", "other: {") for word in words]
-    assert len({prepared.fingerprint, alone.fingerprint, prepare(made(files, *swapped)).fingerprint}) == 3
+    assert (
+        len({prepared.fingerprint, alone.fingerprint, prepare(made(files, *swapped)).fingerprint})
+        == 3
+    )
 
 
 def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
@@ -186,8 +217,13 @@ def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
     line = "A cat {}.\tcat ( x _ 1 )\t{}\n"
     (files / "cogs").mkdir()
     for name, count in (("train", 40), ("dev", 5), ("test", 5), ("gen", 7)):
-        (files / "cogs" / f"{name}.tsv").write_text("".join(line.format("ran " * i, name) for i in range(1, count + 1)))
-    of = f"data.of={{made: {{name: cogs, path: {files}/cogs}}, code: {{name: tsv, path: {files}/code.tsv}}}}"
+        (files / "cogs" / f"{name}.tsv").write_text(
+            "".join(line.format("ran " * i, name) for i in range(1, count + 1))
+        )
+    of = (
+        f"data.of={{made: {{name: cogs, path: {files}/cogs}}, code: {{name: tsv, path:"
+        f" {files}/code.tsv}}}}"
+    )
     words = ["data=mixture", of, "data.seq_len=128", "data.too_long=drop", "tokenizer=byte"]
     prepared = prepare(read(files, [*words, "task=seq2seq", "model=encoder_decoder"]))
     assert {name: len(split) for name, split in prepared.others.items()} == {"gen": 7}
@@ -197,22 +233,33 @@ def test_splits_that_only_some_parts_have_are_those_of_these_parts(files):
 
 def test_one_tokenizer_is_learned_from_all_parts(files):
     prepared = prepare(made(files, *text_words(files), "tokenizer=char"))
-    assert {prepared.tokenizer.decode([i]) for i in range(prepared.tokenizer.vocab_size)} == set("abcxyz ")
+    assert {prepared.tokenizer.decode([i]) for i in range(prepared.tokenizer.vocab_size)} == set(
+        "abcxyz "
+    )
     for name, letters in (("prose", "abc "), ("code", "xyz ")):
         part = prepared.valid.parts[name]
         assert set(prepared.tokenizer.decode(part[0]["tokens"].tolist())) <= set(letters)
     (files / "code.txt").write_text("xyzXYZ " * 300)
-    assert prepare(read(files, [*text_words(files), "tokenizer=char"])).fingerprint != (prepared.fingerprint)
+    assert prepare(read(files, [*text_words(files), "tokenizer=char"])).fingerprint != (
+        prepared.fingerprint
+    )
 
 
 def test_pairs_mix_and_say_what_was_dropped_of_which(files):
     with open(files / "code.tsv", "a") as file:
         file.write("".join(f"{'x' * 90}{i}\ttoo long\n" for i in range(20)))
-    words = [*text_words(files, "tsv", "tsv"), "task=seq2seq", "model=encoder_decoder", "tokenizer=byte"]
+    words = [
+        *text_words(files, "tsv", "tsv"),
+        "task=seq2seq",
+        "model=encoder_decoder",
+        "tokenizer=byte",
+    ]
     words = [*words, "data.seq_len=32", "data.too_long=drop", "data.batch_tokens=256"]
     config = compose([*words, f"data.cache={files}/cache", "data.weights={prose: 1, code: 2}"])
     prepared = prepare(config)
-    assert sum(prepared.dropped.values()) == 20 and {key.split("/")[0] for key in prepared.dropped} == {"code"}
+    assert sum(prepared.dropped.values()) == 20 and {
+        key.split("/")[0] for key in prepared.dropped
+    } == {"code"}
     data = Data(config, prepared)
     counts = data.counts(2 * data.batches.count)
     assert list(counts) == ["prose", "code"] and sum(counts.values()) == 2 * (
@@ -220,7 +267,10 @@ def test_pairs_mix_and_say_what_was_dropped_of_which(files):
     )
     assert abs(counts["code"] - 2 * counts["prose"]) <= 3 * 2 * data.batches.dropped + 4
     judged = data.valid_batches(8)
-    assert {part for part, _ in judged[:2]} == {"prose", "code"}  # a run that looks at few batches sees both
+    assert {part for part, _ in judged[:2]} == {
+        "prose",
+        "code",
+    }  # a run that looks at few batches sees both
     assert sorted(i for _, batch in judged for i in batch) == list(range(len(prepared.valid)))
     spans = prepared.valid.spans()
     assert all(set(batch) <= set(spans[part]) for part, batch in judged)
@@ -239,69 +289,88 @@ def said(*words):
 
 
 def test_what_cannot_be_mixed_is_answered_with_its_path(files):
-    text, pair = f"{{name: text, path: {files}/prose.txt}}", f"{{name: tsv, path: {files}/code.tsv}}"
+    text, pair = (
+        f"{{name: text, path: {files}/prose.txt}}",
+        f"{{name: tsv, path: {files}/code.tsv}}",
+    )
     assert said() == [
-        "data.of: corpus 'mixture' needs this option; give it by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}."
+        "data.of: corpus 'mixture' needs this option; give it by name, such as {prose: {name:"
+        " pydoc}, code: {name: stdlib_code}}."
     ]
     assert said("data.of={}") == [
-        "data.of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name: stdlib_code}}."
+        "data.of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name:"
+        " stdlib_code}}."
     ]
     assert said(f"data.of={{a: {text}, b: {pair}}}") == [
-        "data.of: must be texts or pairs; got text from a, and pairs from b. Leave one of the two out."
+        "data.of: must be texts or pairs; got text from a, and pairs from b. Leave one of the two"
+        " out."
     ]
     assert said(f"data.of={{a: {text}, b: {{name: recall}}}}") == [
-        "data.of.b: corpus 'recall' is a probe with a vocabulary of its own, which no other corpus shares. Train on "
-        "data=recall alone."
+        "data.of.b: corpus 'recall' is a probe with a vocabulary of its own, which no other corpus"
+        " shares. Train on data=recall alone."
     ]
     assert said(f"data.of={{a: {{name: mixture, of: {{b: {text}}}}}}}") == [
         "data.of.a: is a mixture itself; name its corpora in data.of, each with its weight."
     ]
     assert said(f"data.of={{a: {{name: text, path: {files}/pose.txt}}}}") == [
-        f"data.of.a.path: no file or directory has this name; got '{files}/pose.txt'. Did you mean 'prose.txt'? Give a text file."
+        f"data.of.a.path: no file or directory has this name; got '{files}/pose.txt'. Did you mean"
+        " 'prose.txt'? Give a text file."
     ]
     assert said(
-        f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/prose.tsv, valid: 0.1}}}}",
+        f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/prose.tsv, valid:"
+        " 0.1}}",
     ) == [
-        "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split; leave one of them out."
+        "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split;"
+        " leave one of them out."
     ]
     assert said(f"data.of={{a: {text}, b: {{name: pydco}}}}", "data.weights={a: 1, c: 2}") == [
-        "data.of.b: no corpus is called 'pydco'. Did you mean 'pydoc'? Known: " + ", ".join(sorted(corpora())) + "."
+        "data.of.b: no corpus is called 'pydco'. Did you mean 'pydoc'? Known: "
+        + ", ".join(sorted(corpora()))
+        + "."
     ]
-    assert said(f"data.of={{a: {text}, b: {text}}}", "data.weights={a: 0, c: 2}", "data.temperature=0") == [
+    assert said(
+        f"data.of={{a: {text}, b: {text}}}", "data.weights={a: 0, c: 2}", "data.temperature=0"
+    ) == [
         "data.temperature: must be above 0; got 0. 1 takes the weights as they are.",
         "data.weights.a: must be above 0; got 0. Leave the corpus out of data.of for none of it.",
         "data.weights.c: data.of names no such corpus. It has: a, b.",
         "data.weights: must give each corpus a weight; got none for b. null is by size.",
     ]
-    assert said(f"data.of={{a: {text}}}", "data.weights={a: much}") == ["data.weights.a: must be a number; got 'much'."]
+    assert said(f"data.of={{a: {text}}}", "data.weights={a: much}") == [
+        "data.weights.a: must be a number; got 'much'."
+    ]
     assert said(f"data.of={{a/b: {text}}}") == [
-        "data.of: must give each corpus a name of letters, digits and _, which names its figures; got 'a/b'. Try part_1."
+        "data.of: must give each corpus a name of letters, digits and _, which names its figures;"
+        " got 'a/b'. Try part_1."
     ]
     assert said(f"data.of={{a: {pair}}}")[0].startswith(
-        "task: 'language_modeling' learns from text or labelled, and data=mixture gives pairs. Known for it: "
+        "task: 'language_modeling' learns from text or labelled, and data=mixture gives pairs."
+        " Known for it: "
     )
     assert said(f"data.of={{a: {text}}}", "data.documents=true")[0].startswith(
         "data.documents: needs a text of documents, and data=mixture gives none."
     )
-    assert compose(["data=mixture", "data.of={a: pydoc, b: {name: stdlib_code}}", "data.documents=true"])["data"][
-        "documents"
-    ]
+    assert compose(
+        ["data=mixture", "data.of={a: pydoc, b: {name: stdlib_code}}", "data.documents=true"]
+    )["data"]["documents"]
 
 
 def test_faults_of_a_part_that_only_reading_finds_have_its_path(files):
     (files / "code.txt").write_bytes(b"x" * 100_000 + b"\xff")
     with pytest.raises(ConfigError) as error:
         prepare(read(files, [*text_words(files), "tokenizer=byte"]))
-    assert str(error.value) == (
-        f"data.of.code.path: must be utf-8 text; got '{files}/code.txt' with byte 0xFF at position 100,000. "
-        "Convert the file, for instance with iconv, or leave it out."
+    assert (
+        str(error.value)
+        == f"data.of.code.path: must be utf-8 text; got '{files}/code.txt' with byte 0xFF at"
+        " position 100,000. Convert the file, for instance with iconv, or leave it out."
     )
     (files / "code.txt").write_text("xy")
     with pytest.raises(ConfigError) as error:
         prepare(read(files, [*text_words(files), "tokenizer=byte"]))
-    assert str(error.value) == (
-        "data.seq_len: one window, seq_len + 1 = 17 tokens, must fit into the training text; got a text of 1 tokens. "
-        "Give a longer text. [data.of.code]"
+    assert (
+        str(error.value)
+        == "data.seq_len: one window, seq_len + 1 = 17 tokens, must fit into the training text; got"
+        " a text of 1 tokens. Give a longer text. [data.of.code]"
     )
 
 

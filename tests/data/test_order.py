@@ -1,4 +1,6 @@
-"""The order of examples is a function of (seed, epoch, position), whatever the devices and the accumulation."""
+"""The order of examples is a function of (seed, epoch, position), whatever the devices and the
+accumulation.
+"""
 
 import numpy as np
 import pytest
@@ -43,10 +45,19 @@ def test_every_example_stands_at_every_place_equally_often(n):
     assert chi2 < freedom + 5 * (2 * freedom) ** 0.5
 
 
-@given(world=st.sampled_from([1, 2, 3]), accumulate=st.sampled_from([1, 2, 4]), step=st.integers(0, 30), seed=SEEDS)
+@given(
+    world=st.sampled_from([1, 2, 3]),
+    accumulate=st.sampled_from([1, 2, 4]),
+    step=st.integers(0, 30),
+    seed=SEEDS,
+)
 def test_every_layout_takes_the_same_global_batch(world, accumulate, step, seed):
     batches = GlobalBatches(100, 24, seed)
-    parts = [batches.micro(step, m, accumulate, r, world) for m in range(accumulate) for r in range(world)]
+    parts = [
+        batches.micro(step, m, accumulate, r, world)
+        for m in range(accumulate)
+        for r in range(world)
+    ]
     assert [i for part in parts for i in part] == GlobalBatches(100, 24, seed)[step].tolist()
     assert {len(part) for part in parts} == {24 // accumulate // world}
 
@@ -80,14 +91,19 @@ def test_the_randomness_of_an_example_is_its_own():
 def test_batches_that_do_not_fit():
     with pytest.raises(ConfigError) as error:
         GlobalBatches(12, 64, seed=0)
-    assert str(error.value) == (
-        "data.batch_size: must be at most the 12 examples of the training data; got 64. "
+    assert (
+        str(error.value)
+        == "data.batch_size: must be at most the 12 examples of the training data; got 64. "
         "Use 12 or less, a shorter data.seq_len, or a longer text."
     )
-    with pytest.raises(ConfigError, match=r"^data.batch_size: must be at least 1 sequence; got 0\. Try 16\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^data.batch_size: must be at least 1 sequence; got 0\. Try 16\.$"
+    ):
         GlobalBatches(12, 0, seed=0)
     with pytest.raises(ConfigError) as error:
         micro_size(10, 2, 2)
-    assert str(error.value) == (
-        "data.batch_size: must be a multiple of accumulation times devices, 2 x 2 = 4; got 10. Try 8 or 12."
+    assert (
+        str(error.value)
+        == "data.batch_size: must be a multiple of accumulation times devices, 2 x 2 = 4; got 10."
+        " Try 8 or 12."
     )

@@ -1,4 +1,6 @@
-"""Examples of validation and test that occur in training too are counted; one file for two splits is refused."""
+"""Examples of validation and test that occur in training too are counted; one file for two splits
+is refused.
+"""
 
 import gzip
 import json
@@ -39,9 +41,16 @@ def test_equal_pairs_are_counted_in_each_split(tmp_path, tokenizer):
     valid = tsv(tmp_path / "valid.tsv", [*A[:3], A[0], *C, (A[5][0], "another target"), ("", "")])
     test = tsv(tmp_path / "test.tsv", [*B[:2], *C])
     for _ in range(2):  # prepared, and from the cache
-        found = prepared(tmp_path, tokenizer, name="tsv", path=train, valid_path=valid, test_path=test)
+        found = prepared(
+            tmp_path, tokenizer, name="tsv", path=train, valid_path=valid, test_path=test
+        )
         assert found.overlap == {"valid": [4, 45, "pairs"], "test": [2, 42, "pairs"]}
-    assert prepared(tmp_path, tokenizer, name="tsv", path=valid, valid_path=tsv(tmp_path / "c", B)).overlap == {}
+    assert (
+        prepared(
+            tmp_path, tokenizer, name="tsv", path=valid, valid_path=tsv(tmp_path / "c", B)
+        ).overlap
+        == {}
+    )
 
 
 @pytest.mark.parametrize("documents", [False, True])
@@ -51,7 +60,9 @@ def test_equal_documents_are_counted_whether_they_are_kept_apart_or_not(tmp_path
     valid = jsonl(tmp_path / "valid.jsonl", [texts[3], "another", texts[3], texts[7], " "])
     node = {"name": "jsonl", "text": "text", "path": train, "documents": documents}
     for _ in range(2):
-        assert prepared(tmp_path, **node, valid_path=valid).overlap == {"valid": [3, 4, "documents"]}
+        assert prepared(tmp_path, **node, valid_path=valid).overlap == {
+            "valid": [3, 4, "documents"]
+        }
     assert prepared(tmp_path, **node, valid=0.2).overlap == {}  # equal ones go to one split
 
 
@@ -71,19 +82,30 @@ def test_a_cache_of_before_it_was_counted(tmp_path, monkeypatch):
     node = {"name": "tsv", "path": train, "valid_path": valid}
     first = prepared(tmp_path, **node)
     meta = first.folder / "meta.json"
-    meta.write_text(json.dumps({k: v for k, v in json.loads(meta.read_text()).items() if k != "overlap"}))
+    meta.write_text(
+        json.dumps({k: v for k, v in json.loads(meta.read_text()).items() if k != "overlap"})
+    )
     for _ in range(2):
         again = prepared(tmp_path, **node)
-        assert again.overlap == first.overlap == {"valid": [3, 3, "pairs"]} and again.fingerprint == first.fingerprint
+        assert (
+            again.overlap == first.overlap == {"valid": [3, 3, "pairs"]}
+            and again.fingerprint == first.fingerprint
+        )
         monkeypatch.setattr(
             sys.modules["xformer_kit.data.prepare"], "counted", None
         )  # the second time it is remembered
 
 
 def test_the_parts_of_a_mixture_each_have_their_own(tmp_path):
-    one = {"name": "tsv", "path": tsv(tmp_path / "a", A), "valid_path": tsv(tmp_path / "b", [*A[:2], *C])}
+    one = {
+        "name": "tsv",
+        "path": tsv(tmp_path / "a", A),
+        "valid_path": tsv(tmp_path / "b", [*A[:2], *C]),
+    }
     other = {"name": "tsv", "path": tsv(tmp_path / "c", B), "valid_path": tsv(tmp_path / "d", C)}
-    of = {name: CORPORA.defaults("tsv") | node for name, node in {"one": one, "other": other}.items()}
+    of = {
+        name: CORPORA.defaults("tsv") | node for name, node in {"one": one, "other": other}.items()
+    }
     assert prepared(tmp_path, name="mixture", of=of).overlap == {"one/valid": [2, 42, "pairs"]}
 
 
@@ -98,7 +120,9 @@ def texts(folder, **files):
 
 @pytest.mark.parametrize("how", ["copy", "symlink", "link"])
 def test_a_file_of_a_text_under_two_names(tmp_path, how):
-    node = texts(tmp_path, a="A text of its own.\n", b="Another text here.\n", c="The last of three.\n")
+    node = texts(
+        tmp_path, a="A text of its own.\n", b="Another text here.\n", c="The last of three.\n"
+    )
     assert prepared(tmp_path, **node, valid=0.3).overlap == {}  # of one size, and different
     make = {"copy": shutil.copy, "symlink": os.symlink, "link": os.link}[how]
     make(tmp_path / "a.txt", tmp_path / "z.txt")
@@ -128,8 +152,9 @@ def test_one_file_for_two_splits_is_refused(tmp_path, monkeypatch, kind, first, 
     options = {"path": str(tmp_path / "other")} | {first: path, second: name}
     also = "" if name == path else f", another name of '{path}'"
     assert list(CORPORA.faults({"name": kind, **options}, "data", Context())) == [
-        f"data.{second}: must be another file than data.{first}, so that each split has other examples; got '{name}'{also}. "
-        "Name another, or take shares of the training data: data.valid=0.05."
+        f"data.{second}: must be another file than data.{first}, so that each split has other"
+        f" examples; got '{name}'{also}. Name another, or take shares of the training data:"
+        " data.valid=0.05."
     ]
 
 
@@ -140,7 +165,9 @@ def test_one_file_for_a_side_of_two_splits_is_refused(tmp_path):
     given = {"name": "pairs", "source": a, "target": b, "valid_source": a, "valid_target": c}
     (said,) = CORPORA.faults(given, "data", Context())
     assert said.startswith("data.valid_source: must be another file than data.source, ")
-    assert not list(CORPORA.faults({"name": "pairs", "source": a, "target": a, "valid": 0.1}, "data", Context()))
+    assert not list(
+        CORPORA.faults({"name": "pairs", "source": a, "target": a, "valid": 0.1}, "data", Context())
+    )
 
 
 # The count itself.
@@ -157,22 +184,36 @@ class Some(PairCorpus):
         yield from self.given[split]
 
 
-pairs = st.lists(st.tuples(st.sampled_from(["", " ", "a", "b", "ab"]), st.sampled_from(["", "a", "b", "ba", "c"])))
+pairs = st.lists(
+    st.tuples(
+        st.sampled_from(["", " ", "a", "b", "ab"]), st.sampled_from(["", "a", "b", "ba", "c"])
+    )
+)
 
 
 @given(train=pairs, valid=pairs, test=pairs)
 @settings(deadline=None)
 def test_counts_are_those_of_sets(train, valid, test):
     known = {pair for pair in train if all(side.strip() for side in pair)}
-    there = {name: [p for p in some if all(s.strip() for s in p)] for name, some in (("valid", valid), ("test", test))}
-    wanted = {name: [sum(p in known for p in some), len(some), "pairs"] for name, some in there.items()}
+    there = {
+        name: [p for p in some if all(s.strip() for s in p)]
+        for name, some in (("valid", valid), ("test", test))
+    }
+    wanted = {
+        name: [sum(p in known for p in some), len(some), "pairs"] for name, some in there.items()
+    }
     found = counted(Some({"train": train, "valid": valid, "test": test}))
     assert found == {name: figures for name, figures in wanted.items() if figures[0]}
 
 
 def test_many_examples_are_looked_up_piece_by_piece(monkeypatch):
     monkeypatch.setattr("xformer_kit.data.overlap.AT_ONCE", 7)
-    corpus = Some({"train": [(f"a {i}", "b") for i in range(100)], "valid": [(f"a {i}", "b") for i in range(95, 110)]})
+    corpus = Some(
+        {
+            "train": [(f"a {i}", "b") for i in range(100)],
+            "valid": [(f"a {i}", "b") for i in range(95, 110)],
+        }
+    )
     overlap = Overlap(corpus)
     assert training_last(corpus.splits) == ["valid", "train"]
     for split in ("valid", "train"):

@@ -1,4 +1,6 @@
-"""Pairs come out as they went in, on the side of the split that their source says; what is wrong is one sentence."""
+"""Pairs come out as they went in, on the side of the split that their source says; what is wrong is
+one sentence.
+"""
 
 import gzip
 import json
@@ -23,19 +25,31 @@ def write(folder, name, pairs=PAIRS):
     """The pairs in the form of a corpus; returns its node."""
     if name == "pairs":
         for side, suffix in enumerate(("en", "de")):
-            (folder / f"train.{suffix}").write_text("".join(f"{p[side]}\n" for p in pairs), encoding="utf-8")
-        return {"name": name, "source": str(folder / "train.en"), "target": str(folder / "train.de")}
+            (folder / f"train.{suffix}").write_text(
+                "".join(f"{p[side]}\n" for p in pairs), encoding="utf-8"
+            )
+        return {
+            "name": name,
+            "source": str(folder / "train.en"),
+            "target": str(folder / "train.de"),
+        }
     file = folder / f"pairs.{name}"
     if name == "tsv":
-        file.write_text("".join(f"{s}\t{t}\tmore\n" for s, t in pairs), encoding="utf-8", newline="")
+        file.write_text(
+            "".join(f"{s}\t{t}\tmore\n" for s, t in pairs), encoding="utf-8", newline=""
+        )
     elif name == "jsonl":
-        file.write_text("".join(json.dumps({"source": s, "target": t, "id": 1}) + "\n" for s, t in pairs))
+        file.write_text(
+            "".join(json.dumps({"source": s, "target": t, "id": 1}) + "\n" for s, t in pairs)
+        )
     elif name == "parquet":
         pa = pytest.importorskip("pyarrow")
         import pyarrow.parquet
 
         sources, targets = zip(*pairs, strict=True)
-        pyarrow.parquet.write_table(pa.table({"id": [1] * len(pairs), "source": sources, "target": targets}), file)
+        pyarrow.parquet.write_table(
+            pa.table({"id": [1] * len(pairs), "source": sources, "target": targets}), file
+        )
     elif name == "hub":
         datasets = pytest.importorskip("datasets")
         entries = [{"source": s, "target": t} for s, t in pairs]
@@ -67,10 +81,15 @@ def test_every_pair_is_in_one_split_whatever_the_form(tmp_path, kind):
     splits = {split: list(corpus.pairs(split)) for split in corpus.splits}
     assert sorted(pair for split in splits.values() for pair in split) == sorted(PAIRS)
     assert 0.12 < len(splits["valid"]) / 400 < 0.28 and 0.05 < len(splits["test"]) / 400 < 0.15
-    assert all(split == [p for p in PAIRS if p in set(split)] for split in splits.values())  # in order
+    assert all(
+        split == [p for p in PAIRS if p in set(split)] for split in splits.values()
+    )  # in order
     text = "".join(corpus.texts("valid", "target"))
     assert text == "".join(f"{t}\n" for _, t in splits["valid"]) and corpus.size() > 0
-    first, again = corpus.fingerprint(), CORPORA.create(write(tmp_path, kind) | {"valid": 0.2, "test": 0.1})
+    first, again = (
+        corpus.fingerprint(),
+        CORPORA.create(write(tmp_path, kind) | {"valid": 0.2, "test": 0.1}),
+    )
     assert again.fingerprint() == first
     reference = CORPORA.create(write(tmp_path, "tsv") | {"valid": 0.2, "test": 0.1})
     assert reference.fingerprint() == first  # of content, not of places
@@ -100,7 +119,11 @@ def test_splits_in_files_of_their_own(tmp_path, kind):
     node = nodes["train"] | more
     assert faults(node) == []
     corpus = CORPORA.create(node)
-    assert [list(corpus.pairs(split)) for split in corpus.splits] == [PAIRS[:10], PAIRS[10:14], PAIRS[14:17]]
+    assert [list(corpus.pairs(split)) for split in corpus.splits] == [
+        PAIRS[:10],
+        PAIRS[10:14],
+        PAIRS[14:17],
+    ]
     before = corpus.stamp()
     write(tmp_path / "test", kind, PAIRS[14:20])
     assert CORPORA.create(node).stamp() != before
@@ -110,25 +133,40 @@ def test_splits_of_a_data_set(tmp_path):
     datasets = pytest.importorskip("datasets")
     entries = [{"translation": {"en": s, "de": t}} for s, t in PAIRS]
     made = datasets.DatasetDict(
-        {"train": datasets.Dataset.from_list(entries[:9]), "dev": datasets.Dataset.from_list(entries[9:12])}
+        {
+            "train": datasets.Dataset.from_list(entries[:9]),
+            "dev": datasets.Dataset.from_list(entries[9:12]),
+        }
     )
     made.save_to_disk(str(tmp_path / "saved"))
-    node = {"name": "hub", "dataset": str(tmp_path / "saved"), "source": "translation.en", "target": "translation.de"}
+    node = {
+        "name": "hub",
+        "dataset": str(tmp_path / "saved"),
+        "source": "translation.en",
+        "target": "translation.de",
+    }
     corpus = CORPORA.create(node | {"valid_split": "dev"})
     assert [list(corpus.pairs(split)) for split in corpus.splits] == [PAIRS[:9], PAIRS[9:12]]
     assert corpus.stamp() == CORPORA.create(node | {"valid_split": "dev"}).stamp()
-    assert sentence(node | {"valid_split": "validation"}, tmp_path, "valid") == (
-        "data.valid_split: the data set 'DIR/saved' has no split 'validation'. It has: train, dev."
+    assert (
+        sentence(node | {"valid_split": "validation"}, tmp_path, "valid")
+        == "data.valid_split: the data set 'DIR/saved' has no split 'validation'. It has: train,"
+        " dev."
     )
-    assert sentence(node | {"source": "translation.fr"}, tmp_path) == (
-        "data.source: no field is called 'translation.fr' in example 1 of 'DIR/saved'. It has: en, de. "
-        "Name one with data.source=FIELD."
+    assert (
+        sentence(node | {"source": "translation.fr"}, tmp_path)
+        == "data.source: no field is called 'translation.fr' in example 1 of 'DIR/saved'. It has:"
+        " en, de. Name one with data.source=FIELD."
     )
-    assert sentence(node | {"train_split": "dev", "valid_split": "dev"}, tmp_path) == (
-        "data.valid_split: must be other examples than the other splits; got dev, dev. Use data.valid=0.05."
+    assert (
+        sentence(node | {"train_split": "dev", "valid_split": "dev"}, tmp_path)
+        == "data.valid_split: must be other examples than the other splits; got dev, dev. Use"
+        " data.valid=0.05."
     )
     (tmp_path / "jsonl").mkdir()  # a directory of data files
-    (tmp_path / "jsonl" / "train.jsonl").write_text(json.dumps({"source": "a", "target": "b"}) + "\n")
+    (tmp_path / "jsonl" / "train.jsonl").write_text(
+        json.dumps({"source": "a", "target": "b"}) + "\n"
+    )
     assert sentence({"name": "hub", "dataset": str(tmp_path / "none")}, tmp_path).startswith(
         "data.dataset: cannot be loaded; got 'DIR/none' ("
     )
@@ -140,9 +178,13 @@ def test_a_field_may_be_a_text(tmp_path, kind):
     corpus = CORPORA.create(node)
     assert corpus.form == form_of(node) == "text" and form_of(write(tmp_path, kind)) == "pairs"
     texts = {split: list(corpus.texts(split)) for split in ("train", "valid")}
-    assert sorted(texts["train"] + texts["valid"]) == sorted(f"{t}\n\n" for _, t in PAIRS) and texts["valid"]
+    assert (
+        sorted(texts["train"] + texts["valid"]) == sorted(f"{t}\n\n" for _, t in PAIRS)
+        and texts["valid"]
+    )
     assert faults(node | {"source": "x"}) == [
-        "data.text: is the field of a text, and data.source and data.target are those of a pair; leave one of them out."
+        "data.text: is the field of a text, and data.source and data.target are those of a pair;"
+        " leave one of them out."
     ]
     assert corpus.fingerprint() != CORPORA.create(write(tmp_path, kind)).fingerprint()
 
@@ -183,30 +225,37 @@ def test_packed_files(tmp_path):
     packed = {
         "a.tsv.gz": gzip.compress(data),
         "a.tsv.zst": zstandard.compress(data),
-        "b.tsv.zst": zstandard.compress(data[:half]) + zstandard.compress(data[half:]),  # frames one after the other
+        "b.tsv.zst": (
+            zstandard.compress(data[:half]) + zstandard.compress(data[half:])
+        ),  # frames one after the other
     }
     for name, content in packed.items():
         (tmp_path / name).write_bytes(content)
         corpus = CORPORA.create({"name": "tsv", "path": str(tmp_path / name)})
-        assert faults({"name": "tsv", "path": str(tmp_path / name)}) == [] and list(corpus.pairs("train")) == expected
+        assert (
+            faults({"name": "tsv", "path": str(tmp_path / name)}) == []
+            and list(corpus.pairs("train")) == expected
+        )
     for content in (packed["a.tsv.zst"][:-9], b"no zstandard"):
         (tmp_path / "cut.tsv.zst").write_bytes(content)
-        assert sentence({"name": "tsv", "path": str(tmp_path / "cut.tsv.zst")}, tmp_path).startswith(
-            "data.path: must be a whole zstandard file; got 'DIR/cut.tsv.zst' ("
-        )
+        assert sentence(
+            {"name": "tsv", "path": str(tmp_path / "cut.tsv.zst")}, tmp_path
+        ).startswith("data.path: must be a whole zstandard file; got 'DIR/cut.tsv.zst' (")
 
 
 def test_files_of_different_numbers_of_lines(tmp_path):
     node = write(tmp_path, "pairs")
     (tmp_path / "train.de").write_text("".join(f"{t}\n" for _, t in PAIRS[:150]))
-    assert sentence(node, tmp_path) == (
-        "data.target: must have a line for each of data.source; line 151 of 'DIR/train.en' is the first without a partner, "
-        "for 'DIR/train.de' ends at line 150. Align the two files."
+    assert (
+        sentence(node, tmp_path)
+        == "data.target: must have a line for each of data.source; line 151 of 'DIR/train.en' is"
+        " the first without a partner, for 'DIR/train.de' ends at line 150. Align the two files."
     )
     (tmp_path / "train.de").write_text("".join(f"{t}\n" for _, t in [*PAIRS, ("", "")]))
-    assert sentence(node, tmp_path) == (
-        "data.source: must have a line for each of data.target; line 401 of 'DIR/train.de' is the first without a partner, "
-        "for 'DIR/train.en' ends at line 400. Align the two files."
+    assert (
+        sentence(node, tmp_path)
+        == "data.source: must have a line for each of data.target; line 401 of 'DIR/train.de' is"
+        " the first without a partner, for 'DIR/train.en' ends at line 400. Align the two files."
     )
 
 
@@ -217,48 +266,77 @@ def test_faults_of_files_by_eye(tmp_path):
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return str(tmp_path / name)
 
-    assert sentence(tsv | {"path": bad("a.tsv", "a\tb\n\nc\n")}, tmp_path) == (
-        "data.path: must have 2 columns between tabs; got 1 in line 3 of 'DIR/a.tsv'. Mend the line, or set data.columns."
+    assert (
+        sentence(tsv | {"path": bad("a.tsv", "a\tb\n\nc\n")}, tmp_path)
+        == "data.path: must have 2 columns between tabs; got 1 in line 3 of 'DIR/a.tsv'. Mend the"
+        " line, or set data.columns."
     )
-    assert sentence(tsv | {"columns": ["en", "de"]} | {"path": bad("a.tsv", "id\ten\tger\n")}, tmp_path) == (
-        "data.columns: no column of 'DIR/a.tsv' is called 'de'. It has: id, en, ger. A number from 1 also names one."
+    assert (
+        sentence(
+            tsv | {"columns": ["en", "de"]} | {"path": bad("a.tsv", "id\ten\tger\n")}, tmp_path
+        )
+        == "data.columns: no column of 'DIR/a.tsv' is called 'de'. It has: id, en, ger. A number"
+        " from 1 also names one."
     )
-    assert sentence(tsv | {"columns": [0, 1]}, tmp_path) == "data.columns: are counted from 1; got [0, 1]. Try [1,2]."
-    assert sentence(tsv | {"columns": [2, 2]}, tmp_path) == "data.columns: must be two; got 2 twice. Try [1,2]."
-    assert sentence(pairs | {"valid_source": pairs["source"]}, tmp_path) == (
-        "data.valid_source: needs data.valid_target beside it, line by line; give both or none."
+    assert (
+        sentence(tsv | {"columns": [0, 1]}, tmp_path)
+        == "data.columns: are counted from 1; got [0, 1]. Try [1,2]."
+    )
+    assert (
+        sentence(tsv | {"columns": [2, 2]}, tmp_path)
+        == "data.columns: must be two; got 2 twice. Try [1,2]."
+    )
+    assert (
+        sentence(pairs | {"valid_source": pairs["source"]}, tmp_path)
+        == "data.valid_source: needs data.valid_target beside it, line by line; give both or none."
     )
     assert sentence(pairs | {"target": bad("latin.de", b"stra\xdfe\n")}, tmp_path).startswith(
         "data.target: must be utf-8 text; got 'DIR/latin.de' with byte 0xDF at position 4. "
     )
-    assert sentence(pairs | {"source": str(tmp_path / "train.e")}, tmp_path) == (
-        "data.source: no file or directory has this name; got 'DIR/train.e'. Did you mean 'train.en'? Give a text file."
+    assert (
+        sentence(pairs | {"source": str(tmp_path / "train.e")}, tmp_path)
+        == "data.source: no file or directory has this name; got 'DIR/train.e'. Did you mean"
+        " 'train.en'? Give a text file."
     )
-    assert sentence(tsv | {"valid": 0.6, "test": 0.5}, tmp_path) == (
-        "data.valid: must leave something for training, with data.test; got 0.6 and 0.5."
+    assert (
+        sentence(tsv | {"valid": 0.6, "test": 0.5}, tmp_path)
+        == "data.valid: must leave something for training, with data.test; got 0.6 and 0.5."
     )
-    assert sentence(tsv | {"valid": 0.1, "valid_path": bad("other.tsv", "a\tb\n")}, tmp_path) == (
-        "data.valid: is a share of the training data, and data.valid_path gives a split; leave one of them out."
+    assert (
+        sentence(tsv | {"valid": 0.1, "valid_path": bad("other.tsv", "a\tb\n")}, tmp_path)
+        == "data.valid: is a share of the training data, and data.valid_path gives a split; leave"
+        " one of them out."
     )
-    assert sentence(tsv | {"valid": 0.0}, tmp_path) == "data.valid: must be above 0 and below 1; got 0.0. Try 0.05."
+    assert (
+        sentence(tsv | {"valid": 0.0}, tmp_path)
+        == "data.valid: must be above 0 and below 1; got 0.0. Try 0.05."
+    )
     good = '{"source": "a", "target": "b"}\n'
-    assert sentence(lines | {"path": bad("a.jsonl", good + '{"source": "c", "tar')}, tmp_path) == (
-        "data.path: must hold one JSON object in each line; line 2 of 'DIR/a.jsonl' cannot be read (Unterminated string "
-        "starting at: line 1 column 17 (char 16)). A file that was cut off ends so; write it again."
+    assert (
+        sentence(lines | {"path": bad("a.jsonl", good + '{"source": "c", "tar')}, tmp_path)
+        == "data.path: must hold one JSON object in each line; line 2 of 'DIR/a.jsonl' cannot be"
+        " read (Unterminated string starting at: line 1 column 17 (char 16)). A file that was"
+        " cut off ends so; write it again."
     )
-    assert sentence(lines | {"path": bad("a.jsonl", good + "\n[1]\n")}, tmp_path) == (
-        "data.path: must hold one JSON object in each line; got [1] in line 3 of 'DIR/a.jsonl'. Use {...}."
+    assert (
+        sentence(lines | {"path": bad("a.jsonl", good + "\n[1]\n")}, tmp_path)
+        == "data.path: must hold one JSON object in each line; got [1] in line 3 of 'DIR/a.jsonl'."
+        " Use {...}."
     )
-    assert sentence(lines | {"target": "tarket"}, tmp_path) == (
-        "data.target: no field is called 'tarket' in line 1 of 'DIR/pairs.jsonl'. Did you mean 'target'? "
-        "It has: source, target, id. Name one with data.target=FIELD."
+    assert (
+        sentence(lines | {"target": "tarket"}, tmp_path)
+        == "data.target: no field is called 'tarket' in line 1 of 'DIR/pairs.jsonl'. Did you mean"
+        " 'target'? It has: source, target, id. Name one with data.target=FIELD."
     )
-    assert sentence(lines | {"target": "id"}, tmp_path) == (
-        "data.target: must be a text; got 1 as 'id' in line 1 of 'DIR/pairs.jsonl'. Name another field."
+    assert (
+        sentence(lines | {"target": "id"}, tmp_path)
+        == "data.target: must be a text; got 1 as 'id' in line 1 of 'DIR/pairs.jsonl'. Name another"
+        " field."
     )
-    assert sentence(lines | {"path": bad("a.jsonl", '{"source": "\\ud800", "target": "b"}')}, tmp_path) == (
-        "data.source: must be Unicode; got half a surrogate pair at character 0 of 'source' in line 1 of 'DIR/a.jsonl'. "
-        "Leave it out."
+    assert (
+        sentence(lines | {"path": bad("a.jsonl", '{"source": "\\ud800", "target": "b"}')}, tmp_path)
+        == "data.source: must be Unicode; got half a surrogate pair at character 0 of 'source' in"
+        " line 1 of 'DIR/a.jsonl'. Leave it out."
     )
 
 
@@ -275,14 +353,17 @@ def test_a_directory_of_parquet_files_has_no_fault(tmp_path):
 def test_faults_of_parquet_by_eye(tmp_path):
     node = write(tmp_path, "parquet")
     whole = Path(node["path"]).read_bytes()
-    assert sentence(node | {"source": "sourc"}, tmp_path) == (
-        "data.source: no field is called 'sourc' in row 1 of 'DIR/pairs.parquet'. Did you mean 'source'? "
-        "It has: id, source, target. Name one with data.source=FIELD."
+    assert (
+        sentence(node | {"source": "sourc"}, tmp_path)
+        == "data.source: no field is called 'sourc' in row 1 of 'DIR/pairs.parquet'. Did you mean"
+        " 'source'? It has: id, source, target. Name one with data.source=FIELD."
     )
     for content in (whole[: len(whole) // 2], whole[:300] + bytes(len(whole) - 308) + whole[-8:]):
         Path(node["path"]).write_bytes(content)
         found = sentence(node, tmp_path)
-        assert found.startswith("data.path: must be a whole parquet file; got 'DIR/pairs.parquet' (")
+        assert found.startswith(
+            "data.path: must be a whole parquet file; got 'DIR/pairs.parquet' ("
+        )
         assert found.endswith("). Write it again.")
     damaged = bytearray(whole)
     damaged[40:400] = os.urandom(360)  # pages are damaged, the footer is whole
@@ -297,7 +378,8 @@ def test_a_package_that_is_not_there(tmp_path, monkeypatch):
     node = write(tmp_path, "parquet")
     monkeypatch.setattr(records, "find_spec", lambda name: None)
     assert faults(node) == [
-        "data.name: corpus 'parquet' needs the package pyarrow; got none. Use pip install 'xformer_kit[data]'."
+        "data.name: corpus 'parquet' needs the package pyarrow; got none. Use pip install"
+        " 'xformer_kit[data]'."
     ]
 
 
@@ -310,4 +392,6 @@ def test_tatoeba_is_split_by_its_english_side():
     splits = [list(corpus.pairs(split)) for split in corpus.splits]
     assert sum(map(len, splits)) == 169_813
     assert all(1_000 < len(split) < 3_000 for split in splits[1:])
-    assert sum(len({s for s, _ in split}) for split in splits) == 135_534  # sources: none is in two splits
+    assert (
+        sum(len({s for s, _ in split}) for split in splits) == 135_534
+    )  # sources: none is in two splits

@@ -1,4 +1,6 @@
-"""Tokens are prepared once, whole or not at all, whoever asks at the same time; windows cover the text."""
+"""Tokens are prepared once, whole or not at all, whoever asks at the same time; windows cover the
+text.
+"""
 
 import json
 import multiprocessing
@@ -31,7 +33,12 @@ def config(tmp_path):
 
 
 def a_config(tmp_path, tokenizer="byte", **data):
-    data = {"name": "text", "path": str(tmp_path / "text.txt"), "seq_len": 32, "batch_size": 4} | data
+    data = {
+        "name": "text",
+        "path": str(tmp_path / "text.txt"),
+        "seq_len": 32,
+        "batch_size": 4,
+    } | data
     return {"data": data | {"cache": str(tmp_path / "cache")}, "tokenizer": {"name": tokenizer}}
 
 
@@ -71,13 +78,20 @@ def test_windows_predict_every_token_once(tmp_path_factory, tokens, seq_len):
     ids = np.arange(1, tokens + 1, dtype=np.uint16)
     ids.tofile(file)
     valid = Windows(file, "<u2", tokens, tokens, seq_len, whole=True)
-    targets = [x for w in valid for x in w["tokens"][1:][w.get("tokens.real", np.ones(seq_len + 1, bool))[1:]].tolist()]
+    targets = [
+        x
+        for w in valid
+        for x in w["tokens"][1:][w.get("tokens.real", np.ones(seq_len + 1, bool))[1:]].tolist()
+    ]
     assert targets == ids[1:].tolist() and valid.predicted == len(targets)
     assert all(("real" in valid[i]) <= (i == len(valid) - 1) for i in range(len(valid)))
     if tokens > seq_len:
         train = Windows(file, "<u2", tokens, tokens, seq_len, whole=False)
         targets = [x for window in train for x in window["tokens"][1:].tolist()]
-        assert targets == ids[1 : len(train) * seq_len + 1].tolist() and tokens - 1 - len(targets) < seq_len
+        assert (
+            targets == ids[1 : len(train) * seq_len + 1].tolist()
+            and tokens - 1 - len(targets) < seq_len
+        )
         assert train.predicted == len(targets)
         assert len(collate([train[0], train[-1]])["tokens"].ids) == 2
 
@@ -96,7 +110,10 @@ def test_a_worker_maps_the_file_in_place_of_a_copy(config):
     train = prepare(config).train
     size = len(train.ids)
     copy = pickle.dumps(train)
-    assert len(copy) < size / 10 and pickle.loads(copy)[3]["tokens"].tolist() == train[3]["tokens"].tolist()
+    assert (
+        len(copy) < size / 10
+        and pickle.loads(copy)[3]["tokens"].tolist() == train[3]["tokens"].tolist()
+    )
     with pytest.raises(IndexError):
         train[len(train)]
 
@@ -116,18 +133,23 @@ def test_texts_too_short(tmp_path):
     (tmp_path / "text.txt").write_text("x" * 40)
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=256))
-    assert str(error.value) == (
-        "data.seq_len: one window, seq_len + 1 = 257 tokens, must fit into the training text; got a text of 36 tokens. "
-        "Try 35 or less, or give a longer text."
+    assert (
+        str(error.value)
+        == "data.seq_len: one window, seq_len + 1 = 257 tokens, must fit into the training text;"
+        " got a text of 36 tokens. Try 35 or less, or give a longer text."
     )
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=8, valid=0.02))
-    assert str(error.value) == (
-        "data: the validation text must have at least 2 tokens; got 1. Give a longer text, or a larger data.valid."
+    assert (
+        str(error.value)
+        == "data: the validation text must have at least 2 tokens; got 1. Give a longer text, or a"
+        " larger data.valid."
     )
 
 
-@pytest.mark.parametrize("damage", ["half", "no meta", "half a meta", "gone", "other tokens", "tokenizer"])
+@pytest.mark.parametrize(
+    "damage", ["half", "no meta", "half a meta", "gone", "other tokens", "tokenizer"]
+)
 def test_a_damaged_cache_is_made_anew(config, damage, caplog):
     data = prepare(config)
     assert not caplog.messages
@@ -145,7 +167,9 @@ def test_a_damaged_cache_is_made_anew(config, damage, caplog):
         content = file.read_bytes()
         file.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
     assert prepare(config).train.ids.tolist() == expected
-    assert caplog.messages == [f"data.cache: '{data.folder}' is not as it was written; it is prepared again."]
+    assert caplog.messages == [
+        f"data.cache: '{data.folder}' is not as it was written; it is prepared again."
+    ]
     assert not list(data.folder.parent.glob(".*.tmp"))
 
 
@@ -190,7 +214,9 @@ def test_the_checksums_that_are_kept_are_those_of_zlib(config):
 
 
 def test_a_digest_does_not_depend_on_the_order_of_options():
-    assert cache.digest({"a": 1, "b": {"c": 2, "d": 3}}) == cache.digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert cache.digest({"a": 1, "b": {"c": 2, "d": 3}}) == cache.digest(
+        {"b": {"d": 3, "c": 2}, "a": 1}
+    )
     assert cache.digest([1, 2]) != cache.digest([2, 1])
 
 
@@ -209,7 +235,9 @@ def test_processes_that_prepare_at_once_agree(config, monkeypatch, locks):
         monkeypatch.setattr(cache, "fcntl", None)  # inherited by the forks
     context = multiprocessing.get_context("fork")
     start, results = context.Event(), context.SimpleQueue()
-    processes = [context.Process(target=_prepare_at_once, args=(config, start, results)) for _ in range(4)]
+    processes = [
+        context.Process(target=_prepare_at_once, args=(config, start, results)) for _ in range(4)
+    ]
     for process in processes:
         process.start()
     start.set()
@@ -217,7 +245,13 @@ def test_processes_that_prepare_at_once_agree(config, monkeypatch, locks):
     for process in processes:
         process.join()
     assert len(found) == 1 and {process.exitcode for process in processes} == {0}
-    assert found == {(prepare(config).fingerprint, int(prepare(config).train.ids.sum()), str(prepare(config).folder))}
+    assert found == {
+        (
+            prepare(config).fingerprint,
+            int(prepare(config).train.ids.sum()),
+            str(prepare(config).folder),
+        )
+    }
     assert not list(prepare(config).folder.parent.glob(".*.tmp"))
 
 
@@ -226,9 +260,9 @@ def test_a_cache_that_cannot_be_written(tmp_path, config):
     config["data"]["cache"] = str(tmp_path / "file" / "below")
     with pytest.raises(ConfigError) as error:
         prepare(config)
-    assert str(error.value) == (
-        f"data.cache: must be a directory with room for the prepared tokens; got '{tmp_path}/file/below' "
-        "(not a directory). Set data.cache to another directory."
+    assert (
+        str(error.value) == "data.cache: must be a directory with room for the prepared tokens; got"
+        f" '{tmp_path}/file/below' (not a directory). Set data.cache to another directory."
     )
 
 
@@ -251,18 +285,24 @@ def test_a_disk_that_becomes_full_is_named(tmp_path, config, pairs):
         (tmp_path / "text.tsv").write_text(
             "".join(f"{line}\t{line}\n" for line in PROSE.splitlines()), encoding="utf-8"
         )
-        config = a_config(tmp_path, name="tsv", path=str(tmp_path / "text.tsv")) | {"task": {"name": "seq2seq"}}
-    done = subprocess.run([sys.executable, "-c", LIMITED, json.dumps(config)], capture_output=True, text=True)
-    assert done.stdout == (
-        f"data.cache: must be a directory with room for the prepared tokens; got '{tmp_path}/cache' (file too large). "
-        "Set data.cache to another directory.\n"
+        config = a_config(tmp_path, name="tsv", path=str(tmp_path / "text.tsv")) | {
+            "task": {"name": "seq2seq"}
+        }
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, json.dumps(config)], capture_output=True, text=True
+    )
+    assert (
+        done.stdout == "data.cache: must be a directory with room for the prepared tokens; got"
+        f" '{tmp_path}/cache' (file too large). Set data.cache to another directory.\n"
     ), done.stderr
 
 
 def test_text_that_changes_while_it_is_read_is_refused(tmp_path, config, monkeypatch):
     stamps = iter([["before"], ["after"]])
     monkeypatch.setattr(CORPORA["text"], "stamp", lambda self: next(stamps))
-    with pytest.raises(ConfigError, match=r"^data: the text must stay as it is while it is read; it was changed\."):
+    with pytest.raises(
+        ConfigError, match=r"^data: the text must stay as it is while it is read; it was changed\."
+    ):
         prepare(config)
 
 
@@ -275,7 +315,9 @@ def test_a_corpus_of_ones_own(tmp_path):
             return [self.count]
 
         def texts(self, split):
-            yield from (f"{i * i} " for i in range(self.count) if (i % 10 == 0) == (split == "valid"))
+            yield from (
+                f"{i * i} " for i in range(self.count) if (i % 10 == 0) == (split == "valid")
+            )
 
     CORPORA.register("squares")(Squares)
     try:

@@ -1,4 +1,6 @@
-"""Pairs are prepared once and come back as they were, with a tokenizer for both sides or one for each, within a length."""
+"""Pairs are prepared once and come back as they were, with a tokenizer for both sides or one for
+each, within a length.
+"""
 
 import multiprocessing
 import pickle
@@ -19,16 +21,27 @@ BYTE = TOKENIZERS.create("byte")
 
 def a_config(folder, pairs=PAIRS, tokenizer="byte", model=None, **data):
     (folder / "pairs.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-    data = {"name": "tsv", "path": str(folder / "pairs.tsv"), "test": 0.1, "seq_len": 64, "batch_size": 4} | data
+    data = {
+        "name": "tsv",
+        "path": str(folder / "pairs.tsv"),
+        "test": 0.1,
+        "seq_len": 64,
+        "batch_size": 4,
+    } | data
     node = {"name": tokenizer} if isinstance(tokenizer, str) else tokenizer
-    return {"data": data | {"cache": str(folder / "cache")}, "tokenizer": node} | ({"model": model} if model else {})
+    return {"data": data | {"cache": str(folder / "cache")}, "tokenizer": node} | (
+        {"model": model} if model else {}
+    )
 
 
 def texts(prepared, split):
     """The pairs of a split, decoded."""
     examples = [split[i] for i in range(len(split))]
     decode = prepared.source_tokenizer.decode, prepared.tokenizer.decode
-    return [tuple(d(e[side]) for d, side in zip(decode, ("source", "target"), strict=True)) for e in examples]
+    return [
+        tuple(d(e[side]) for d, side in zip(decode, ("source", "target"), strict=True))
+        for e in examples
+    ]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -40,19 +53,26 @@ def test_prepared_pairs_are_the_pairs(tmp_path, tokenizer, shared):
     assert prepared.dropped == {} and prepared.train[0]["source"].dtype == np.int64
     assert (prepared.source_tokenizer is prepared.tokenizer) == shared
     for split in (prepared.train, prepared.test):
-        lengths = [[len(e["source"]) + 1, len(e["target"]) + 1] for e in (split[i] for i in range(len(split)))]
+        lengths = [
+            [len(e["source"]) + 1, len(e["target"]) + 1]
+            for e in (split[i] for i in range(len(split)))
+        ]
         assert split.lengths.tolist() == lengths
         size = sum(len(t.encode()) for _, t in texts(prepared, split))
         assert split.bytes_per_token == size / sum(target for _, target in lengths)
     if tokenizer == "char" and not shared:  # each knows the alphabet of its side alone
         alphabets = [set("".join(pair[side] for pair in PAIRS) + "\n") for side in (0, 1)]
-        assert [prepared.source_tokenizer.vocab_size, prepared.tokenizer.vocab_size] == list(map(len, alphabets))
+        assert [prepared.source_tokenizer.vocab_size, prepared.tokenizer.vocab_size] == list(
+            map(len, alphabets)
+        )
 
 
 def test_the_fingerprint_follows_pairs_and_tokenizers(tmp_path):
     first = prepare(a_config(tmp_path)).fingerprint
     assert prepare(a_config(tmp_path, seq_len=80, too_long="drop")).fingerprint == first
-    assert prepare(a_config(tmp_path, tokenizer={"name": "byte", "shared": True})).fingerprint == first
+    assert (
+        prepare(a_config(tmp_path, tokenizer={"name": "byte", "shared": True})).fingerprint == first
+    )
     other = [
         prepare(a_config(tmp_path, tokenizer={"name": "byte", "shared": False})),
         prepare(a_config(tmp_path, tokenizer="char")),
@@ -66,9 +86,13 @@ def test_empty_pairs_are_left_out_and_counted(tmp_path):
     pairs = [*PAIRS, ("", "nobody"), ("somebody", "   "), ("", "")]
     prepared = prepare(a_config(tmp_path, pairs))
     assert sorted(
-        p for split in (prepared.train, prepared.valid, prepared.test) for p in texts(prepared, split)
+        p
+        for split in (prepared.train, prepared.valid, prepared.test)
+        for p in texts(prepared, split)
     ) == sorted(PAIRS)
-    assert sum(prepared.dropped.values()) == 3 and {key.split("/")[1] for key in prepared.dropped} == {"empty"}
+    assert sum(prepared.dropped.values()) == 3 and {
+        key.split("/")[1] for key in prepared.dropped
+    } == {"empty"}
 
 
 def test_what_is_too_long(tmp_path):
@@ -83,25 +107,31 @@ def test_what_is_too_long(tmp_path):
     assert cut.dropped["train/truncated"] == long and len(cut.train) == len(whole.train)
     for (s, t), i in zip(texts(whole, whole.train), range(len(cut.train)), strict=True):
         example = cut.train[i]
-        assert example["source"].tolist() == list(s.encode()[:29]) and example["target"].tolist() == list(
-            t.encode()[:29]
-        )
+        assert example["source"].tolist() == list(s.encode()[:29]) and example[
+            "target"
+        ].tolist() == list(t.encode()[:29])
     size = sum(len(cut.train[i]["target"]) for i in range(len(cut.train)))
     assert cut.train.bytes_per_token == size / (size + len(cut.train))
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=30))
-    first = next(i for i, p in enumerate(texts(whole, whole.train)) if max(len(x.encode()) for x in p) >= 30)
+    first = next(
+        i for i, p in enumerate(texts(whole, whole.train)) if max(len(x.encode()) for x in p) >= 30
+    )
     most = whole.train.lengths.max()
-    assert str(error.value) == (
-        f"data.seq_len: must hold every pair, special tokens included; got 30, and the target of pair {first + 1} of train "
-        f"(target 'das Café {texts(whole, whole.train)[first][1][9:11]}'...) has {whole.train.lengths[first].max()} tokens; "
-        f"{long} are longer. Try {most}, or data.too_long=drop or truncate."
+    assert (
+        str(error.value)
+        == "data.seq_len: must hold every pair, special tokens included; got 30, and the target of"
+        f" pair {first + 1} of train (target 'das Café"
+        f" {texts(whole, whole.train)[first][1][9:11]}'...) has"
+        f" {whole.train.lengths[first].max()} tokens; {long} are longer. Try {most}, or"
+        " data.too_long=drop or truncate."
     )
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, seq_len=5, too_long="drop"))
-    assert str(error.value) == (
-        f"data.seq_len: must hold a pair, special tokens included; got 5, and {len(whole.train)} of the {len(whole.train)} "
-        "pairs of train are longer. Raise it."
+    assert (
+        str(error.value)
+        == f"data.seq_len: must hold a pair, special tokens included; got 5, and {len(whole.train)}"
+        f" of the {len(whole.train)} pairs of train are longer. Raise it."
     )
 
 
@@ -115,17 +145,27 @@ def test_a_decoder_alone_reads_both_sides_in_one_stream(tmp_path):
 
 
 def test_the_shorter_side_keeps_up_to_half_of_the_room():
-    """Room for 10 tokens: of two long sides each has half, and what a short one leaves goes to the other."""
+    """Room for 10 tokens: of two long sides each has half, and what a short one leaves goes to the
+    other.
+    """
     lengths = np.array([[20, 20], [20, 3], [3, 20], [6, 5], [4, 5]])
     assert _fitted(lengths, 10, together=True).tolist() == [[5, 5], [7, 3], [3, 7], [5, 5], [4, 5]]
-    assert _fitted(lengths, 10, together=False).tolist() == [[10, 10], [10, 3], [3, 10], [6, 5], [4, 5]]
+    assert _fitted(lengths, 10, together=False).tolist() == [
+        [10, 10],
+        [10, 3],
+        [3, 10],
+        [6, 5],
+        [4, 5],
+    ]
 
 
 def test_a_split_without_pairs(tmp_path):
     with pytest.raises(ConfigError) as error:
         prepare(a_config(tmp_path, PAIRS[:2], valid=0.001, test=0.0))
-    assert str(error.value) == (
-        "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of them."
+    assert (
+        str(error.value)
+        == "data: the split valid must hold a pair; got none. Give more pairs, or a larger share of"
+        " them."
     )
 
 
@@ -136,7 +176,9 @@ def test_a_split_without_pairs(tmp_path):
     together=st.booleans(),
 )
 @settings(deadline=None)
-def test_files_of_pairs_hold_what_was_written(tmp_path_factory, lengths, seq_len, too_long, together):
+def test_files_of_pairs_hold_what_was_written(
+    tmp_path_factory, lengths, seq_len, too_long, together
+):
     folder = tmp_path_factory.mktemp("cache") / "fresh"
     folder.mkdir()
     pairs = [("s" * a, "t" * b) for a, b in lengths]
@@ -145,12 +187,17 @@ def test_files_of_pairs_hold_what_was_written(tmp_path_factory, lengths, seq_len
     assert said["empty"] == len(pairs) - len(full)
     sides = [Ragged(folder / f"train.{side}", **said[side]) for side in ("source", "target")]
     for side, ragged in enumerate(sides):
-        assert [bytes(ragged[i]).decode() for i in range(len(ragged))] == [pair[side] for pair in full]
+        assert [bytes(ragged[i]).decode() for i in range(len(ragged))] == [
+            pair[side] for pair in full
+        ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]
     try:
         made = Pairs(*sides, "train", seq_len, too_long, BYTE, together)
     except ConfigError:
-        fits = [len(s) + len(t) + 2 <= seq_len if together else max(len(s), len(t)) < seq_len for s, t in full]
+        fits = [
+            len(s) + len(t) + 2 <= seq_len if together else max(len(s), len(t)) < seq_len
+            for s, t in full
+        ]
         assert not any(fits) or (together and seq_len < 4)
         return
     assert made.lengths.shape == (len(made), 2) and (made.lengths > 1).all()
@@ -158,7 +205,9 @@ def test_files_of_pairs_hold_what_was_written(tmp_path_factory, lengths, seq_len
     assert len(made) + made.dropped.get("too_long", 0) == len(full)
     copy = pickle.loads(pickle.dumps(made))  # in a loader worker
     for i in range(len(made)):
-        assert {k: v.tolist() for k, v in copy[i].items()} == {k: v.tolist() for k, v in made[i].items()}
+        assert {k: v.tolist() for k, v in copy[i].items()} == {
+            k: v.tolist() for k, v in made[i].items()
+        }
     with pytest.raises(IndexError):
         made[len(made)]
 
@@ -170,10 +219,14 @@ def _prepare_at_once(config, start, results):
 
 
 def test_processes_that_prepare_at_once_agree(tmp_path):
-    config = a_config(tmp_path, tokenizer={"name": "char", "shared": False})  # a fork of threads of `tokenizers` hangs
+    config = a_config(
+        tmp_path, tokenizer={"name": "char", "shared": False}
+    )  # a fork of threads of `tokenizers` hangs
     context = multiprocessing.get_context("fork")
     start, results = context.Event(), context.SimpleQueue()
-    processes = [context.Process(target=_prepare_at_once, args=(config, start, results)) for _ in range(3)]
+    processes = [
+        context.Process(target=_prepare_at_once, args=(config, start, results)) for _ in range(3)
+    ]
     for process in processes:
         process.start()
     start.set()
@@ -183,7 +236,9 @@ def test_processes_that_prepare_at_once_agree(tmp_path):
     assert len(found) == 1 and {process.exitcode for process in processes} == {0}
 
 
-@pytest.mark.parametrize("name", ["train.source.bin", "test.target.offsets", "source_tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["train.source.bin", "test.target.offsets", "source_tokenizer.json"]
+)
 def test_a_damaged_cache_is_made_anew(tmp_path, name):
     config = a_config(tmp_path, tokenizer={"name": "char", "shared": False})
     data = prepare(config)

@@ -1,4 +1,6 @@
-"""Probes: what is asked follows from what stands before it; an example is a pure function of seed, split and index."""
+"""Probes: what is asked follows from what stands before it; an example is a pure function of seed,
+split and index.
+"""
 
 import pickle
 from collections import Counter
@@ -16,7 +18,11 @@ from xformer_kit.data.labelled import labelled
 from xformer_kit.data.prepare import prepare
 from xformer_kit.registry import ConfigError, Context
 
-PROBES = sorted(name for name, part in CORPORA.items() if part.form == "labelled" and "xformer_kit" in part.__module__)
+PROBES = sorted(
+    name
+    for name, part in CORPORA.items()
+    if part.form == "labelled" and "xformer_kit" in part.__module__
+)
 SMALL = {
     "recall": {"vocabulary": 20, "length": 24, "pairs": 4},
     "induction": {"vocabulary": 5, "length": 12},
@@ -69,7 +75,10 @@ def test_an_example_is_a_pure_function_of_seed_split_and_index(name):
     for i, tokens in backwards.items():
         assert one.dataset("train")[i]["tokens"].tolist() == tokens
     examples = {
-        key: [make(name, examples_seed=key[0]).dataset(key[1])[i]["tokens"].tolist() for i in range(20)]
+        key: [
+            make(name, examples_seed=key[0]).dataset(key[1])[i]["tokens"].tolist()
+            for i in range(20)
+        ]
         for key in [(0, "train"), (0, "valid"), (0, "test"), (1, "train")]
     }
     assert len({str(tokens) for tokens in examples.values()}) == 4
@@ -90,7 +99,12 @@ def test_labels_are_the_tokens_where_asked_and_all_are_words(name):
         tokens, labels = example["tokens"], example["labels"]
         assert tokens.dtype == labels.dtype == np.int64 and tokens.shape == labels.shape
         asked = labels >= 0
-        assert asked.any() and not asked[0] and (labels[asked] == tokens[asked]).all() and (labels[~asked] == -1).all()
+        assert (
+            asked.any()
+            and not asked[0]
+            and (labels[asked] == tokens[asked]).all()
+            and (labels[~asked] == -1).all()
+        )
         assert len(tokens) == probe.longest
         seen |= set(tokens.tolist())
     assert seen == set(range(len(words))), "a word never comes, or a token is none"
@@ -100,21 +114,30 @@ def test_labels_are_the_tokens_where_asked_and_all_are_words(name):
 def test_sizes_of_the_splits(name):
     probe = make(name, examples=7)
     assert [len(probe.dataset(split)) for split in probe.splits] == [2**31, 7, 7]
-    assert probe.dataset("valid")[-1]["tokens"].tolist() == probe.dataset("valid")[6]["tokens"].tolist()
+    assert (
+        probe.dataset("valid")[-1]["tokens"].tolist()
+        == probe.dataset("valid")[6]["tokens"].tolist()
+    )
     with pytest.raises(IndexError):
         probe.dataset("valid")[7]
 
 
 @pytest.mark.parametrize("name", PROBES)
 def test_options_change_the_fingerprint(name):
-    prints = [make(name).fingerprint(), make(name, examples_seed=1).fingerprint(), make(name, examples=5).fingerprint()]
+    prints = [
+        make(name).fingerprint(),
+        make(name, examples_seed=1).fingerprint(),
+        make(name, examples=5).fingerprint(),
+    ]
     assert len(set(prints)) == 3 and make(name).fingerprint() == prints[0]
 
 
 @pytest.mark.parametrize("name", sorted(set(PROBES) - {"recall", "selective_copy"}))
 def test_lengths_are_drawn_and_the_test_set_may_be_longer(name):
     probe = make(name, shortest=4, length=8, test_length=16)
-    lengths = {split: Counter(len(words) for words in sample(probe, split)) for split in probe.splits}
+    lengths = {
+        split: Counter(len(words) for words in sample(probe, split)) for split in probe.splits
+    }
     assert len(lengths["train"]) == len(lengths["valid"]) == (3 if name == "dyck" else 5)
     assert list(lengths["test"]) == [probe.longest] and max(lengths["train"]) < probe.longest
     batch = collate([probe.dataset("train")[i] for i in range(20)])
@@ -135,7 +158,9 @@ def test_recall():
         assert all(key.startswith("k") and value.startswith("v") for key, value in values.items())
         asked = {before: word for before, word in pairwise(rest) if word.startswith("[")}
         assert asked == {key: f"[{value}]" for key, value in values.items()}
-        assert [word for word in rest if word.startswith("k")] == list(asked), "a key stands where it is not asked"
+        assert [word for word in rest if word.startswith("k")] == list(asked), (
+            "a key stands where it is not asked"
+        )
 
 
 def test_recall_asks_soon_where_the_power_is_small():
@@ -151,7 +176,9 @@ def test_recall_asks_soon_where_the_power_is_small():
         words.index(next(w for w in words if w.startswith("[")))
         for words in sample(make("recall", power=1.0, pairs=1), count=2200)
     )
-    assert set(places) == set(range(3, 24, 2)) and min(places.values()) > 140, "power 1 is uniform over the 11 slots"
+    assert set(places) == set(range(3, 24, 2)) and min(places.values()) > 140, (
+        "power 1 is uniform over the 11 slots"
+    )
 
 
 def test_recall_with_blanks_between():
@@ -162,7 +189,10 @@ def test_recall_with_blanks_between():
 def test_induction():
     for words in sample(make("induction")):
         assert words.count("*") == 2 and words[-2] == "*"
-        assert words[-1] == f"[{words[words.index('*') + 1]}]" and sum(word.startswith("[") for word in words) == 1
+        assert (
+            words[-1] == f"[{words[words.index('*') + 1]}]"
+            and sum(word.startswith("[") for word in words) == 1
+        )
     firsts = {words.index("*") for words in sample(make("induction"))}
     assert firsts == set(range(9)), "the mark stands anywhere but where its word would be a mark"
 
@@ -185,10 +215,16 @@ def test_selective_copy():
     places = set()
     for words in sample(make("selective_copy")):
         given, bar, asked = words[:12], words[12], words[13:]
-        assert bar == "|" and asked == [f"[{word}]" for word in given if word != "."] and len(asked) == 3
+        assert (
+            bar == "|"
+            and asked == [f"[{word}]" for word in given if word != "."]
+            and len(asked) == 3
+        )
         places |= {i for i, word in enumerate(given) if word != "."}
     assert places == set(range(12))
-    assert {len(words) for words in sample(make("selective_copy", test_length=30), "test", 5)} == {34}
+    assert {len(words) for words in sample(make("selective_copy", test_length=30), "test", 5)} == {
+        34
+    }
 
 
 def test_addition():
@@ -196,8 +232,12 @@ def test_addition():
         for words in sample(make("addition", answer=answer)):
             first, second = (int("".join(part)) for part in (words[:3], words[4:7]))
             total = int("".join(bare(words[8:])[::order]))
-            assert (words[3], words[7]) == ("+", "=") and first + second == total and len(words) == 12
-            assert all(word.startswith("[") for word in words[8:]) and not any("[" in word for word in words[:8])
+            assert (
+                (words[3], words[7]) == ("+", "=") and first + second == total and len(words) == 12
+            )
+            assert all(word.startswith("[") for word in words[8:]) and not any(
+                "[" in word for word in words[:8]
+            )
     carries = [words for words in sample(make("addition", length=1)) if words[-1] == "[1]"]
     assert carries and all(int(w[0]) + int(w[2]) >= 10 for w in carries)
 
@@ -226,7 +266,20 @@ def test_dyck():
 
 
 def test_dyck_has_names_for_any_number_of_types():
-    assert make("dyck", types=6).words() == ["(", "[", "{", "<", "(4", "(5", ")", "]", "}", ">", "4)", "5)"]
+    assert make("dyck", types=6).words() == [
+        "(",
+        "[",
+        "{",
+        "<",
+        "(4",
+        "(5",
+        ")",
+        "]",
+        "}",
+        ">",
+        "4)",
+        "5)",
+    ]
 
 
 # Their stream of numbers.
@@ -241,11 +294,17 @@ def test_draws_are_uniform_and_differ():
     assert fractions.min() > 0 and fractions.max() <= 1 and abs(fractions.mean() - 0.5) < 0.02
     assert not np.array_equal(Draw("a").bits(4), Draw("b").bits(4))
     whole, parts = Draw("a"), Draw("a")
-    assert whole.bits(6).tolist() == [*parts.bits(2).tolist(), *parts.bits(0).tolist(), *parts.bits(4).tolist()]
+    assert whole.bits(6).tolist() == [
+        *parts.bits(2).tolist(),
+        *parts.bits(0).tolist(),
+        *parts.bits(4).tolist(),
+    ]
 
 
 def test_splitmix64_gives_its_published_numbers():
-    """The first outputs for seed 1234567 of Vigna's reference implementation (https://prng.di.unimi.it/splitmix64.c)."""
+    """The first outputs for seed 1234567 of Vigna's reference implementation
+    (https://prng.di.unimi.it/splitmix64.c).
+    """
     draw = Draw()
     draw.at = 1234567
     assert draw.bits(3).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
@@ -255,7 +314,9 @@ def test_splitmix64_gives_its_published_numbers():
 def test_some_are_different_ones_in_any_order(n, count):
     draws = [Draw("some", i).some(n, count) for i in range(20)]
     for drawn in draws:
-        assert len(drawn) == count == len(set(drawn.tolist())) and drawn.min() >= 0 and drawn.max() < n
+        assert (
+            len(drawn) == count == len(set(drawn.tolist())) and drawn.min() >= 0 and drawn.max() < n
+        )
     assert any((np.diff(drawn) < 0).any() for drawn in draws)
     assert len({str(drawn.tolist()) for drawn in draws}) == 20
 
@@ -270,14 +331,27 @@ def test_some_take_each_alike():
 
 def test_faults_by_eye():
     assert faults("recall", pairs=20, vocabulary=7) == [
-        "data.length: must be at least 4 * pairs, a key and its value twice; got 64 and pairs=20. Try 80.",
-        "data.vocabulary: must be even and at least 2 * pairs, as keys and values of an example differ; got 7 and "
-        "pairs=20. Try 40.",
+        (
+            "data.length: must be at least 4 * pairs, a key and its value twice; got 64 and"
+            " pairs=20. Try 80."
+        ),
+        (
+            "data.vocabulary: must be even and at least 2 * pairs, as keys and values of an example"
+            " differ; got 7 and pairs=20. Try 40."
+        ),
     ]
-    assert faults("recall", power=0.0) == ["data.power: must be above 0 and at most 50; got 0.0. Try 0.01."]
-    assert faults("sort", length=10, shortest=20) == ["data.shortest: must be at most length; got 20 and 10. Try 10."]
-    assert faults("dyck", length=7) == ["data.length: must be even, as every bracket is closed; got 7. Try 8."]
-    assert faults("selective_copy", length=8) == ["data.length: must be at least marked; got 8 and 16. Try 64."]
+    assert faults("recall", power=0.0) == [
+        "data.power: must be above 0 and at most 50; got 0.0. Try 0.01."
+    ]
+    assert faults("sort", length=10, shortest=20) == [
+        "data.shortest: must be at most length; got 20 and 10. Try 10."
+    ]
+    assert faults("dyck", length=7) == [
+        "data.length: must be even, as every bracket is closed; got 7. Try 8."
+    ]
+    assert faults("selective_copy", length=8) == [
+        "data.length: must be at least marked; got 8 and 16. Try 64."
+    ]
     assert faults("copy", vocabulary=2**40) == [
         "data.vocabulary: must be at most 1,048,576; got 1,099,511,627,776. Try 16."
     ]
@@ -292,8 +366,15 @@ def test_faults_by_eye():
 
 @pytest.mark.parametrize("name", PROBES)
 def test_the_smallest_options_that_are_allowed_give_examples(name):
-    smallest = {"recall": {"vocabulary": 2, "length": 4, "pairs": 1}, "induction": {"vocabulary": 1, "length": 4}}
-    sizes = {"selective_copy": ("vocabulary", "length", "marked"), "addition": ("length",), "parity": ("length",)}
+    smallest = {
+        "recall": {"vocabulary": 2, "length": 4, "pairs": 1},
+        "induction": {"vocabulary": 1, "length": 4},
+    }
+    sizes = {
+        "selective_copy": ("vocabulary", "length", "marked"),
+        "addition": ("length",),
+        "parity": ("length",),
+    }
     least = smallest.get(name) or dict.fromkeys(sizes.get(name, ("vocabulary", "length")), 1)
     if name == "dyck":
         least = {"types": 1, "depth": 1, "length": 2}
@@ -306,7 +387,11 @@ def test_a_run_reads_a_probe_with_its_own_words_and_writes_nothing(tmp_path):
     node = {"name": "copy", "length": 5, "seq_len": 10, "cache": str(tmp_path)}
     prepared = prepare({"data": node, "tokenizer": {"name": "byte"}})
     assert (len(prepared.train), len(prepared.valid), len(prepared.test)) == (2**31, 1000, 1000)
-    assert prepared.tokenizer.vocab_size == 27 and prepared.folder is None and not list(tmp_path.iterdir())
+    assert (
+        prepared.tokenizer.vocab_size == 27
+        and prepared.folder is None
+        and not list(tmp_path.iterdir())
+    )
     tokens = prepared.train[0]["tokens"]
     text = prepared.tokenizer.decode(tokens)
     assert text.split() == bare(told(make("copy"), prepared.train[0]))
@@ -317,8 +402,8 @@ def test_a_run_reads_a_probe_with_its_own_words_and_writes_nothing(tmp_path):
 
 def test_a_window_must_hold_an_example():
     sentence = (
-        "data.seq_len: must hold the longest example, 11 tokens with the last one only predicted; got 9. "
-        "Try 10 or more, or shorter examples."
+        "data.seq_len: must hold the longest example, 11 tokens with the last one only predicted;"
+        " got 9. Try 10 or more, or shorter examples."
     )
     with pytest.raises(ConfigError) as error:
         labelled(make("copy"), 9)
@@ -331,14 +416,21 @@ def test_a_window_must_hold_an_example():
     [
         (
             "data.seq_len=62",
-            "data.seq_len: must hold the longest example, 64 tokens with the last one only predicted; got 62. "
-            "Try 63 or more, or shorter examples.",
+            (
+                "data.seq_len: must hold the longest example, 64 tokens with the last one only"
+                " predicted; got 62. Try 63 or more, or shorter examples."
+            ),
         ),
         (
             "model.vocab_size=100",
-            "model.vocab_size: must hold the tokenizer's 8192 tokens; got 100. null is the tokenizer's.",
+            (
+                "model.vocab_size: must hold the tokenizer's 8192 tokens; got 100. null is the"
+                " tokenizer's."
+            ),
         ),
     ],
 )
 def test_a_config_that_a_probe_does_not_fit_is_refused(word, sentence):
-    assert refused(["model=decoder", "experiment=null", "data=recall", "data.seq_len=63", word]) == [sentence]
+    assert refused(
+        ["model=decoder", "experiment=null", "data=recall", "data.seq_len=63", word]
+    ) == [sentence]

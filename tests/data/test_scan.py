@@ -12,7 +12,9 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.scan import Scan, Split, grammar
 from xformer_kit.registry import Context
 
-SHARED = Path(os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "scan")
+SHARED = Path(
+    os.environ.get("XFORMER_KIT_DATA", Path(__file__).parents[3] / "shared" / "data"), "scan"
+)
 SPLITS = get_args(Split)
 
 
@@ -86,12 +88,17 @@ def test_all_commands_are_those_of_the_published_file(commands):
 
 @pytest.mark.parametrize(("split", "longest"), [("length", 22), ("length_cutoff_26", 26)])
 def test_a_cutoff_is_on_the_actions(split, longest):
-    lengths = {part: {len(actions.split()) for _, actions in Scan(split=split).pairs(part)} for part in Scan.splits}
+    lengths = {
+        part: {len(actions.split()) for _, actions in Scan(split=split).pairs(part)}
+        for part in Scan.splits
+    }
     assert max(lengths["train"]) == longest >= max(lengths["valid"])
     assert min(lengths["test"]) > longest and max(lengths["test"]) == 48
 
 
-@pytest.mark.parametrize(("split", "alone"), [("addprim_jump", "jump"), ("addprim_turn_left", "turn left")])
+@pytest.mark.parametrize(
+    ("split", "alone"), [("addprim_jump", "jump"), ("addprim_turn_left", "turn left")]
+)
 def test_a_primitive_is_taught_alone_and_always_in_training(split, alone):
     train = [command for command, _ in Scan(split=split, valid=0.999).pairs("train")]
     assert train.count(alone) > 1000
@@ -112,7 +119,9 @@ def test_options_change_the_fingerprint():
 
 
 def test_faults():
-    assert list(CORPORA.faults({"name": "scan", "split": "lenght", "valid": 0.1}, "data", Context())) == [
+    assert list(
+        CORPORA.faults({"name": "scan", "split": "lenght", "valid": 0.1}, "data", Context())
+    ) == [
         "data.split: no choice is called 'lenght'. Did you mean 'length'? "
         "Known: simple, length, length_cutoff_26, addprim_jump, addprim_turn_left."
     ]

@@ -25,10 +25,15 @@ from xformer_kit.data.tokenizer import (
 )
 from xformer_kit.registry import ConfigError, Context
 
-PROSE = "It was the best of times, it was the worst of times.\n\n  Naïve café — 漢字 🙂 don't\t\tstop 1234\r\n" * 20
+PROSE = (
+    "It was the best of times, it was the worst of times.\n\n  Naïve café — 漢字 🙂 don't\t\tstop"
+    " 1234\r\n" * 20
+)
 # What looks like a space, a byte or a special token of the library, but is text.
 HARD = st.lists(
-    st.sampled_from([" ", "\u2581", "<0x41>", "<unk>", "[UNK]", "##a", "a", "\n", "é", "<", "\t", "."])
+    st.sampled_from(
+        [" ", "\u2581", "<0x41>", "<unk>", "[UNK]", "##a", "a", "\n", "é", "<", "\t", "."]
+    )
 ).map("".join)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 
@@ -77,7 +82,9 @@ def test_bytes_are_counted_as_they_are_decoded(tokenizer):
     assert tokenizer.count_bytes(ids) == len(tokenizer.to_bytes(ids)) == len(text.encode())
     rest = tokenizer.count_bytes(ids[1:], goes_on=True)
     assert (
-        rest == len(text.encode()) - len(tokenizer.to_bytes(ids[:1])) == len(tokenizer.to_bytes(ids[1:], goes_on=True))
+        rest
+        == len(text.encode()) - len(tokenizer.to_bytes(ids[:1]))
+        == len(tokenizer.to_bytes(ids[1:], goes_on=True))
     )
     assert tokenizer.count_bytes([]) == 0
 
@@ -95,21 +102,33 @@ def test_pieces_of_a_text_are_encoded_as_the_whole(tokenizer):
     cuts = [0, 3, 60, 61, 700, len(PROSE)]
     texts = [PROSE[a:b] for a, b in itertools.pairwise(cuts)]
     if isinstance(tokenizer, Byte | Char):
-        assert np.concatenate(list(tokenizer.encode_all(texts))).tolist() == tokenizer.encode(PROSE).tolist()
+        assert (
+            np.concatenate(list(tokenizer.encode_all(texts))).tolist()
+            == tokenizer.encode(PROSE).tolist()
+        )
         return
     long = PROSE * 200  # several of the library's pieces
-    assert np.concatenate(list(tokenizer.encode_all([*texts, PROSE * 199]))).tolist() == tokenizer.encode(long).tolist()
+    assert (
+        np.concatenate(list(tokenizer.encode_all([*texts, PROSE * 199]))).tolist()
+        == tokenizer.encode(long).tolist()
+    )
 
 
 def test_special_tokens_are_no_text(tokenizer):
     tokenizer.specials = ("<mask>",)
     try:
         mask = tokenizer.special("<mask>")
-        ids = tokenizer.encode("best <mask>" if tokenizer.unknown_id is not None else "best").tolist()
+        ids = tokenizer.encode(
+            "best <mask>" if tokenizer.unknown_id is not None else "best"
+        ).tolist()
         assert mask == tokenizer.vocab_size and mask not in ids
         assert tokenizer.decode([mask, *ids, mask]) == tokenizer.decode(ids)
         assert tokenizer.count_bytes([*ids, mask]) == tokenizer.count_bytes(ids)
-        assert tokenizer.word_starts([mask, *ids, mask]).tolist() == [True, *tokenizer.word_starts(ids), True]
+        assert tokenizer.word_starts([mask, *ids, mask]).tolist() == [
+            True,
+            *tokenizer.word_starts(ids),
+            True,
+        ]
     finally:
         tokenizer.specials = ()
 
@@ -119,10 +138,25 @@ def test_words_begin_where_they_do(tokenizer):
     ids = tokenizer.encode(PROSE)
     starts = tokenizer.word_starts(ids)
     assert starts.dtype == bool and starts.shape == ids.shape
-    before, *groups = [tokenizer.decode(word).strip() for word in np.split(ids, np.flatnonzero(starts))]
+    before, *groups = [
+        tokenizer.decode(word).strip() for word in np.split(ids, np.flatnonzero(starts))
+    ]
     words = [before, *groups] if before else groups  # white space may stand before the first
     if isinstance(tokenizer, WordPiece):
-        assert words[:12] == ["It", "was", "the", "best", "of", "times", ",", "it", "was", "the", "worst", "of"]
+        assert words[:12] == [
+            "It",
+            "was",
+            "the",
+            "best",
+            "of",
+            "times",
+            ",",
+            "it",
+            "was",
+            "the",
+            "worst",
+            "of",
+        ]
         assert "'" in words and "Naïve" in words
     else:
         assert words == PROSE.split()
@@ -188,7 +222,9 @@ def test_a_character_is_held_back_until_it_is_whole():
 def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path)
-    kind = Unigram if isinstance(tokenizer, Pretrained) else type(tokenizer)  # by what the file holds
+    kind = (
+        Unigram if isinstance(tokenizer, Pretrained) else type(tokenizer)
+    )  # by what the file holds
     assert type(again) is kind and again.vocab_size == tokenizer.vocab_size
     ids = tokenizer.encode(PROSE)
     assert again.encode(PROSE).tolist() == ids.tolist()
@@ -247,25 +283,33 @@ def test_an_unknown_character_is_named():
     tokenizer.fit(["hello"])
     with pytest.raises(ConfigError) as error:
         tokenizer.encode("hé🙂lloé")
-    assert str(error.value) == (
-        "tokenizer: the alphabet of 'char' is the 4 characters of its corpus; got 'é' (U+00E9), '🙂' (U+1F642). "
-        "Leave them out of the text, or train with tokenizer=byte."
+    assert (
+        str(error.value)
+        == "tokenizer: the alphabet of 'char' is the 4 characters of its corpus; got 'é' (U+00E9),"
+        " '🙂' (U+1F642). Leave them out of the text, or train with tokenizer=byte."
     )
     with pytest.raises(ConfigError, match=r"U\+D800"):  # half a surrogate pair has no utf-8
         tokenizer.encode("he\ud800llo")
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_position():
-    with pytest.raises(ConfigError, match=r"^tokenizer: text must be utf-8; got byte 0xFF at position 2\. Use "):
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer: text must be utf-8; got byte 0xFF at position 2\. Use "
+    ):
         fitted("wordpiece").encode(b"ab\xff")
     with pytest.raises(
-        ConfigError, match=r"^tokenizer: text must be Unicode; got half a surrogate pair at character 1\."
+        ConfigError,
+        match=r"^tokenizer: text must be Unicode; got half a surrogate pair at character 1\.",
     ):
         Byte().encode("a\ud800")
 
 
 def test_bytes_of_the_command_line_pass_through():
-    assert Byte().encode(b"\xe9t\xe9".decode("utf-8", "surrogateescape")).tolist() == [0xE9, ord("t"), 0xE9]
+    assert Byte().encode(b"\xe9t\xe9".decode("utf-8", "surrogateescape")).tolist() == [
+        0xE9,
+        ord("t"),
+        0xE9,
+    ]
 
 
 def test_ids_may_be_tensors_and_scalars():
@@ -290,8 +334,14 @@ def test_too_few_byte_pairs(size):
         (None, "tokenizer: must be a file that a run saved; got"),
         ("{", "tokenizer: must be a file that a run saved; got"),
         ("[]", "tokenizer: must be a file that a run saved; got"),
-        (json.dumps({"tokenizer": "bytes", "state": {}}), "tokenizer: no tokenizer is called 'bytes' here, but "),
-        (json.dumps({"model": {"type": "WordPiece"}}), "tokenizer: must be a tokenizer.json of the"),
+        (
+            json.dumps({"tokenizer": "bytes", "state": {}}),
+            "tokenizer: no tokenizer is called 'bytes' here, but ",
+        ),
+        (
+            json.dumps({"model": {"type": "WordPiece"}}),
+            "tokenizer: must be a tokenizer.json of the",
+        ),
     ],
 )
 def test_a_file_that_is_no_tokenizer(tmp_path, content, sentence):

@@ -1,4 +1,6 @@
-"""The reference: every part has a page that says all its options, and no link of the site leads nowhere."""
+"""The reference: every part has a page that says all its options, and no link of the site leads
+nowhere.
+"""
 
 import html
 import re
@@ -37,7 +39,9 @@ def written(tmp_path_factory) -> Path:
 
 def shown(file: Path) -> str:
     """What a reader sees of a page."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", file.read_text(encoding="utf-8"))).split())
+    return " ".join(
+        html.unescape(re.sub(r"<[^>]+>", " ", file.read_text(encoding="utf-8"))).split()
+    )
 
 
 @pytest.mark.slow
@@ -55,7 +59,9 @@ def test_every_part_has_a_page_with_all_its_options(written, kind):
         said = shown(written / "pages" / f"{page(kind, name)}.md")
         for row in rows(KINDS[kind], name):
             default = row.default or "''"
-            assert " ".join(f"{row.name} {row.type} {default}".split()) in said, f"{kind} {name} {row.name}"
+            assert " ".join(f"{row.name} {row.type} {default}".split()) in said, (
+                f"{kind} {name} {row.name}"
+            )
 
 
 @pytest.mark.slow
@@ -65,14 +71,24 @@ def test_every_picture_is_there_and_is_shown(written):
     for kind, name, _ in drawn():
         file = f"pictures/{kind}-{name}.png"
         assert imread(written / "shown" / file)[..., :3].min() < 0.7, f"{file} is blank"
-        assert f'src="../../{file}"' in (written / "pages" / f"{page(kind, name)}.md").read_text(encoding="utf-8")
+        assert f'src="../../{file}"' in (written / "pages" / f"{page(kind, name)}.md").read_text(
+            encoding="utf-8"
+        )
 
 
 def test_every_option_says_what_it_is():
-    silent = [f"{kind} {name} {row.name}" for kind in KINDS for name in KINDS[kind] for row in rows(KINDS[kind], name)
-              if not row.meaning]  # fmt: skip
+    silent = [
+        f"{kind} {name} {row.name}"
+        for kind in KINDS
+        for name in KINDS[kind]
+        for row in rows(KINDS[kind], name)
+        if not row.meaning
+    ]
     silent += [
-        f"{name} {key}" for name in SETTINGS for key, option in SETTINGS.options(name).items() if not option.meaning
+        f"{name} {key}"
+        for name in SETTINGS
+        for key, option in SETTINGS.options(name).items()
+        if not option.meaning
     ]
     assert silent == []
 
@@ -86,7 +102,11 @@ def test_no_registry_is_forgotten():
         for value in vars(module).values()
         if isinstance(value, Registry) and value and value.kind != "settings"
     }
-    own = [r.group for r in there.values() if not all(p.__module__.startswith("xformer_kit_parts") for p in r.values())]
+    own = [
+        r.group
+        for r in there.values()
+        if not all(p.__module__.startswith("xformer_kit_parts") for p in r.values())
+    ]
     assert sorted(own) == sorted(KINDS)
 
 
@@ -105,11 +125,18 @@ def test_broken_links_of_a_page_fail_the_build(tmp_path):
     pages, shown = tmp_path / "pages", tmp_path / "shown"
     pages.mkdir()
     shown.mkdir()
-    links = ("[a part](parts/none.md)", "[a place](#nowhere)", "[a place](other.md#nowhere)", "![a picture](none.png)")
+    links = (
+        "[a part](parts/none.md)",
+        "[a place](#nowhere)",
+        "[a place](other.md#nowhere)",
+        "![a picture](none.png)",
+    )
     (pages / "index.md").write_text("\n\n".join(["# Title", "[well](other.md#place)", *links]))
     (pages / "other.md").write_text("---\norphan: true\n---\n\n# Other\n\n## Place\n")
     faults = render(pages, tmp_path / "site", shown)
-    assert sorted(int(line) for fault in faults for line in re.findall(r"index\.md:(\d+)", fault)) == [5, 7, 9, 11]
+    assert sorted(
+        int(line) for fault in faults for line in re.findall(r"index\.md:(\d+)", fault)
+    ) == [5, 7, 9, 11]
 
 
 TEXT = """# Title
@@ -134,7 +161,9 @@ type <this>  # 1 & 2
 
 
 def test_every_line_is_on_its_page(tmp_path):
-    """Also one that starts with %, which MyST reads as a comment unless told otherwise; a line that is not there is found."""
+    """Also one that starts with %, which MyST reads as a comment unless told otherwise; a line that
+    is not there is found.
+    """
     pytest.importorskip("furo", reason="the site needs pip install -e '.[docs]'")
     pages, shown, site = tmp_path / "pages", tmp_path / "shown", tmp_path / "site"
     pages.mkdir()
@@ -144,7 +173,10 @@ def test_every_line_is_on_its_page(tmp_path):
     built = (site / "index.html").read_text()
     (site / "index.html").write_text(built.replace("% intervals", ""))
     (fault,) = lost(pages, site)
-    assert fault == "index.md:4: is not on the page: % intervals, a [link](https://arxiv.org), a `<mask>` and"
+    assert (
+        fault == "index.md:4: is not on the page: % intervals, a [link](https://arxiv.org), a"
+        " `<mask>` and"
+    )
     (site / "index.html").write_text(built.replace("x_y", "").replace("a point", ""))
     assert [fault.split(":")[1] for fault in lost(pages, site)] == ["13", "17"]
 
@@ -154,7 +186,9 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path):
     (tmp_path / "letters" / "dear.txt").write_text("friend")
     (fault,) = build(tmp_path / "work", tmp_path / "letters")
     assert fault.startswith(f"{tmp_path / 'letters'}: is there and is no earlier build")
-    assert (tmp_path / "letters" / "dear.txt").read_text() == "friend" and not (tmp_path / "work").exists()
+    assert (tmp_path / "letters" / "dear.txt").read_text() == "friend" and not (
+        tmp_path / "work"
+    ).exists()
 
 
 PAGE = '<html><body><h1 id="top">Title</h1>{}</body></html>'

@@ -22,10 +22,15 @@ def test_it_multiplies_as_the_network_of_x_transformers_does():
 @torch.no_grad()
 def test_each_network_of_each_layer_has_its_own_and_starts_without():
     config = tiny(deep_embed=True, decoder={"layout": ["ffn", "attn", "ffn"]})
-    case, plain = Case(config, ""), make({**config, "model": {**config["model"], "deep_embed": False}})
+    case, plain = (
+        Case(config, ""),
+        make({**config, "model": {**config["model"], "deep_embed": False}}),
+    )
     model = make(config)
     names = [name for name, _ in model.named_parameters() if ".deep." in name]
-    assert names == [f"decoder.{layer}.deep.{ffn}.weight" for layer in (0, 1) for ffn in ("ffn", "ffn_2")]
+    assert names == [
+        f"decoder.{layer}.deep.{ffn}.weight" for layer in (0, 1) for ffn in ("ffn", "ffn_2")
+    ]
     assert model.decoder.blocks[0].deep["ffn"].weight.shape == model.embed.weight.shape
     assert torch.equal(case.read(model.eval(), case.ids), case.read(plain.eval(), case.ids))
     assert set(names) <= set(dict(parameter_groups(model, 0.1)[1]["params"]))
@@ -34,16 +39,35 @@ def test_each_network_of_each_layer_has_its_own_and_starts_without():
 @torch.no_grad()
 def test_only_what_a_network_adds_is_multiplied():
     """One layer of a network alone, without a norm: x + f(x) becomes x + e f(x)."""
-    case = Case(tiny(deep_embed=True, layers=1, decoder={"layout": ["ffn"]}, placement="none", position="none"), "")
+    case = Case(
+        tiny(
+            deep_embed=True,
+            layers=1,
+            decoder={"layout": ["ffn"]},
+            placement="none",
+            position="none",
+        ),
+        "",
+    )
     model = case.model()
     x, e = model.embed.weight[case.ids], model.decoder.blocks[0].deep["ffn"].weight[case.ids]
     assert_close(case.read(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
 
 
-@pytest.mark.parametrize("changes", [
-    {"layers": 3, "unique_layers": 2, "sharing": "cycle", "ffn": "moe", "placement": "sandwich", "shift_tokens": 1},
-    {"model": "encoder_decoder", "share_embeddings": False},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "layers": 3,
+            "unique_layers": 2,
+            "sharing": "cycle",
+            "ffn": "moe",
+            "placement": "sandwich",
+            "shift_tokens": 1,
+        },
+        {"model": "encoder_decoder", "share_embeddings": False},
+    ],
+)
 def test_vectors_of_tokens_keep_every_law(changes):
     config = tiny(deep_embed=True, **changes)
     for law in LAWS.values():
@@ -54,5 +78,7 @@ def test_there_must_be_a_network():
     ffn = FFNS.defaults("glu")  # of no width
     (fault,) = faults(tiny(deep_embed=True, decoder={"layout": ["attn"]}, ffn=ffn))
     assert (
-        fault == "model.deep_embed: multiplies feed-forward networks, and no layer has one; got true. Set it to false."
+        fault
+        == "model.deep_embed: multiplies feed-forward networks, and no layer has one; got true. Set"
+        " it to false."
     )

@@ -39,7 +39,9 @@ def made(**options):
 
 def dense(expert, weights):
     """The network whose weights are given, by their names."""
-    part = FFNS.create({"width": WIDTH, **expert}, dim=DIM, norm=lambda dim: nn.LayerNorm(dim)).double()
+    part = FFNS.create(
+        {"width": WIDTH, **expert}, dim=DIM, norm=lambda dim: nn.LayerNorm(dim)
+    ).double()
     part.load_state_dict(weights)
     return part
 
@@ -47,7 +49,9 @@ def dense(expert, weights):
 def of_expert(moe, expert):
     """The weights of one expert; those of an inner norm are all experts'."""
     stacked = moe.experts.state_dict().items()
-    return {name: value if name.startswith("inner_norm") else value[expert] for name, value in stacked}
+    return {
+        name: value if name.startswith("inner_norm") else value[expert] for name, value in stacked
+    }
 
 
 @pytest.mark.parametrize("form", EVERY_FORM, ids=str)
@@ -74,9 +78,16 @@ def test_a_mixture_is_the_sum_that_it_says(name, shared):
     moe = made(router={"name": name}, expert=form, shared=shared)
     routes, _ = moe.router(X, UNKNOWN)
     shares = torch.zeros(18, EXPERTS, dtype=torch.float64)
-    weight = routes.weight if routes.back is None else routes.weight.flatten()[routes.back.flatten().argsort()]
+    weight = (
+        routes.weight
+        if routes.back is None
+        else routes.weight.flatten()[routes.back.flatten().argsort()]
+    )
     shares[routes.token, routes.expert] = weight
-    expected = sum(shares[:, e, None] * dense(form, of_expert(moe, e))(X.flatten(0, 1))[0] for e in range(EXPERTS))
+    expected = sum(
+        shares[:, e, None] * dense(form, of_expert(moe, e))(X.flatten(0, 1))[0]
+        for e in range(EXPERTS)
+    )
     if shared:
         expected = expected + moe.shared(X)[0].flatten(0, 1)
         assert moe.shared.up.out_features == 2 * WIDTH
@@ -84,7 +95,10 @@ def test_a_mixture_is_the_sum_that_it_says(name, shared):
 
 
 def test_an_idle_expert_has_a_gradient_of_zero_and_the_others_have_theirs():
-    moe = made(router={"name": "softmax", "correction": 0.0, "balance": 0.0}, expert={"name": "mlp", "bias": True})
+    moe = made(
+        router={"name": "softmax", "correction": 0.0, "balance": 0.0},
+        expert={"name": "mlp", "bias": True},
+    )
     moe.router.correction_bias[3] = -10.0
     out, report = moe(X)
     out.square().sum().backward()
@@ -111,7 +125,10 @@ def test_padding_has_no_part_in_loads_and_losses():
         assert report["load"].tolist() == again["load"].tolist()
         assert_close(report["loss"], again["loss"])
     moe = made()
-    report, alone = moe(X, Tokens(real=real))[1], [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))]
+    report, alone = (
+        moe(X, Tokens(real=real))[1],
+        [moe(X[row : row + 1, :n])[1] for row, n in enumerate((6, 4, 1))],
+    )
     assert report["load"].tolist() == sum(one["load"] for one in alone).tolist()
     assert report["load"].sum() == 2 * 11
 
@@ -130,7 +147,14 @@ def test_under_autocast_experts_compute_in_its_type():
 
 def test_figures_by_eye():
     told = made().figures({"load": torch.tensor([4, 2, 0, 2, 2])})
-    assert told == {"load_violation": 1.0, "load.0": 0.4, "load.1": 0.2, "load.2": 0.0, "load.3": 0.2, "load.4": 0.2}
+    assert told == {
+        "load_violation": 1.0,
+        "load.0": 0.4,
+        "load.1": 0.2,
+        "load.2": 0.0,
+        "load.3": 0.2,
+        "load.4": 0.2,
+    }
     assert made().figures({"load": torch.zeros(5)})["load.3"] == 0  # of a step that was left out
 
 
@@ -159,17 +183,25 @@ def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
     config = tiny(ffn=moe) | {"init": {"name": "lecun", "embedding": 0.02, "depth_scaled": True}}
     ffn = Model(config, VOCAB).decoder.blocks[0].ffn
     assert ffn.experts.up.weight.std().item() == pytest.approx(36**-0.5, rel=0.03)
-    assert ffn.experts.down.weight.std().item() == pytest.approx(48**-0.5 / 2, rel=0.03)  # of 4 residual writes
-    assert all(p.abs().max() == 0 for p in (ffn.experts.up.bias, ffn.experts.down.bias, ffn.router.bias))
+    assert ffn.experts.down.weight.std().item() == pytest.approx(
+        48**-0.5 / 2, rel=0.03
+    )  # of 4 residual writes
+    assert all(
+        p.abs().max() == 0 for p in (ffn.experts.up.bias, ffn.experts.down.bias, ffn.router.bias)
+    )
 
 
 def test_placement_deep_scales_experts_as_it_scales_dense_networks():
     deep, plain = (
-        tiny_model(ffn={"name": "moe", "shared": 1}, placement=name).state_dict() for name in ("deep", "post")
+        tiny_model(ffn={"name": "moe", "shared": 1}, placement=name).state_dict()
+        for name in ("deep", "post")
     )
     for name in ("experts.up", "experts.down", "shared.gate", "router"):
         name = f"decoder.1.ffn.{name}.weight"
-        assert_close(deep[name].std() / plain[name].std(), torch.tensor(1.0 if "router" in name else 16**-0.25))
+        assert_close(
+            deep[name].std() / plain[name].std(),
+            torch.tensor(1.0 if "router" in name else 16**-0.25),
+        )
 
 
 def test_biases_of_experts_do_not_decay():
@@ -182,12 +214,16 @@ def test_biases_of_experts_do_not_decay():
     decays, rest = parameter_groups(tiny_model(ffn=moe), 0.1)
     assert all(name.endswith("weight") for name, _ in decays["params"])
     assert {name for name, p in rest["params"] if p.ndim > 1} == {
-        f"decoder.{layer}.ffn.experts.{name}.bias" for layer in range(2) for name in ("gate", "up", "down")
+        f"decoder.{layer}.ffn.experts.{name}.bias"
+        for layer in range(2)
+        for name in ("gate", "up", "down")
     }
 
 
 def test_a_token_costs_what_its_experts_cost():
-    """2 n k m for each product: the router, three for each of 2 experts, the weighted sum of those, and the shared one."""
+    """2 n k m for each product: the router, three for each of 2 experts, the weighted sum of those,
+    and the shared one.
+    """
     moe = {"name": "moe", "experts": 9, "top_k": 2, "width": 20, "shared": 3}
     with torch.device("meta"):
         model = Model(tiny(ffn=moe, layers=1), VOCAB)
@@ -211,16 +247,26 @@ def test_layers_without_experts_are_variants():
 def test_what_a_step_reports_comes_back_to_each_router_and_is_logged():
     from xformer_kit.model.tokens import Tokens
 
-    model = tiny_model(ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}}, future_tokens=2)
+    model = tiny_model(
+        ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}}, future_tokens=2
+    )
     _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), future=True)
     model.after_step(report)
     routers = {name: module for name, module in model.named_modules() if name.endswith("router")}
-    assert list(routers) == ["decoder.0.ffn.router", "decoder.1.ffn.router", "decoder.future.2.ffn.router"]
+    assert list(routers) == [
+        "decoder.0.ffn.router",
+        "decoder.1.ffn.router",
+        "decoder.future.2.ffn.router",
+    ]
     for name, router in routers.items():
         load = report[f"{name.removesuffix('router')}load"]
-        assert router.correction_bias.tolist() == (0.5 * (load.double().mean() - load).sign()).tolist()
+        assert (
+            router.correction_bias.tolist() == (0.5 * (load.double().mean() - load).sign()).tolist()
+        )
     told = model.figures({name: value for name, value in report.items() if name != "loss"})
-    assert told["decoder.future.2.ffn.load.4"] == pytest.approx(report["decoder.future.2.ffn.load"][4].item() / 26)
+    assert told["decoder.future.2.ffn.load.4"] == pytest.approx(
+        report["decoder.future.2.ffn.load"][4].item() / 26
+    )
     assert len(told) == 3 * 6
 
 
@@ -230,28 +276,40 @@ FAULTS = {
     "top_k=0": "top_k: must be at least 1 expert; got 0.",
     "shared=-1": "shared: must be at least 0 expert; got -1.",
     "shared_gate=true": (
-        "shared_gate: weighs what shared experts compute, and there are none; got true. Set ffn.shared, or false."
+        "shared_gate: weighs what shared experts compute, and there are none; got true. Set"
+        " ffn.shared, or false."
     ),
-    "expand=2.0": "width: cannot be set beside ffn.expand; got 19 and 2.0. Set one of them to null.",
+    "expand=2.0": (
+        "width: cannot be set beside ffn.expand; got 19 and 2.0. Set one of them to null."
+    ),
     "expert={name: moe}": "expert: no expert is called 'moe'. Known: glu, mlp.",
     "expert={name: glu, width: 3}": (
-        "expert.width: expert 'glu' has no option 'width'. It has: activation, activated, clamp, soft_clamp, offset, bias, "
-        "inner_norm, scales, dropout."
+        "expert.width: expert 'glu' has no option 'width'. It has: activation, activated, clamp,"
+        " soft_clamp, offset, bias, inner_norm, scales, dropout."
     ),
-    "expert={name: glu, clamp: -1.0}": "expert.clamp: must be above 0; got -1.0. null clamps nothing.",
+    "expert={name: glu, clamp: -1.0}": (
+        "expert.clamp: must be above 0; got -1.0. null clamps nothing."
+    ),
     "router={name: topk}": "router: 'topk' is called 'softmax' here.",
-    "router={name: softmax, groups: 3}": "router.groups: must divide ffn.experts; got 3 and 5. Try 1 or 5.",
-    "router={name: softmax, group_limit: 2}": "router.group_limit: must be at most ffn.router.groups; got 2 and 1. Try 1.",
+    "router={name: softmax, groups: 3}": (
+        "router.groups: must divide ffn.experts; got 3 and 5. Try 1 or 5."
+    ),
+    "router={name: softmax, group_limit: 2}": (
+        "router.group_limit: must be at most ffn.router.groups; got 2 and 1. Try 1."
+    ),
     "router={name: softmax, groups: 5}": (
-        "router.group_limit: 1 of 5 groups hold 1 experts, and ffn.top_k is 2. Let a token choose from more groups, or fewer "
-        "experts."
+        "router.group_limit: 1 of 5 groups hold 1 experts, and ffn.top_k is 2. Let a token choose"
+        " from more groups, or fewer experts."
     ),
     "router={name: sigmoid, groups: 5, group_limit: 2, group_score: top2}": (
-        "router.group_score: 'top2' takes two experts of a group, and 5 groups of 5 have one. Try max."
+        "router.group_score: 'top2' takes two experts of a group, and 5 groups of 5 have one. Try"
+        " max."
     ),
     "router={name: softmax, balance: -1.0}": "router.balance: must be at least 0; got -1.0.",
     "router={name: sigmoid, correction: -1.0}": "router.correction: must be at least 0; got -1.0.",
-    "router={name: sigmoid, capacity: 0.0}": "router.capacity: must be above 0; got 0.0. null drops no token.",
+    "router={name: sigmoid, capacity: 0.0}": (
+        "router.capacity: must be above 0; got 0.0. null drops no token."
+    ),
     "router={name: sigmoid, scale: 0.0}": "router.scale: must be above 0; got 0.0.",
     "router={name: expert_choice, z_loss: -1.0}": "router.z_loss: must be at least 0; got -1.0.",
 }
@@ -269,25 +327,43 @@ def test_a_mixture_that_cannot_be_is_answered(word):
 def test_experts_that_choose_need_texts_that_are_read_whole(mask):
     choice = {"name": "moe", "router": "expert_choice"}
     (fault,) = faults(tiny(ffn=choice, mask=mask))
-    assert fault == (
-        f"ffn: router 'expert_choice' lets an expert choose among all tokens of a text, and mask '{mask}' hides the later "
-        "ones. Use ffn.router.name=softmax, or mask=full in an encoder."
+    assert (
+        fault
+        == "ffn: router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
+        f" '{mask}' hides the later ones. Use ffn.router.name=softmax, or mask=full in an"
+        " encoder."
     )
     assert not faults(tiny("encoder", ffn=choice, mask="full"))
-    assert not faults(tiny("encoder_decoder", ffn="mlp", encoder={"mask": {"name": "full"}, "ffn": choice}))
+    assert not faults(
+        tiny("encoder_decoder", ffn="mlp", encoder={"mask": {"name": "full"}, "ffn": choice})
+    )
 
 
 def test_a_run_of_experts_that_choose_is_refused_once_and_where_it_needs_it():
     from xformer_kit import ConfigError, compose
 
-    with pytest.raises(ConfigError, match=r"^ffn: router 'expert_choice' lets an expert choose .*[^\n]$"):
+    with pytest.raises(
+        ConfigError, match=r"^ffn: router 'expert_choice' lets an expert choose .*[^\n]$"
+    ):
         compose(["ffn=moe", "ffn.router.name=expert_choice"])
-    compose(["model=encoder", "task=masked_language_modeling", "ffn=moe", "ffn.router.name=expert_choice"])
-    words = ["model=encoder_decoder", "task=seq2seq", "model.encoder.ffn={name: moe, router: {name: expert_choice}}"]
+    compose(
+        [
+            "model=encoder",
+            "task=masked_language_modeling",
+            "ffn=moe",
+            "ffn.router.name=expert_choice",
+        ]
+    )
+    words = [
+        "model=encoder_decoder",
+        "task=seq2seq",
+        "model.encoder.ffn={name: moe, router: {name: expert_choice}}",
+    ]
     compose(words)
     sentence = (
-        "ffn: 'moe' breaks the law of documents (router 'expert_choice': an expert takes the best tokens of a row, in which "
-        "texts stand beside each other), which data.documents=true needs. Choose another ffn.router."
+        "ffn: 'moe' breaks the law of documents (router 'expert_choice': an expert takes the best"
+        " tokens of a row, in which texts stand beside each other), which data.documents=true"
+        " needs. Choose another ffn.router."
     )
     encoder = ["model=encoder", "task=masked_language_modeling", "data.documents=true"]
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
@@ -308,7 +384,9 @@ def test_in_training_a_capacity_hides_no_token_from_earlier_ones_and_no_row_from
 
 
 def test_the_share_that_was_dropped_is_logged():
-    moe = made(router={"name": "softmax", "capacity": 0.2}, top_k=1).train()  # 1 of 6 tokens for each of 5 experts
+    moe = made(
+        router={"name": "softmax", "capacity": 0.2}, top_k=1
+    ).train()  # 1 of 6 tokens for each of 5 experts
     _, report = moe(X)
     assert moe.figures(report)["dropped"] == report["dropped"] / 18 > 0
 
@@ -318,8 +396,9 @@ def test_a_capacity_and_packed_texts_are_refused():
 
     words = ["data.documents=true", "ffn=moe", "ffn.router.capacity=1.25"]
     sentence = (
-        "ffn: 'moe' breaks the law of documents (router 'softmax': in training, an expert that an earlier text of a row has "
-        "filled takes none of the next text), which data.documents=true needs. Choose another ffn.router."
+        "ffn: 'moe' breaks the law of documents (router 'softmax': in training, an expert that an"
+        " earlier text of a row has filled takes none of the next text), which data.documents=true"
+        " needs. Choose another ffn.router."
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
         compose(words)
@@ -329,4 +408,6 @@ def test_a_capacity_and_packed_texts_are_refused():
 def test_an_inner_norm_of_experts_needs_one_that_does_something():
     moe = {"name": "moe", "expert": {"name": "mlp", "inner_norm": True}}
     (fault,) = faults(tiny(ffn=moe, norm="none"))
-    assert fault.startswith("ffn: inner_norm takes the norm of model.decoder, and 'none' does nothing.")
+    assert fault.startswith(
+        "ffn: inner_norm takes the norm of model.decoder, and 'none' does nothing."
+    )

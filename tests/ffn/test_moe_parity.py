@@ -15,7 +15,10 @@ SIZES = {"hidden_size": DIM, "moe_intermediate_size": WIDTH, "num_experts_per_to
 
 def made(expert=None, router=None, **options):
     node = {"name": "moe", "experts": EXPERTS, "top_k": TOP_K, "width": WIDTH, **options}
-    node |= {"expert": {"name": "glu", **(expert or {})}, "router": {"name": "softmax", **(router or {})}}
+    node |= {
+        "expert": {"name": "glu", **(expert or {})},
+        "router": {"name": "softmax", **(router or {})},
+    }
     return FFNS.create(node, dim=DIM, norm=nn.LayerNorm)
 
 
@@ -33,7 +36,9 @@ def alike(ours, theirs, shared=None, gate="gate"):
     ours.experts.down.weight.copy_(theirs.experts.down_proj)
     if shared:
         for name in ("gate", "up", "down"):
-            getattr(ours.shared, name).weight.copy_(getattr(getattr(theirs, shared), f"{name}_proj").weight)
+            getattr(ours.shared, name).weight.copy_(
+                getattr(getattr(theirs, shared), f"{name}_proj").weight
+            )
     return router
 
 
@@ -54,7 +59,10 @@ def test_mixtral():
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
     sizes = {"intermediate_size": WIDTH, "num_local_experts": EXPERTS, "num_experts_per_tok": TOP_K}
-    theirs, ours = MixtralSparseMoeBlock(transformers.MixtralConfig(hidden_size=DIM, **sizes)), made()
+    theirs, ours = (
+        MixtralSparseMoeBlock(transformers.MixtralConfig(hidden_size=DIM, **sizes)),
+        made(),
+    )
     alike(ours, theirs)
     same(ours, theirs)
 
@@ -73,9 +81,15 @@ def test_qwen2_whose_shared_expert_has_a_gate():
     from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeSparseMoeBlock
 
     config = transformers.Qwen2MoeConfig(
-        num_experts=EXPERTS, norm_topk_prob=False, shared_expert_intermediate_size=2 * WIDTH, **SIZES
+        num_experts=EXPERTS,
+        norm_topk_prob=False,
+        shared_expert_intermediate_size=2 * WIDTH,
+        **SIZES,
     )
-    theirs, ours = Qwen2MoeSparseMoeBlock(config), made(router={"renormalise": False}, shared=2, shared_gate=True)
+    theirs, ours = (
+        Qwen2MoeSparseMoeBlock(config),
+        made(router={"renormalise": False}, shared=2, shared_gate=True),
+    )
     alike(ours, theirs, "shared_expert")
     with torch.no_grad():
         ours.shared_gate.weight.copy_(theirs.shared_expert_gate.weight)
@@ -87,11 +101,19 @@ def test_deepseek_v2(grouped):
     from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
     config = transformers.DeepseekV2Config(
-        num_attention_heads=4, n_routed_experts=EXPERTS, n_shared_experts=2, routed_scaling_factor=1.7, n_group=3, topk_group=2,
-        topk_method="group_limited_greedy" if grouped else "greedy", **SIZES,
-    )  # fmt: skip
+        num_attention_heads=4,
+        n_routed_experts=EXPERTS,
+        n_shared_experts=2,
+        routed_scaling_factor=1.7,
+        n_group=3,
+        topk_group=2,
+        topk_method="group_limited_greedy" if grouped else "greedy",
+        **SIZES,
+    )
     config.num_experts = EXPERTS
-    router = {"renormalise": False, "scale": 1.7} | ({"groups": 3, "group_limit": 2} if grouped else {})
+    router = {"renormalise": False, "scale": 1.7} | (
+        {"groups": 3, "group_limit": 2} if grouped else {}
+    )
     theirs, ours = DeepseekV2Moe(config), made(router=router, shared=2)
     alike(ours, theirs, "shared_experts")
     same(ours, theirs)
@@ -102,9 +124,15 @@ def test_deepseek_v3(renormalise):
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
 
     config = transformers.DeepseekV3Config(
-        n_routed_experts=EXPERTS, num_local_experts=EXPERTS, n_shared_experts=1, routed_scaling_factor=2.5, n_group=3,
-        topk_group=2, norm_topk_prob=renormalise, **SIZES,
-    )  # fmt: skip
+        n_routed_experts=EXPERTS,
+        num_local_experts=EXPERTS,
+        n_shared_experts=1,
+        routed_scaling_factor=2.5,
+        n_group=3,
+        topk_group=2,
+        norm_topk_prob=renormalise,
+        **SIZES,
+    )
     theirs = DeepseekV3MoE(config)
     router = {
         "name": "sigmoid",
@@ -127,7 +155,9 @@ def test_gpt_oss():
 
     sizes = {"intermediate_size": WIDTH, "num_local_experts": EXPERTS, "num_experts_per_tok": TOP_K}
     theirs = GptOssMLP(transformers.GptOssConfig(hidden_size=DIM, **sizes))
-    ours = made({"bias": True, "activation": "gelu_quick", "clamp": 7.0, "offset": 1.0}, {"bias": True})
+    ours = made(
+        {"bias": True, "activation": "gelu_quick", "clamp": 7.0, "offset": 1.0}, {"bias": True}
+    )
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -136,7 +166,9 @@ def test_gpt_oss():
         ours.router.bias.copy_(theirs.router.bias)
         experts = theirs.experts
         for at, name in enumerate(("gate", "up")):  # columns of theirs alternate
-            getattr(ours.experts, name).weight.copy_(experts.gate_up_proj[:, :, at::2].transpose(1, 2))
+            getattr(ours.experts, name).weight.copy_(
+                experts.gate_up_proj[:, :, at::2].transpose(1, 2)
+            )
             getattr(ours.experts, name).bias.copy_(experts.gate_up_proj_bias[:, at::2])
         ours.experts.down.weight.copy_(experts.down_proj.transpose(1, 2))
         ours.experts.down.bias.copy_(experts.down_proj_bias)

@@ -15,7 +15,9 @@ EYE = torch.eye(4, dtype=torch.float64)  # logits are the token itself
 
 
 def made(name, experts=4, top_k=2, **options):
-    router = ROUTERS.create({"name": name, **options}, dim=experts, experts=experts, top_k=top_k).double()
+    router = ROUTERS.create(
+        {"name": name, **options}, dim=experts, experts=experts, top_k=top_k
+    ).double()
     with torch.no_grad():
         router.weight.copy_(torch.eye(experts))
     return router
@@ -26,7 +28,11 @@ def weights(router, *tokens):
     x = torch.tensor(tokens, dtype=torch.float64)
     routes, _ = router(x[None], UNKNOWN)
     found = torch.zeros(len(x), router.experts, dtype=torch.float64)
-    given = routes.weight if routes.back is None else routes.weight.flatten()[routes.back.flatten().argsort()]
+    given = (
+        routes.weight
+        if routes.back is None
+        else routes.weight.flatten()[routes.back.flatten().argsort()]
+    )
     found[routes.token, routes.expert] = given
     return found.tolist()
 
@@ -56,7 +62,9 @@ def test_renormalised_is_the_softmax_of_the_chosen_alone():
     routes, _ = router(x, UNKNOWN)
     assert_close(routes.weight, best.values.softmax(-1))
     assert_close(
-        routes.weight, logits.softmax(-1).gather(-1, best.indices) / logits.softmax(-1).topk(3).values.sum(-1, True)
+        routes.weight,
+        logits.softmax(-1).gather(-1, best.indices)
+        / logits.softmax(-1).topk(3).values.sum(-1, True),
     )
 
 
@@ -93,7 +101,9 @@ def test_the_correction_bias_follows_the_sign_of_the_error():
 
 def test_a_correction_evens_the_loads():
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(4, 64, 4, generator=draw, dtype=torch.float64) + torch.tensor([2.0, 1.0, 0.0, -1.0])
+    x = torch.randn(4, 64, 4, generator=draw, dtype=torch.float64) + torch.tensor(
+        [2.0, 1.0, 0.0, -1.0]
+    )
     router = made("sigmoid", correction=0.01)
     first = router(x, UNKNOWN)[1]["load"]
     for _ in range(100):
@@ -115,10 +125,15 @@ def test_the_balancing_loss_is_that_of_transformers():
     """Theirs counts each of a token's choices as a whole one, so it is top_k times as large."""
     mixtral = pytest.importorskip("transformers.models.mixtral.modeling_mixtral")
     draw = torch.Generator().manual_seed(0)
-    x, real = torch.randn(3, 7, 4, generator=draw), torch.arange(7) < torch.tensor([7, 5, 2])[:, None]
+    x, real = (
+        torch.randn(3, 7, 4, generator=draw),
+        torch.arange(7) < torch.tensor([7, 5, 2])[:, None],
+    )
     router = made("softmax", balance=1.0).float()
     for mask in (None, real):
-        theirs = mixtral.load_balancing_loss_func((x.flatten(0, 1),), 4, 2, None if mask is None else mask.long())
+        theirs = mixtral.load_balancing_loss_func(
+            (x.flatten(0, 1),), 4, 2, None if mask is None else mask.long()
+        )
         assert_close(2 * router(x, Tokens(real=mask))[1]["loss"], theirs)
 
 
@@ -130,7 +145,9 @@ def test_the_z_loss_is_its_formula():
 
 
 def test_experts_choose_their_best_tokens():
-    """2 experts, each takes 1 * 4 / 2 = 2 of 4 tokens, row by row; a row with 3 real tokens gives 2 too, one of 1 gives it."""
+    """2 experts, each takes 1 * 4 / 2 = 2 of 4 tokens, row by row; a row with 3 real tokens gives 2
+    too, one of 1 gives it.
+    """
     router = made("expert_choice", experts=2, top_k=1)
     odds = [math.log(p / (1 - p)) for p in (0.9, 0.8, 0.3, 0.6)]
     row = [[z, 0.0] for z in odds]  # softmax: 0.9 and 0.1, 0.8 and 0.2, ...
@@ -142,16 +159,24 @@ def test_experts_choose_their_best_tokens():
     found = torch.zeros(12, 2, dtype=torch.float64).index_put(
         (routes.token, routes.expert), routes.weight, accumulate=True
     )
-    assert found[4:].tolist() == near((0, 0), (0.8, 0), (0, 0.7), (0.6, 0.4), (0, 0), (0, 0), (0, 0), (0.6, 0.4))
+    assert found[4:].tolist() == near(
+        (0, 0), (0.8, 0), (0, 0.7), (0.6, 0.4), (0, 0), (0, 0), (0, 0), (0.6, 0.4)
+    )
 
 
 def test_every_choice_of_a_token_has_its_row():
     x = torch.randn(2, 9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     routes, report = made("softmax", experts=6, top_k=3)(x, UNKNOWN)
-    assert routes.groups.counts.sum() == len(routes.token) == len(routes.expert) == 2 * 9 * 3  # none is dropped
+    assert (
+        routes.groups.counts.sum() == len(routes.token) == len(routes.expert) == 2 * 9 * 3
+    )  # none is dropped
     assert routes.expert.tolist() == sorted(routes.expert.tolist())
     assert routes.token[routes.back].tolist() == [[token] * 3 for token in range(18)]
-    assert routes.groups.counts.tolist() == report["load"].tolist() == routes.expert.bincount(minlength=6).tolist()
+    assert (
+        routes.groups.counts.tolist()
+        == report["load"].tolist()
+        == routes.expert.bincount(minlength=6).tolist()
+    )
 
 
 def test_routes_are_computed_in_fp32_under_autocast():
@@ -183,7 +208,11 @@ def test_a_router_that_learns_nothing_says_so(name, experts, top_k, options, nul
     routes, report = router(x, UNKNOWN)
     loss = (routes.weight * torch.arange(1, routes.weight.numel() + 1).view_as(routes.weight)).sum()
     (loss + report.get("loss", 0)).backward()
-    assert (router.weight.grad.abs().max().item() < 1e-12) == null == bool(getattr(router, "no_gradient", ()))
+    assert (
+        (router.weight.grad.abs().max().item() < 1e-12)
+        == null
+        == bool(getattr(router, "no_gradient", ()))
+    )
 
 
 # A capacity.
@@ -205,17 +234,21 @@ def kept_by_hand(chosen, experts, top_k, capacity, lengths):
 @pytest.mark.parametrize("capacity", [0.3, 1.0, 1.25])
 @pytest.mark.parametrize("lengths", [(7, 7, 7), (7, 5, 2)])
 def test_tokens_beyond_a_capacity_are_dropped(capacity, lengths):
-    x = torch.randn(3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + torch.tensor(
-        [1.0, 0, 0, 0]
-    )
+    x = torch.randn(
+        3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ) + torch.tensor([1.0, 0, 0, 0])
     router = made("softmax", capacity=capacity, renormalise=False)
     real = None if min(lengths) == 7 else torch.arange(7) < torch.tensor(lengths)[:, None]
     routes, report = router(x, Tokens(real=real))
     expected, best = torch.zeros(21, 4, dtype=torch.float64), x.softmax(-1).topk(2)
     kept = kept_by_hand(best.indices.tolist(), 4, 2, capacity, lengths)
     for row, token, choice in kept:
-        expected[7 * row + token, best.indices[row, token, choice]] = best.values[row, token, choice]
-    found = torch.zeros_like(expected).index_put((routes.token, routes.expert), routes.weight, accumulate=True)
+        expected[7 * row + token, best.indices[row, token, choice]] = best.values[
+            row, token, choice
+        ]
+    found = torch.zeros_like(expected).index_put(
+        (routes.token, routes.expert), routes.weight, accumulate=True
+    )
     assert_close(found, expected)
     assert report["dropped"] == 2 * sum(lengths) - len(kept) == report["load"].sum() - len(kept)
     assert len(set(routes.groups.counts.tolist())) == 1
@@ -225,7 +258,9 @@ def test_a_capacity_by_eye():
     """All four tokens choose the first of two experts, which computes ceil(1 * 1 * 4 / 2) = 2."""
     router = made("softmax", experts=2, top_k=1, capacity=1.0)
     routes, report = router(torch.tensor([[[1.0, 0.0]] * 4], dtype=torch.float64), UNKNOWN)
-    assert [(t, w) for t, w in zip(routes.token.tolist(), routes.weight.tolist(), strict=True) if w] == [
+    assert [
+        (t, w) for t, w in zip(routes.token.tolist(), routes.weight.tolist(), strict=True) if w
+    ] == [
         (0, 1.0),
         (1, 1.0),
     ]
@@ -247,20 +282,32 @@ def test_what_a_capacity_breaks_is_said_with_it():
 
 def test_experts_in_turn_by_eye():
     router = ROUTERS.create("round_robin", dim=4, experts=3, top_k=2)
-    routes, report = router(torch.zeros(2, 4, 4), Tokens(real=torch.arange(4) < torch.tensor([[4], [2]])))
+    routes, report = router(
+        torch.zeros(2, 4, 4), Tokens(real=torch.arange(4) < torch.tensor([[4], [2]]))
+    )
     assert report["load"].tolist() == [3 + 2, 3 + 1, 2 + 1]
     taken = [sorted(routes.expert[routes.token == token].tolist()) for token in range(8)]
     assert taken == [[0, 1], [0, 2], [1, 2], [0, 1]] * 2
     assert routes.weight.unique().tolist() == [0.5]
-    later, _ = router(torch.zeros(1, 2, 4), Tokens(position=torch.tensor([[5, 6]])))  # in the midst of a text
-    assert [sorted(later.expert[later.token == token].tolist()) for token in range(2)] == [[1, 2], [0, 1]]
+    later, _ = router(
+        torch.zeros(1, 2, 4), Tokens(position=torch.tensor([[5, 6]]))
+    )  # in the midst of a text
+    assert [sorted(later.expert[later.token == token].tolist()) for token in range(2)] == [
+        [1, 2],
+        [0, 1],
+    ]
 
 
 def test_sums_of_sigmoids_that_rounding_makes_equal_are_told_apart():
-    """300 and -30 is more than 300 and -50, and both more than 20 and -300, by parts that no float holds beside 1."""
+    """300 and -30 is more than 300 and -50, and both more than 20 and -300, by parts that no float
+    holds beside 1.
+    """
     pairs = [[300.0, -30], [300, -50], [300, -80], [20, -300], [18, -40], [400, 300], [400, 200]]
     with mp.workdps(300):
-        beside = [sum(1 / (1 + mp.e ** -mp.mpf(x)) for x in pair) - sum(x >= 0 for x in pair) for pair in pairs]
+        beside = [
+            sum(1 / (1 + mp.e ** -mp.mpf(x)) for x in pair) - sum(x >= 0 for x in pair)
+            for pair in pairs
+        ]
         order = sorted(range(len(pairs)), key=lambda i: beside[i])
     for dtype in (torch.float32, torch.float64):
         assert beyond(torch.tensor(pairs, dtype=dtype)).argsort().tolist() == order

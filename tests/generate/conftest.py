@@ -5,7 +5,13 @@ import torch
 
 from xformer_kit import build, compose
 
-SMALL = ["model.dim=16", "model.layers=1", "attn.heads=2", "data.seq_len=64", "model.tie_embeddings=false"]
+SMALL = [
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "data.seq_len=64",
+    "model.tie_embeddings=false",
+]
 
 
 @pytest.fixture(scope="session")

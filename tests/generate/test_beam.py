@@ -1,4 +1,6 @@
-"""Beam search finds what that of `transformers` finds with the same logits: sequences, scores and order."""
+"""Beam search finds what that of `transformers` finds with the same logits: sequences, scores and
+order.
+"""
 
 import os
 from types import SimpleNamespace
@@ -14,7 +16,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
 VOCAB, START, END = 11, 9, 10
-SMALL = ["model.dim=16", "model.layers=1", "attn.heads=2", "data.seq_len=32", "model.tie_embeddings=false"]
+SMALL = [
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "data.seq_len=32",
+    "model.tie_embeddings=false",
+]
 
 
 def model_of(kind, scale, *more):
@@ -44,9 +52,13 @@ class Peer(transformers.PreTrainedModel, transformers.GenerationMixin):
 
     def __init__(self, model):
         two = model.two_towers
-        super().__init__(transformers.PreTrainedConfig(is_encoder_decoder=two, decoder_start_token_id=START))
+        super().__init__(
+            transformers.PreTrainedConfig(is_encoder_decoder=two, decoder_start_token_id=START)
+        )
         self.ours = model
-        self.generation_config = transformers.GenerationConfig(decoder_start_token_id=START, pad_token_id=END)
+        self.generation_config = transformers.GenerationConfig(
+            decoder_start_token_id=START, pad_token_id=END
+        )
 
     @property
     def device(self):
@@ -69,14 +81,28 @@ class Peer(transformers.PreTrainedModel, transformers.GenerationMixin):
 
 def theirs(model, ids, real, new, **options):
     out = Peer(model).generate(
-        ids, attention_mask=real.long(), max_new_tokens=new, do_sample=False, use_cache=False, eos_token_id=END,
-        pad_token_id=END, return_dict_in_generate=True, output_scores=True, **options,
-    )  # fmt: skip
+        ids,
+        attention_mask=real.long(),
+        max_new_tokens=new,
+        do_sample=False,
+        use_cache=False,
+        eos_token_id=END,
+        pad_token_id=END,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
     return SimpleNamespace(ids=out.sequences, scores=out.sequences_scores)
 
 
 ROWS = torch.tensor(
-    [[1, 2, 3, 4, 5, 6], [7, 8, 1, 2, 0, 0], [3, 0, 0, 0, 0, 0], [5, 5, 2, 0, 0, 0], [8, 6, 4, 2, 1, 0]]
+    [
+        [1, 2, 3, 4, 5, 6],
+        [7, 8, 1, 2, 0, 0],
+        [3, 0, 0, 0, 0, 0],
+        [5, 5, 2, 0, 0, 0],
+        [8, 6, 4, 2, 1, 0],
+    ]
 )
 LENGTHS = torch.tensor([6, 4, 1, 3, 5])
 RIGHT = torch.arange(6) < LENGTHS[:, None]
@@ -107,7 +133,9 @@ def same(ours, expected, count):
 def test_sequences_scores_and_order_are_those_of_transformers(kind, penalty, early, scale):
     model = model_of(kind, scale)
     given = sources() if kind == "encoder_decoder" else prompts()
-    ids, real = (given["source"], given["source_real"]) if kind == "encoder_decoder" else given.values()
+    ids, real = (
+        (given["source"], given["source_real"]) if kind == "encoder_decoder" else given.values()
+    )
     options = {"length_penalty": penalty, "early_stopping": early}
     expected = theirs(model, ids, real, 9, num_beams=4, num_return_sequences=3, **options)
     ours = beam_search(model, **given, max_new_tokens=9, beam=4, num_return=3, end=END, **options)
@@ -118,9 +146,13 @@ def test_sequences_scores_and_order_are_those_of_transformers(kind, penalty, ear
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 @pytest.mark.parametrize("kind", ["encoder_decoder", "decoder"])
 def test_texts_of_the_comparison_end_at_different_times(kind, scale):
-    """So that it compares finished beams, unfinished ones, and prompts that are done before others."""
+    """So that it compares finished beams, unfinished ones, and prompts that are done before
+    others.
+    """
     given = sources() if kind == "encoder_decoder" else prompts()
-    ours = beam_search(model_of(kind, scale), **given, max_new_tokens=9, beam=4, num_return=3, end=END)
+    ours = beam_search(
+        model_of(kind, scale), **given, max_new_tokens=9, beam=4, num_return=3, end=END
+    )
     assert len(ours.lengths.unique()) > 3 and len(ours.lengths[:, 0].unique()) > 1
 
 
@@ -140,9 +172,16 @@ def test_constraints_act_on_log_probabilities_as_in_transformers(kind, options):
     model = model_of(kind, 2.0)
     given = sources() if kind == "encoder_decoder" else {"ids": ROWS[:, :3]}
     ids, real = (ROWS, RIGHT) if kind == "encoder_decoder" else (ROWS[:, :3], torch.ones(5, 3))
-    named = {"no_repeat_ngram_size" if name == "no_repeat_ngram" else name: value for name, value in options.items()}
+    named = {
+        "no_repeat_ngram_size" if name == "no_repeat_ngram" else name: value
+        for name, value in options.items()
+    }
     expected = theirs(model, ids, real, 8, num_beams=3, num_return_sequences=3, **named)
-    same(beam_search(model, **given, max_new_tokens=8, beam=3, num_return=3, end=END, **options), expected, 3)
+    same(
+        beam_search(model, **given, max_new_tokens=8, beam=3, num_return=3, end=END, **options),
+        expected,
+        3,
+    )
 
 
 @torch.no_grad()
@@ -151,8 +190,15 @@ def test_a_prompt_that_shares_its_batch_is_searched_as_alone(beam):
     model = model_of("encoder_decoder", 2.0)
     together = beam_search(model, **sources(), max_new_tokens=12, beam=beam, num_return=2, end=END)
     for row, length in enumerate(LENGTHS.tolist()):
-        alone = beam_search(model, source=ROWS[row : row + 1, :length], start=START, max_new_tokens=12, beam=beam,
-                            num_return=2, end=END)  # fmt: skip
+        alone = beam_search(
+            model,
+            source=ROWS[row : row + 1, :length],
+            start=START,
+            max_new_tokens=12,
+            beam=beam,
+            num_return=2,
+            end=END,
+        )
         width = alone.ids.shape[-1]
         assert together.ids[row, :, :width].tolist() == alone.ids[0].tolist()
         torch.testing.assert_close(together.scores[row], alone.scores[0], rtol=1e-4, atol=1e-5)
@@ -161,11 +207,15 @@ def test_a_prompt_that_shares_its_batch_is_searched_as_alone(beam):
 @torch.no_grad()
 def test_a_score_is_the_log_probability_of_the_text_over_its_length():
     model = model_of("encoder_decoder", 2.0)
-    found = beam_search(model, **sources(), max_new_tokens=9, beam=4, num_return=2, end=END, length_penalty=1.0)
+    found = beam_search(
+        model, **sources(), max_new_tokens=9, beam=4, num_return=2, end=END, length_penalty=1.0
+    )
     for at in range(2):
         real = torch.arange(found.ids.shape[-1]) <= found.lengths[:, at, None]
         nats = score_of(model, found.ids[:, at], source=ROWS, source_real=RIGHT, real=real).sum(1)
-        torch.testing.assert_close(found.scores[:, at], nats / found.lengths[:, at], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            found.scores[:, at], nats / found.lengths[:, at], rtol=1e-4, atol=1e-4
+        )
 
 
 @torch.no_grad()
@@ -174,7 +224,9 @@ def test_one_beam_is_greedy(early):
     model = model_of("encoder_decoder", 2.0)
     greedy = generate(model, **sources(), max_new_tokens=9, temperature=0.0, end=END)
     assert (
-        generate(model, **sources(), max_new_tokens=9, beam=1, early_stopping=early, end=END).tolist()
+        generate(
+            model, **sources(), max_new_tokens=9, beam=1, early_stopping=early, end=END
+        ).tolist()
         == greedy.tolist()
     )
 
@@ -209,11 +261,26 @@ def test_allowed_is_asked_by_prompt_and_never_behind_the_end():
     ("options", "sentence"),
     [
         ({"beam": 0}, "beam: must be at least 1; got 0."),
-        ({"beam": 2, "temperature": 0.7}, "temperature: shapes a draw, and beam=2 draws nothing; got 0.7."),
-        ({"beam": 2, "top_k": 3}, "top_k: shapes a draw, and beam=2 draws nothing; got 3. Leave one of them out."),
-        ({"beam": 2, "num_return": 3}, "num_return: must be at most beam; got 3 and 2. Try beam=3."),
-        ({"beam": 2, "early_stopping": "soon"}, "early_stopping: must be true or false or never or null; got 'soon'."),
-        ({"length_penalty": 2.0}, "length_penalty: acts on beam search alone; got 2.0 without a beam. Set beam=4"),
+        (
+            {"beam": 2, "temperature": 0.7},
+            "temperature: shapes a draw, and beam=2 draws nothing; got 0.7.",
+        ),
+        (
+            {"beam": 2, "top_k": 3},
+            "top_k: shapes a draw, and beam=2 draws nothing; got 3. Leave one of them out.",
+        ),
+        (
+            {"beam": 2, "num_return": 3},
+            "num_return: must be at most beam; got 3 and 2. Try beam=3.",
+        ),
+        (
+            {"beam": 2, "early_stopping": "soon"},
+            "early_stopping: must be true or false or never or null; got 'soon'.",
+        ),
+        (
+            {"length_penalty": 2.0},
+            "length_penalty: acts on beam search alone; got 2.0 without a beam. Set beam=4",
+        ),
         (
             {"beam": 2, "stop": "x"},
             "stop: beam search ends a text at `end` alone. Give end, or leave beam or stop out.",
@@ -227,5 +294,7 @@ def test_options_out_of_range_or_in_conflict_are_one_sentence(options, sentence)
 
 
 def test_a_search_does_not_stream():
-    with pytest.raises(ConfigError, match=r"^beam: a search knows its texts only at its end; call generate"):
+    with pytest.raises(
+        ConfigError, match=r"^beam: a search knows its texts only at its end; call generate"
+    ):
         stream(model_of("decoder", 1.0), torch.tensor([[1]]), 4, beam=2)

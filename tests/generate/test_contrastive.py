@@ -1,4 +1,6 @@
-"""Contrastive search: equation 5 of its paper, read by a model that forgets nothing because it keeps nothing."""
+"""Contrastive search: equation 5 of its paper, read by a model that forgets nothing because it
+keeps nothing.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ PROMPTS = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 7, 0]])
 
 @torch.no_grad()
 def by_hand(model, ids, new, k, alpha, source=None, prefix=False):
-    """One row (t,), every token from the whole text: (1 - alpha) p(v | x) - alpha max_j cos(h_v, h_xj)."""
+    """One row (t,), every token from the whole text: (1 - alpha) p(v | x) - alpha max_j cos(h_v,
+    h_xj).
+    """
     given = len(ids) if prefix else 0
 
     def read(texts):
@@ -35,8 +39,16 @@ def by_hand(model, ids, new, k, alpha, source=None, prefix=False):
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(4, 0.6), (3, 0.3), (11, 0.9), (5, 1.0)])
-@pytest.mark.parametrize("parts", [[], ["position=alibi"], ["mask=sliding_window", "mask.window=3"],
-                                   ["position=learned", "attn.kv_heads=1", "placement=post"]], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        ["position=alibi"],
+        ["mask=sliding_window", "mask.window=3"],
+        ["position=learned", "attn.kv_heads=1", "placement=post"],
+    ],
+    ids=" ".join,
+)
 def test_it_is_the_equation(small, k, alpha, parts):
     model = small("decoder", 11, 15, 1.0, *parts).double()
     found = generate(model, PROMPTS, 12, top_k=k, penalty_alpha=alpha)
@@ -54,7 +66,13 @@ def test_it_is_the_equation_with_two_towers(small):
     model = small("encoder_decoder", 11, 15, 1.0).double()
     source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     found = generate(
-        model, source=source, source_real=real, start=9, max_new_tokens=15, top_k=4, penalty_alpha=0.6
+        model,
+        source=source,
+        source_real=real,
+        start=9,
+        max_new_tokens=15,
+        top_k=4,
+        penalty_alpha=0.6,
     ).tolist()
     start = torch.tensor([9])
     assert found[0] == by_hand(model, start, 15, 4, 0.6, source[0])
@@ -67,7 +85,9 @@ def test_prompts_of_different_lengths_go_on_as_each_alone(small):
     real = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
     found = generate(model, ids, 40, real=real, top_k=5, penalty_alpha=0.6)
     for row, (text, given) in enumerate(zip(ids, real, strict=True)):
-        assert found[row, 5:].tolist() == by_hand(model, text[given], 40, 5, 0.6)[int(given.sum()) :]
+        assert (
+            found[row, 5:].tolist() == by_hand(model, text[given], 40, 5, 0.6)[int(given.sum()) :]
+        )
 
 
 def test_no_weight_or_no_choice_is_greedy(small):
@@ -88,22 +108,73 @@ def test_rows_end_constraints_hold_and_the_stream_is_the_text(small):
         assert text[:at] == free[row, 3 : at + 3].tolist()
         assert set(text[at:]) <= {end}
     assert torch.stack(list(stream(model, PROMPTS, 20, **how)), 1).tolist() == free[:, 3:].tolist()
-    listed = generate(model, PROMPTS, 30, allowed=[2, 5], **how)[:, 3:]  # fewer than there are candidates
+    listed = generate(model, PROMPTS, 30, allowed=[2, 5], **how)[
+        :, 3:
+    ]  # fewer than there are candidates
     assert set(listed.unique().tolist()) == {2, 5}
     late = generate(model, PROMPTS, 20, end=end, min_new_tokens=15, **how)
     assert end not in late[:, 3:17].unique().tolist()
 
 
-@pytest.mark.parametrize(("options", "sentence"), [
-    ({"top_k": None}, "penalty_alpha: chooses among the top_k likeliest tokens; got 0.6 and no top_k. Try top_k=4."),
-    ({"penalty_alpha": 1.5}, "penalty_alpha: must be at least 0 and at most 1; got 1.5. Try 0.6 with top_k=4."),
-    ({"beam": 4}, "beam: is for a search, and penalty_alpha=0.6 takes one token after another; got 4. Leave one of them out."),
-    ({"temperature": 0.7}, "temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.7. Leave one of them out."),
-    ({"temperature": 0.0}, "temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.0. Leave one of them out."),
-    ({"top_p": 0.9}, "top_p: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.9. Leave one of them out."),
-    ({"num_return": 2}, "num_return: penalty_alpha=0.6 gives one text for each prompt; got 2. Leave one of them out."),
-    ({"draft": True}, "draft: speeds up draws and greedy decoding; penalty_alpha=0.6 has no use for it. Leave one of them out."),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"top_k": None},
+            (
+                "penalty_alpha: chooses among the top_k likeliest tokens; got 0.6 and no top_k. Try"
+                " top_k=4."
+            ),
+        ),
+        (
+            {"penalty_alpha": 1.5},
+            "penalty_alpha: must be at least 0 and at most 1; got 1.5. Try 0.6 with top_k=4.",
+        ),
+        (
+            {"beam": 4},
+            (
+                "beam: is for a search, and penalty_alpha=0.6 takes one token after another; got 4."
+                " Leave one of them out."
+            ),
+        ),
+        (
+            {"temperature": 0.7},
+            (
+                "temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.7. Leave"
+                " one of them out."
+            ),
+        ),
+        (
+            {"temperature": 0.0},
+            (
+                "temperature: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.0. Leave"
+                " one of them out."
+            ),
+        ),
+        (
+            {"top_p": 0.9},
+            (
+                "top_p: shapes a draw, and penalty_alpha=0.6 draws nothing; got 0.9. Leave one of"
+                " them out."
+            ),
+        ),
+        (
+            {"num_return": 2},
+            (
+                "num_return: penalty_alpha=0.6 gives one text for each prompt; got 2. Leave one of"
+                " them out."
+            ),
+        ),
+        (
+            {"draft": True},
+            (
+                "draft: speeds up draws and greedy decoding; penalty_alpha=0.6 has no use for it."
+                " Leave one of them out."
+            ),
+        ),
+    ],
+    ids=str,
+)
 def test_what_does_not_go_together_is_one_sentence(small, options, sentence):
     if "draft" in options:
         options = {"draft": small()}

@@ -43,13 +43,17 @@ def text_of(rows=40, length=9):
         (ours.MinNewTokens(4, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 4, 5)),
         (ours.MinNewTokens(3, 5, prompt=6), theirs.MinNewTokensLengthLogitsProcessor(6, 3, 5)),
     ],
-    ids=lambda x: str(x) if type(x).__module__ == ours.__name__ else type(x).__name__,  # others are named by address
+    ids=lambda x: (
+        str(x) if type(x).__module__ == ours.__name__ else type(x).__name__
+    ),  # others are named by address
 )
 def test_scores_are_those_of_transformers(mine, reference):
     torch.testing.assert_close(mine(scores_of(), text_of()), reference(text_of(), scores_of()))
 
 
-@pytest.mark.parametrize("warper", [ours.TopP(0.6), ours.TypicalP(0.6), ours.MinP(0.3), ours.TopK(2)], ids=str)
+@pytest.mark.parametrize(
+    "warper", [ours.TopP(0.6), ours.TypicalP(0.6), ours.MinP(0.3), ours.TopK(2)], ids=str
+)
 def test_warpers_keep_what_others_took_away_out(warper):
     scores = scores_of().index_fill(1, torch.tensor([3, 7]), -float("inf"))
     shaped = warper(scores, NONE)
@@ -78,5 +82,10 @@ def test_padding_is_not_a_token_that_came_before(process):
 
 def test_what_a_function_allows_must_exist():
     for listed in ([], [VOCAB], [-1]):
-        with pytest.raises(ConfigError, match=r"^allowed: must return at least one id, and ids from 0 to 12; got \["):
-            ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(scores_of(1), text_of(1))
+        with pytest.raises(
+            ConfigError,
+            match=r"^allowed: must return at least one id, and ids from 0 to 12; got \[",
+        ):
+            ours.AllowedNext(lambda row, ids, listed=listed: listed, None, 0, [0])(
+                scores_of(1), text_of(1)
+            )

@@ -1,4 +1,6 @@
-"""Decoding: greedy is the argmax of the uncached model, filters keep what they say, draws follow the distribution."""
+"""Decoding: greedy is the argmax of the uncached model, filters keep what they say, draws follow
+the distribution.
+"""
 
 import pytest
 import torch
@@ -70,7 +72,10 @@ def test_filters_keep_what_they_say(options, kept):
 def test_dropout_is_off_meanwhile_and_on_again_behind():
     model = build(compose([*SMALL, "model.dropout=0.5"]), vocab_size=17).train()
     ids = torch.tensor([[1, 2, 3]])
-    assert generate(model, ids, 8, temperature=0.0).tolist() == generate(model, ids, 8, temperature=0.0).tolist()
+    assert (
+        generate(model, ids, 8, temperature=0.0).tolist()
+        == generate(model, ids, 8, temperature=0.0).tolist()
+    )
     assert model.training
 
 
@@ -97,15 +102,19 @@ def test_more_tokens_than_a_learned_position_knows_are_refused():
     generate(model, torch.tensor([[1, 2, 3]]), 29)
     with pytest.raises(ConfigError) as error:
         generate(model, torch.tensor([[1, 2, 3]]), 30)
-    assert str(error.value) == (
-        "max_new_tokens: the model's positions end at 32 tokens (model.max_len), the prompt has 3; got 30. Ask for at most 29."
+    assert (
+        str(error.value)
+        == "max_new_tokens: the model's positions end at 32 tokens (model.max_len), the prompt has"
+        " 3; got 30. Ask for at most 29."
     )
 
 
 def test_two_towers_are_greedy_as_the_uncached_model_is(small):
     model = small("encoder_decoder")
     source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
-    out = generate(model, source=source, source_real=real, start=9, max_new_tokens=12, temperature=0.0)
+    out = generate(
+        model, source=source, source_real=real, start=9, max_new_tokens=12, temperature=0.0
+    )
     assert out[:, 0].tolist() == [9, 9] and out.shape == (2, 13)
     logits = model(source=source, source_real=real, target=out[:, :-1])
     assert out[:, 1:].tolist() == logits.argmax(-1).tolist()
@@ -114,7 +123,9 @@ def test_two_towers_are_greedy_as_the_uncached_model_is(small):
 def test_the_source_is_encoded_once_whatever_is_asked_for(small, monkeypatch):
     model, calls = small("encoder_decoder"), []
     encode = model.encode
-    monkeypatch.setattr(model, "encode", lambda source: calls.append(source.ids.shape) or encode(source))
+    monkeypatch.setattr(
+        model, "encode", lambda source: calls.append(source.ids.shape) or encode(source)
+    )
     given = {"source": torch.tensor([[1, 2, 3], [4, 5, 6]]), "start": 9, "max_new_tokens": 5}
     generate(model, **given)
     generate(model, **given, num_return=3)
@@ -125,7 +136,9 @@ def test_the_source_is_encoded_once_whatever_is_asked_for(small, monkeypatch):
 def test_the_first_tokens_of_a_target_may_be_given(small):
     model, source = small("encoder_decoder"), torch.tensor([[1, 2, 3]])
     whole = generate(model, source=source, start=9, max_new_tokens=8, temperature=0.0)
-    assert generate(model, whole[:, :4], 5, source=source, temperature=0.0).tolist() == whole.tolist()
+    assert (
+        generate(model, whole[:, :4], 5, source=source, temperature=0.0).tolist() == whole.tolist()
+    )
 
 
 def test_a_row_that_ended_is_filled_and_the_last_end_ends_all(small):
@@ -144,8 +157,14 @@ def test_seeds_of_rows_draw_the_same_whatever_stands_beside_them(small):
     model, ids = small(), torch.tensor([[1, 2], [3, 4], [1, 2]])
     together = generate(model, ids, 12, seed=[5, 6, 7])
     for row, seed in enumerate((5, 6, 7)):
-        assert generate(model, ids[row : row + 1], 12, seed=seed).tolist() == together[row : row + 1].tolist()
-    assert generate(model, ids[:1], 12, num_return=2, seed=[5, 7])[:, 2:].tolist() == together[[0, 2], 2:].tolist()
+        assert (
+            generate(model, ids[row : row + 1], 12, seed=seed).tolist()
+            == together[row : row + 1].tolist()
+        )
+    assert (
+        generate(model, ids[:1], 12, num_return=2, seed=[5, 7])[:, 2:].tolist()
+        == together[[0, 2], 2:].tolist()
+    )
 
 
 def test_texts_of_one_prompt_follow_each_other(small):
@@ -168,15 +187,23 @@ def test_a_text_stops_behind_a_stop_text(small, monkeypatch):
     word = "".join("abcdefghijk"[i] for i in free[4:6])
     at = "".join("abcdefghijk"[i] for i in free).index(word) + 2
     for stop in (word, ["zz", word]):
-        assert generate(model, torch.tensor([[1]]), 20, temperature=0.0, stop=stop)[0, 1:].tolist() == free[:at]
+        assert (
+            generate(model, torch.tensor([[1]]), 20, temperature=0.0, stop=stop)[0, 1:].tolist()
+            == free[:at]
+        )
     rows = generate(model, torch.tensor([[1], [1], [6]]), 20, temperature=0.0, stop=word, end=10)
     assert rows[0, 1 : at + 1].tolist() == free[:at] and set(rows[0, at + 1 :].tolist()) <= {10}
 
 
 def test_an_allowed_vocabulary_is_all_that_comes(small):
     ids = torch.tensor([[1, 2], [3, 4]])
-    assert set(generate(small(), ids, 30, allowed=[2, 5], seed=0)[:, 2:].unique().tolist()) == {2, 5}
-    step = generate(small(), ids, 6, allowed=lambda row, text: [(int(text[-1]) + row + 1) % 11], seed=0)
+    assert set(generate(small(), ids, 30, allowed=[2, 5], seed=0)[:, 2:].unique().tolist()) == {
+        2,
+        5,
+    }
+    step = generate(
+        small(), ids, 6, allowed=lambda row, text: [(int(text[-1]) + row + 1) % 11], seed=0
+    )
     assert step.tolist() == [[1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 6, 8, 10, 1, 3, 5]]
 
 
@@ -205,7 +232,10 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
             {"typical_p": 0.5, "temperature": 0.0},
             "typical_p: may leave out the likeliest token, which temperature=0 takes",
         ),
-        ({"repetition_penalty": 0.0}, "repetition_penalty: must be above 0; got 0.0. Above 1 repeats less"),
+        (
+            {"repetition_penalty": 0.0},
+            "repetition_penalty: must be above 0; got 0.0. Above 1 repeats less",
+        ),
         ({"no_repeat_ngram": 0}, "no_repeat_ngram: must be at least 1; got 0."),
         ({"min_new_tokens": 2}, "min_new_tokens: puts off `end`, and there is none; give end"),
         (
@@ -217,7 +247,10 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"allowed": [3, 40]}, "allowed: must list ids of the vocabulary, 0 to 10; got 40."),
         ({"seed": [1, 2]}, "seed: must be one number, or one for each of 1 rows; got 2."),
         ({"seed": -1}, "seed: must be at least 0 and below 2^63; got -1."),
-        ({"num_return": 2, "temperature": 0.0}, "num_return: temperature 0 gives one text for each prompt; got 2."),
+        (
+            {"num_return": 2, "temperature": 0.0},
+            "num_return: temperature 0 gives one text for each prompt; got 2.",
+        ),
         ({"ahead": 3}, "ahead: is for a draft model, and there is none; got 3."),
         ({"stop": "a"}, "stop: texts need model.tokenizer, and the model has none"),
         ({"stop": ""}, "stop: must be texts of at least one character; got an empty one."),
@@ -231,7 +264,10 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
             "prompt: must be ids (batch, tokens) with at least one token; got (1,) of torch.int64.",
         ),
         ({"ids": None}, "prompt: there is none; give a prompt, ids (batch, tokens), or start."),
-        ({"real": torch.tensor([[False]])}, "real: must be True at the end of every row; pad prompts on the left."),
+        (
+            {"real": torch.tensor([[False]])},
+            "real: must be True at the end of every row; pad prompts on the left.",
+        ),
         (
             {"real": torch.ones(1, 2).bool()},
             "real: must be true or false for each token of the prompt, (1, 1) of torch.bool",
@@ -248,13 +284,28 @@ def test_what_cannot_be_is_one_sentence(small, options, sentence):
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        ("encoder_decoder", {"start": 9}, "source: must be given to a model with an encoder; call generate(model, source="),
-        ("encoder_decoder", {"source": torch.tensor([[1]])}, "prompt: there is none; give start, the decoder's first token."),
-        ("encoder_decoder", {"source": torch.tensor([[1], [2]]), "ids": torch.tensor([[1]])},
-         "source: must have a row for each prompt; got 2 rows and 1 prompts."),
-        ("encoder_decoder", {"source": torch.tensor([[12]]), "start": 9}, "source: must be ids of the vocabulary, 0 to 10;"),
+        (
+            "encoder_decoder",
+            {"start": 9},
+            "source: must be given to a model with an encoder; call generate(model, source=",
+        ),
+        (
+            "encoder_decoder",
+            {"source": torch.tensor([[1]])},
+            "prompt: there is none; give start, the decoder's first token.",
+        ),
+        (
+            "encoder_decoder",
+            {"source": torch.tensor([[1], [2]]), "ids": torch.tensor([[1]])},
+            "source: must have a row for each prompt; got 2 rows and 1 prompts.",
+        ),
+        (
+            "encoder_decoder",
+            {"source": torch.tensor([[12]]), "start": 9},
+            "source: must be ids of the vocabulary, 0 to 10;",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_kind_of_model_cannot_read_is_one_sentence(small, kind, options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(small(kind), max_new_tokens=4, **options)
@@ -262,9 +313,12 @@ def test_what_a_kind_of_model_cannot_read_is_one_sentence(small, kind, options, 
 
 
 def test_an_encoder_alone_does_not_generate():
-    model = build(compose(["model=encoder", "task=masked_language_modeling", *SMALL]), vocab_size=11)
+    model = build(
+        compose(["model=encoder", "task=masked_language_modeling", *SMALL]), vocab_size=11
+    )
     with pytest.raises(
-        ConfigError, match=r"^model: a mask sees the future, so the model does not say what comes next\."
+        ConfigError,
+        match=r"^model: a mask sees the future, so the model does not say what comes next\.",
     ):
         generate(model, torch.tensor([[1]]))
 

@@ -49,7 +49,9 @@ def test_a_target_is_scored_given_its_source(small):
 
 @torch.no_grad()
 def test_what_is_given_is_not_scored_and_is_seen_whole(small):
-    model = small("decoder", 11, 15, 2.0, "model.layers=2", "mask=prefix", "task=prefix_language_modeling")
+    model = small(
+        "decoder", 11, 15, 2.0, "model.layers=2", "mask=prefix", "task=prefix_language_modeling"
+    )
     prefix = torch.tensor([[1, 1, 0, 0]]).bool().expand(2, -1)
     found = score(model, IDS, prefix=prefix)
     assert (found[:, 0] == 0).all() and (found[:, 1:] < 0).all()
@@ -65,8 +67,22 @@ def test_in_chunks_it_is_the_same(small, monkeypatch):
 def test_what_cannot_be_scored_is_a_sentence(small):
     left = {"real": torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]]).bool(), "start": 9}
     cases = [
-        (IDS[:, :1], {}, "ids: must hold at least two tokens, of which the second is scored; got 1. Or give start."),
-        (IDS, left, "real: must be True at the beginning of every row behind start; pad texts on the right."),
+        (
+            IDS[:, :1],
+            {},
+            (
+                "ids: must hold at least two tokens, of which the second is scored; got 1. Or give"
+                " start."
+            ),
+        ),
+        (
+            IDS,
+            left,
+            (
+                "real: must be True at the beginning of every row behind start; pad texts on the"
+                " right."
+            ),
+        ),
         (IDS + 9, {}, "prompt: must be ids of the vocabulary, 0 to 10; got 17."),
     ]
     for ids, options, sentence in cases:

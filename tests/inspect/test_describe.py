@@ -12,7 +12,14 @@ from xformer_kit.laws.checking import compositions
 from xformer_kit.model.model import Model
 from xformer_kit.plan import KINDS, TOWERS, towers
 
-SMALL = ["logger=none", "model.dim=32", "model.layers=4", "attn.heads=4", "data.seq_len=16", "data.batch_size=2"]
+SMALL = [
+    "logger=none",
+    "model.dim=32",
+    "model.layers=4",
+    "attn.heads=4",
+    "data.seq_len=16",
+    "data.batch_size=2",
+]
 PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
 
 
@@ -28,32 +35,53 @@ def test_the_tree_accounts_for_every_parameter(kind, name):
         if not faults(config):
             root = grown(config)
             assert root.parameters == sum(p.numel() for p in Model(config, 65).parameters())
-            assert {"encoder", "decoder"} & {child.name for child in root.children} == set(config["model"]) & set(
-                TOWERS
-            )
+            assert {"encoder", "decoder"} & {child.name for child in root.children} == set(
+                config["model"]
+            ) & set(TOWERS)
             assert root.parameters == sum(child.parameters * child.times for child in root.children)
 
 
 def test_equal_layers_are_folded_wherever_they_stand():
     pattern = "model.decoder.pattern=[local,local,base]"
-    root = grown(compose([*SMALL, pattern, "model.decoder.variants.local={mask: {name: sliding_window, window: 4}}"]))
+    root = grown(
+        compose(
+            [
+                *SMALL,
+                pattern,
+                "model.decoder.variants.local={mask: {name: sliding_window, window: 4}}",
+            ]
+        )
+    )
     decoder = next(child for child in root.children if child.name == "decoder")
-    assert [(n.name, n.times) for n in decoder.children] == [("position", 1), ("0-1, 3", 3), ("2", 1), ("norm", 1)]
+    assert [(n.name, n.times) for n in decoder.children] == [
+        ("position", 1),
+        ("0-1, 3", 3),
+        ("2", 1),
+        ("norm", 1),
+    ]
 
 
 def test_a_tied_head_owns_nothing():
-    tied, own = (grown(compose([*SMALL, f"model.tie_embeddings={tie}"])).children[-1] for tie in ("true", "false"))
+    tied, own = (
+        grown(compose([*SMALL, f"model.tie_embeddings={tie}"])).children[-1]
+        for tie in ("true", "false")
+    )
     assert (tied.parameters, own.parameters) == (0, 128 * 32)
 
 
-@pytest.mark.parametrize(("depths", "text"), [([0], "0"), ([0, 1, 2, 4], "0-2, 4"), ([1, 3, 4], "1, 3-4")])
+@pytest.mark.parametrize(
+    ("depths", "text"), [([0], "0"), ([0, 1, 2, 4], "0-2, 4"), ([1, 3, 4], "1, 3-4")]
+)
 def test_ranges(depths, text):
     assert ranges(depths) == text
 
 
 def test_folding_keeps_the_order_of_first_appearance():
     a, b = Node("", "a", 1, None), Node("", "b", 1, None)
-    assert [(n.name, n.what) for n in fold([([0], b), ([1], a), ([2], b)])] == [("0, 2", "b"), ("1", "a")]
+    assert [(n.name, n.what) for n in fold([([0], b), ([1], a), ([2], b)])] == [
+        ("0, 2", "b"),
+        ("1", "a"),
+    ]
 
 
 def origins(words, given):
@@ -64,10 +92,14 @@ def origins(words, given):
 
 def test_where_values_came_from():
     words = [
-        "attn.kv_heads=2", "model.decoder.ffn.activation=relu", "model.decoder.pattern=[base,odd]",
+        "attn.kv_heads=2",
+        "model.decoder.ffn.activation=relu",
+        "model.decoder.pattern=[base,odd]",
         "model.decoder.variants.odd={attn: {heads: 8}, ffn: mlp}",
-    ]  # fmt: skip
-    found = origins(words, {"attn.kv_heads": "2", "attn.heads": "4", "model.decoder.ffn.activation": "relu"})
+    ]
+    found = origins(
+        words, {"attn.kv_heads": "2", "attn.heads": "4", "model.decoder.ffn.activation": "relu"}
+    )
     assert found["base", "attn.kv_heads"] == (2, "command line")
     assert found["base", "attn.bias"] == (False, "default")
     assert found["base", "model.dropout"] == (0.0, "default")
@@ -82,7 +114,11 @@ def test_a_file_that_was_chosen_owns_what_it_sets():
     mask = {"defaults": [{"override /mask": "causal"}]}
     files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", mask))
     found = {v.path: v.origin for v in Origins(config, files=files).values(towers(config))}
-    assert (found["model.dropout"], found["mask"], found["ffn"]) == ("debug=overfit", "model=decoder", "default")
+    assert (found["model.dropout"], found["mask"], found["ffn"]) == (
+        "debug=overfit",
+        "model=decoder",
+        "default",
+    )
 
 
 def test_kernels_and_the_reasons():
@@ -92,13 +128,18 @@ def test_kernels_and_the_reasons():
             model = Model(config, 65)
         return [(c.where, c.kernel, c.why) for c in kernels(config, towers(config), model)]
 
-    assert said() == [("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))]
+    assert said() == [
+        ("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))
+    ]
     ((_, kernel, why),) = said("mask=sliding_window", "mask.window=4")
     assert kernel == "sdpa"
     assert why[0] == "with a dense mask, 1 x 1 x 16 x 16"
     no_gradients = "not flex: flex computes gradients on CUDA alone, and this is a CPU"
     how = "step by step, as the equations are written"
-    assert said("kernel=reference")[0][1:] == ("reference", (how, "sdpa is faster and could too", no_gradients))
+    assert said("kernel=reference")[0][1:] == (
+        "reference",
+        (how, "sdpa is faster and could too", no_gradients),
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +155,9 @@ def test_the_vocabulary(words, size):
 
 
 def test_a_vocabulary_that_the_text_decides_must_be_given():
-    with pytest.raises(ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read"):
+    with pytest.raises(
+        ConfigError, match=r"^model\.vocab_size: is not known before tokenizer 'char' has read"
+    ):
         vocabulary(compose([*SMALL, "tokenizer=char"]))
 
 
@@ -130,10 +173,22 @@ def test_figures_agree_with_each_other():
 
 
 def test_figures_of_two_towers_agree_with_each_other():
-    words = ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.token_types=2"]
+    words = [
+        "model=encoder_decoder",
+        "task=seq2seq",
+        "model.share_embeddings=false",
+        "model.token_types=2",
+    ]
     found = describe(
         compose(
-            [*SMALL, *words, "model.encoder.layers=6", "model.embed_norm=true", "model.embed_scale=3", "tokenizer=byte"]
+            [
+                *SMALL,
+                *words,
+                "model.encoder.layers=6",
+                "model.embed_norm=true",
+                "model.embed_scale=3",
+                "tokenizer=byte",
+            ]
         )
     )
     assert found.unknown == []
@@ -145,7 +200,11 @@ def test_figures_of_two_towers_agree_with_each_other():
     encoder, decoder, head = found.tree.children[3:]
     assert encoder.flops + decoder.flops + head.flops == found.forward == found.tree.flops
     assert [child.name for child in encoder.children] == ["position", "embed_norm", "0-5", "norm"]
-    assert [choice.where for choice in found.kernels] == ["encoder.0-5.attn", "decoder.0-3.attn", "decoder.0-3.cross"]
+    assert [choice.where for choice in found.kernels] == [
+        "encoder.0-5.attn",
+        "decoder.0-3.attn",
+        "decoder.0-3.cross",
+    ]
 
 
 def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
@@ -164,14 +223,24 @@ def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
         config = compose([*SMALL, "ffn=reads", "tokenizer=byte"])
         found = describe(config)
         assert (found.forward, found.training_memory) == (None, None)
-        assert [sentence.split(":")[0] for sentence in found.unknown] == ["FLOPs", "memory of a training step"]
+        assert [sentence.split(":")[0] for sentence in found.unknown] == [
+            "FLOPs",
+            "memory of a training step",
+        ]
         assert found.tree.parameters == sum(p.numel() for p in Model(config, 256).parameters())
     finally:
         FFNS.forget(__name__)
 
 
 def test_experts_that_a_token_does_not_take_are_not_active():
-    moe = ["ffn=moe", "ffn.experts=8", "ffn.top_k=3", "ffn.width=24", "ffn.shared=1", "ffn.expert.bias=true"]
+    moe = [
+        "ffn=moe",
+        "ffn.experts=8",
+        "ffn.top_k=3",
+        "ffn.width=24",
+        "ffn.shared=1",
+        "ffn.expert.bias=true",
+    ]
     found = describe(compose([*SMALL, *moe]), 300)
     each = 3 * 32 * 24 + 24 + 24 + 32  # weights and biases of an expert
     assert found.tree.parameters - found.active == 4 * (8 - 3) * each

@@ -10,7 +10,14 @@ from xformer_kit import compose
 from xformer_kit.inspect.diff import Tensors, diff
 from xformer_kit.model.model import Model
 
-SMALL = ["model.dim=8", "model.layers=2", "attn.heads=2", "ffn.width=12", "tokenizer=byte", "data.seq_len=16"]
+SMALL = [
+    "model.dim=8",
+    "model.layers=2",
+    "attn.heads=2",
+    "ffn.width=12",
+    "tokenizer=byte",
+    "data.seq_len=16",
+]
 
 
 def between(one: str, other: str):
@@ -39,7 +46,10 @@ def test_fewer_key_heads_have_smaller_keys_and_values_and_half_the_cache():
 
 def test_what_one_of_two_has_alone():
     found = between("", "model.layers=3 position=learned")
-    assert [name for name, *_ in found.values] == ["model.layers", "position"]  # whose options follow from its name
+    assert [name for name, *_ in found.values] == [
+        "model.layers",
+        "position",
+    ]  # whose options follow from its name
     alone = {tensors.name: tensors.other for tensors in found.tensors}
     assert alone["decoder.position.base.weight"] == (16, 8)
     assert alone["decoder.2.attn.q.weight"] == (8, 8)
@@ -49,12 +59,18 @@ def test_what_one_of_two_has_alone():
 
 
 def test_what_each_layer_has_in_its_position_is_one_line():
-    (curve,) = [tensors for tensors in between("", "position=curves").tensors if tensors.name.endswith("curve")]
+    (curve,) = [
+        tensors
+        for tensors in between("", "position=curves").tensors
+        if tensors.name.endswith("curve")
+    ]
     assert curve == Tensors("decoder.position.layer_0-1.curve", None, (16, 16), 2)
 
 
 def test_what_is_shared_starts_equal():
-    configs = [compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))]
+    configs = [
+        compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))
+    ]
     found = diff(*configs)
     one, other = (dict(Model(config, 256).named_parameters()) for config in configs)
     equal = [name for name, value in one.items() if value.equal(other[name])]
@@ -70,18 +86,30 @@ def test_what_is_shared_starts_equal():
     [
         ("", []),
         ("attn.heads=4", ["attn.heads=4"]),
-        (" attn.heads=4  +data.x=a b ~model.encoder=1", ["attn.heads=4", "+data.x=a b", "~model.encoder=1"]),
-        ("model.decoder.layout=[attn, {ffn: {width: 3}}] ffn=mlp", ["model.decoder.layout=[attn, {ffn: {width: 3}}]", "ffn=mlp"]),
+        (
+            " attn.heads=4  +data.x=a b ~model.encoder=1",
+            ["attn.heads=4", "+data.x=a b", "~model.encoder=1"],
+        ),
+        (
+            "model.decoder.layout=[attn, {ffn: {width: 3}}] ffn=mlp",
+            ["model.decoder.layout=[attn, {ffn: {width: 3}}]", "ffn=mlp"],
+        ),
         ("outputs/decoder/a run", ["outputs/decoder/a run"]),
     ],
-)  # fmt: skip
+)
 def test_overrides_of_a_side_are_told_apart(side, overrides):
     assert words(side) == overrides
 
 
 def test_the_command_shows_lists_as_they_are_written(capsys):
     assert (
-        main(["diff", "model.dim=32 attn.heads=4", "model.dim=32 attn.heads=4 model.decoder.layout=[attn, attn, ffn]"])
+        main(
+            [
+                "diff",
+                "model.dim=32 attn.heads=4",
+                "model.dim=32 attn.heads=4 model.decoder.layout=[attn, attn, ffn]",
+            ]
+        )
         == 0
     )
     shown = capsys.readouterr().out
@@ -99,9 +127,18 @@ def test_one_side_differs_from_the_default_model(capsys):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ([], "diff: takes one side or two; got 0. Put the overrides of a side into quotes: xformer diff"),
+        (
+            [],
+            (
+                "diff: takes one side or two; got 0. Put the overrides of a side into quotes:"
+                " xformer diff"
+            ),
+        ),
         (["a=1", "b=2", "c=3"], "diff: takes one side or two; got 3."),
-        (["attn.hads=3"], "attn.hads: attn 'multi_head' has no option 'hads'. Did you mean 'heads'?"),
+        (
+            ["attn.hads=3"],
+            "attn.hads: attn 'multi_head' has no option 'hads'. Did you mean 'heads'?",
+        ),
         (["nowhere", "attn.heads=4"], "A (nowhere): nowhere: is no directory."),
     ],
 )
@@ -115,13 +152,17 @@ def test_the_faults_of_both_models_are_told_each_with_whose_it_is(capsys, tmp_pa
     typed = ["model.laers=3 attn.heads=0", "attn.heds=3"]
     assert main(["diff", *typed]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[0] for line in said] == [*[f"A ({typed[0]})"] * 2, f"B ({typed[1]})"]
+    assert [line.partition(": ")[0] for line in said] == [
+        *[f"A ({typed[0]})"] * 2,
+        f"B ({typed[1]})",
+    ]
     assert [line.split(": ")[1] for line in said] == ["attn.heads", "model.laers", "attn.heds"]
     assert main(["diff", "tokenizer=char", str(tmp_path / "none")]) == 2
     one, other = capsys.readouterr().err.splitlines()
     assert one.startswith("A (tokenizer=char): model.vocab_size: is not known before")
-    assert other == (
-        f"B ({tmp_path}/none): {tmp_path}/none: is no directory. Name a run's directory such as "
+    assert (
+        other
+        == f"B ({tmp_path}/none): {tmp_path}/none: is no directory. Name a run's directory such as "
         "outputs/decoder/2026-11-20_12-00-00."
     )
     assert main(["diff", "attn.heds=3"]) == 2

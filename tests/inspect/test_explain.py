@@ -8,7 +8,14 @@ from xformer_kit import compose
 from xformer_kit.inspect.explain import explain
 from xformer_kit.registry import ConfigError
 
-SMALL = ["logger=none", "model.dim=24", "model.layers=4", "attn.heads=3", "data.seq_len=160", "data.batch_size=2"]
+SMALL = [
+    "logger=none",
+    "model.dim=24",
+    "model.layers=4",
+    "attn.heads=3",
+    "data.seq_len=160",
+    "data.batch_size=2",
+]
 
 
 def said(*words: str):
@@ -17,13 +24,21 @@ def said(*words: str):
 
 def test_a_causal_mask_costs_nothing():
     (item,) = said()
-    assert (item.where, item.layers, item.kernel, item.faster) == ("decoder.0-3.attn", 4, "sdpa", ())
+    assert (item.where, item.layers, item.kernel, item.faster) == (
+        "decoder.0-3.attn",
+        4,
+        "sdpa",
+        (),
+    )
     assert item.run == ("with torch's own causal mask", 0, 0)
 
 
 def test_a_window_runs_by_blocks_and_holds_their_masks_alone():
     (item,) = said("mask=sliding_window", "mask.window=33")
-    first, second = 128 * 128, 32 * (32 + 32)  # pairs: causal, 128 and 32 queries; each sees 32 keys before it
+    first, second = (
+        128 * 128,
+        32 * (32 + 32),
+    )  # pairs: causal, 128 and 32 queries; each sees 32 keys before it
     assert item.run == ("by blocks of 128 queries against 128 keys at most", first + second, 0)
 
 
@@ -49,7 +64,10 @@ def test_dropout_of_weights_keeps_no_scores():
 
 
 def test_layers_that_run_alike_are_told_together():
-    variants = ["model.decoder.pattern=[base,far]", "model.decoder.variants.far={mask:strided,position:shaw}"]
+    variants = [
+        "model.decoder.pattern=[base,far]",
+        "model.decoder.variants.far={mask:strided,position:shaw}",
+    ]
     near, far = said("mask=sliding_window", *variants)
     assert (near.where, near.kernel, far.where, far.kernel) == (
         "decoder.0, 2.attn",
@@ -61,29 +79,46 @@ def test_layers_that_run_alike_are_told_together():
 
 def test_two_towers_and_documents():
     two = explain(compose(["logger=none", "model=encoder_decoder", "task=seq2seq"]))
-    assert [item.where.partition(".")[0] for item in two.attentions] == ["encoder", "decoder", "decoder"]
+    assert [item.where.partition(".")[0] for item in two.attentions] == [
+        "encoder",
+        "decoder",
+        "decoder",
+    ]
     apart = explain(compose([*SMALL, "data.documents=true"]))
-    assert apart.documents and apart.attentions[0].run.how == "by blocks of 128 queries against 160 keys at most"
+    assert (
+        apart.documents
+        and apart.attentions[0].run.how == "by blocks of 128 queries against 160 keys at most"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_page(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    assert main(["explain", *laid_over([*SMALL, "attn.score.name=entmax", "data.seq_len=2048"])]) == 0
+    assert (
+        main(["explain", *laid_over([*SMALL, "attn.score.name=entmax", "data.seq_len=2048"])]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     assert "not sdpa attn.score is entmax, and sdpa computes softmax alone not flex" in text
-    assert "keeps for the gradient, 768 MiB in all" in text  # 2 copies, 2 x 3 x 2048 x 2048 x 4 bytes, 4 layers
+    assert (
+        "keeps for the gradient, 768 MiB in all" in text
+    )  # 2 copies, 2 x 3 x 2048 x 2048 x 4 bytes, 4 layers
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["nowhere"], "nowhere: is no directory."),
-        (["nowhere", "attn.heads=3"], "explain: takes overrides or one run's directory; got nowhere attn.heads=3."),
+        (
+            ["nowhere", "attn.heads=3"],
+            "explain: takes overrides or one run's directory; got nowhere attn.heads=3.",
+        ),
         (["mask=slidng"], "mask: no mask is called 'slidng'."),
-        (["kernel=sdpa", "position=cope"], "kernel: 'sdpa' cannot: position 'cope' computes scores of its own"),
+        (
+            ["kernel=sdpa", "position=cope"],
+            "kernel: 'sdpa' cannot: position 'cope' computes scores of its own",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(words, message, capsys):
@@ -96,6 +131,9 @@ def test_plain_data(capsys):
     import json
 
     assert main(["explain", *SMALL, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["attentions"][0]["run"]["how"] == "with torch's own causal mask"
+    assert (
+        json.loads(capsys.readouterr().out)["attentions"][0]["run"]["how"]
+        == "with torch's own causal mask"
+    )
     with pytest.raises(ConfigError):
         said("mask=slidng")

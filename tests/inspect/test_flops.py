@@ -16,14 +16,20 @@ from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
 
 # A kernel that computes no gradients on a CPU has nothing to count here.
-PARTS = [(k, name) for k, parts in KINDS.items() for name in parts if k != "kernel" or not untrained(name, "cpu")]
+PARTS = [
+    (k, name)
+    for k, parts in KINDS.items()
+    for name in parts
+    if k != "kernel" or not untrained(name, "cpu")
+]
 SHAPES = [(5, 24, 2), (16, 48, 1), (33, 12, 3)]  # tokens, dim, layers
 VOCAB = 37
 
 
 def counted(config, length, training=False):
-    """Torch's own count of a real model on this machine, by the kernels that are made of matrix products alone: of a token
-    forward, and where it is asked for, forward and backward."""
+    """Torch's own count of a real model on this machine, by the kernels that are made of matrix
+    products alone: of a token forward, and where it is asked for, forward and backward.
+    """
     if KINDS["attn"][config["attn"]["name"]].computes == "scores":
         config = {**config, "kernel": {"name": "reference"}}
     model = Model(config, VOCAB)
@@ -40,7 +46,9 @@ def counted(config, length, training=False):
 
 
 def triangular(system, right, *rest, out_shape, **named):
-    """n (n - 1) / 2 products and as many sums for each column, counted as n^2, which torch's counter does not know."""
+    """n (n - 1) / 2 products and as many sums for each column, counted as n^2, which torch's
+    counter does not know.
+    """
     *batch, n, columns = right
     return torch.Size(batch).numel() * n * n * columns
 
@@ -52,29 +60,46 @@ def on_meta(config):
 
 @pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
 def test_every_part_costs_what_torch_counts(kind, name):
-    """With each set of companions once, a position and a placement with every third; in one layer, but for a placement, which may
-    look at those before."""
+    """With each set of companions once, a position and a placement with every third; in one layer,
+    but for a placement, which may look at those before.
+    """
     layers = {} if kind == "placement" else {"layers": 1}
-    made = islice(compositions(kind, name), 0, len(COMPANIONS), 3 if kind in ("position", "placement") else 1)
-    able = (one for one in ({**c, "model": {**c["model"], **layers}} for c in made) if not faults(one))
+    made = islice(
+        compositions(kind, name), 0, len(COMPANIONS), 3 if kind in ("position", "placement") else 1
+    )
+    able = (
+        one for one in ({**c, "model": {**c["model"], **layers}} for c in made) if not faults(one)
+    )
     tried = 0
-    for config in islice(able, 2 if kind in ("mask", "norm", "kernel") else None):  # in which a count has no part
+    for config in islice(
+        able, 2 if kind in ("mask", "norm", "kernel") else None
+    ):  # in which a count has no part
         tried += 1
         found = flops.count(on_meta(config), 13)
-        assert [found.forward, found.training] == pytest.approx(counted(config, 13, training=True), rel=0.01)
+        assert [found.forward, found.training] == pytest.approx(
+            counted(config, 13, training=True), rel=0.01
+        )
     assert tried
 
 
-@pytest.mark.parametrize("part", [{kind: name} for kind in ("attn", "ffn") for name in KINDS[kind]], ids=str)
+@pytest.mark.parametrize(
+    "part", [{kind: name} for kind in ("attn", "ffn") for name in KINDS[kind]], ids=str
+)
 @pytest.mark.parametrize(("length", "dim", "layers"), SHAPES)
 def test_every_shape_costs_what_torch_counts(part, length, dim, layers):
     config = tiny(**part, dim=dim, layers=layers, max_len=64)
-    assert [flops.count(on_meta(config), length).forward] == pytest.approx(counted(config, length), rel=0.01)
+    assert [flops.count(on_meta(config), length).forward] == pytest.approx(
+        counted(config, length), rel=0.01
+    )
 
 
 def test_a_decoder_by_hand():
-    """2 n k m for each product; scores and weighted values are a product each of t x head_dim x t in every head."""
-    config = tiny(attn={"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 10}, ffn="glu", layers=1)
+    """2 n k m for each product; scores and weighted values are a product each of t x head_dim x t
+    in every head.
+    """
+    config = tiny(
+        attn={"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 10}, ffn="glu", layers=1
+    )
     dim, length, width = 36, 13, config["ffn"]["width"]
     projections = 2 * dim * (60 + 30 + 30 + 60)
     scores = 2 * 2 * 6 * 10 * length
@@ -89,7 +114,10 @@ def test_a_decoder_by_hand():
 def test_blocks_of_later_tokens_cost_in_training_alone():
     """Each a block and the logits of a token, forward and backward."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
-    plain, more = (flops.count(on_meta(tiny(attn=attn, ffn="glu", layers=2, future_tokens=n)), 13) for n in (1, 4))
+    plain, more = (
+        flops.count(on_meta(tiny(attn=attn, ffn="glu", layers=2, future_tokens=n)), 13)
+        for n in (1, 4)
+    )
     assert more.forward == plain.forward
     assert more.training - plain.training == 3 * 3 * (plain.modules["decoder.1"] + 2 * 36 * VOCAB)
 
@@ -108,11 +136,15 @@ def test_two_towers_by_hand():
     assert found.modules["decoder.0.cross"] == attention / 2
 
 
-@pytest.mark.parametrize("words", [["kernel=sdpa"], ["kernel=reference"], ["kernel=sdpa", "attn.dropout=0.1"]])
+@pytest.mark.parametrize(
+    "words", [["kernel=sdpa"], ["kernel=reference"], ["kernel=sdpa", "attn.dropout=0.1"]]
+)
 def test_the_figure_belongs_to_the_model_and_not_to_its_kernel_or_device(words):
     config = compose(["logger=none", "model.dim=32", "model.layers=2", "attn.heads=4", *words])
     real = build(config, 65)
-    assert flops.flops_per_token(real, 16) == flops.flops_per_token(Model(config, 65).to("meta"), 16)
+    assert flops.flops_per_token(real, 16) == flops.flops_per_token(
+        Model(config, 65).to("meta"), 16
+    )
     assert flops._count(real, 16, "cpu").training == flops.flops_per_token(real, 16)
 
 
@@ -121,7 +153,9 @@ def test_counting_leaves_the_model_as_it_is():
     model = build(config, 65)
     before = {name: p.clone() for name, p in model.named_parameters()}
     flops.flops_per_token(model, 8)
-    assert all(torch.equal(p, before[name]) and p.grad is None for name, p in model.named_parameters())
+    assert all(
+        torch.equal(p, before[name]) and p.grad is None for name, p in model.named_parameters()
+    )
     assert model.head.weight is model.embed.weight
 
 
@@ -141,7 +175,9 @@ def test_a_large_vocabulary_is_counted_too():
     ],
 )
 def test_a_step_of_a_task_costs_what_torch_counts_of_its_loss(model, task, mask):
-    """The loss as it is trained, on a batch of the longest examples, of which no more is asked for than on average."""
+    """The loss as it is trained, on a batch of the longest examples, of which no more is asked for
+    than on average.
+    """
     config = tiny(model, mask=mask, kernel="reference") | {"task": OBJECTIVES.defaults(task)}
     if task == "masked_language_modeling":
         config["task"]["rate"] = 0.25

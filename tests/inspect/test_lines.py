@@ -35,7 +35,10 @@ def runs(tmp_path):
 
 
 def lines(axes):
-    return {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in axes.lines}
+    return {
+        line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist())
+        for line in axes.lines
+    }
 
 
 def test_curves_are_those_of_the_files(runs):
@@ -95,7 +98,10 @@ def test_many_records_of_a_loss_in_training_are_averaged(runs):
 
 def test_norms_are_those_of_the_file(runs):
     activation, gradient = plot_norms(runs[0]).figure.axes
-    assert lines(activation) == {"decoder.0": ([5, 10], [1.0, 1.5]), "decoder.1": ([5, 10], [2.0, 2.5])}
+    assert lines(activation) == {
+        "decoder.0": ([5, 10], [1.0, 1.5]),
+        "decoder.1": ([5, 10], [2.0, 2.5]),
+    }
     assert lines(gradient) == {"decoder.0": ([5, 10], [0.5, 0.25]), "embed": ([5, 10], [3.0, 2.0])}
 
 
@@ -104,8 +110,13 @@ def test_norms_of_few_powers_of_ten_have_several_labels(runs, top):
     (runs[0] / "norms.csv").write_text(f"step,gradient/decoder.0\n5,{top}\n10,0.3\n")
     (axes,) = plot_norms(runs[0]).figure.axes
     axes.figure.draw_without_rendering()
-    (low, high), ticks = axes.get_ylim(), (*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks())
-    assert sum(low <= tick.get_loc() <= high and tick.label1.get_text() != "" for tick in ticks) >= 3
+    (low, high), ticks = (
+        axes.get_ylim(),
+        (*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks()),
+    )
+    assert (
+        sum(low <= tick.get_loc() <= high and tick.label1.get_text() != "" for tick in ticks) >= 3
+    )
 
 
 @pytest.mark.parametrize("last", [2, 7, 13, 20, 30, 12_345])
@@ -122,12 +133,18 @@ def test_ticks_are_whole_steps(runs, last):
 @pytest.mark.parametrize(
     ("act", "fault"),
     [
-        (lambda a, b, c: plot_curves([]), "runs: must name one run's directory at least; got none."),
+        (
+            lambda a, b, c: plot_curves([]),
+            "runs: must name one run's directory at least; got none.",
+        ),
         (lambda a, b, c: plot_curves([a, "nowhere"]), "nowhere: is no run; it has no config.yaml."),
         (lambda a, b, c: plot_curves([c]), "has no figures yet; its metrics.csv has no row."),
         (
             lambda a, b, c: plot_curves([a, b], ["val/los"]),
-            "metric: none of the runs has 'val/los'. Did you mean 'val/loss'? Known: train/loss, val/loss.",
+            (
+                "metric: none of the runs has 'val/los'. Did you mean 'val/loss'? Known:"
+                " train/loss, val/loss."
+            ),
         ),
         (
             lambda a, b, c: plot_norms(b),
@@ -148,7 +165,9 @@ def test_a_step_that_is_no_number_is_refused_with_its_row(runs, step):
     path.write_text(path.read_text().replace("\n20,", f"\n{step},"), encoding="utf-8")
     with pytest.raises(ConfigError) as error:
         plot_curves(runs[:2])
-    assert str(error.value) == (
-        f"{path}: row 3 has the step {step!r}, which must be a whole number of at most 18 digits. "
+    assert (
+        str(error.value)
+        == f"{path}: row 3 has the step {step!r}, which must be a whole number of at most 18"
+        " digits. "
         "Bring a copy of it back, or remove it."
     )

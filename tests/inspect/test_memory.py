@@ -10,9 +10,14 @@ from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
 SMALL = [
-    "logger=none", "trainer.precision=32-true", "model.dim=64", "model.layers=2", "attn.heads=4",
-    "data.seq_len=64", "data.batch_size=8",
-]  # fmt: skip
+    "logger=none",
+    "trainer.precision=32-true",
+    "model.dim=64",
+    "model.layers=2",
+    "attn.heads=4",
+    "data.seq_len=64",
+    "data.batch_size=8",
+]
 COMPOSITIONS = [
     [],
     ["attn.kv_heads=2", "attn.qk_norm=true", "model.tie_embeddings=false", "trainer.accumulate=4"],
@@ -25,9 +30,20 @@ COMPOSITIONS = [
     ["model.vocab_size=20000", "data.batch_size=16"],  # cross-entropy in chunks
     ["model.future_tokens=4", "model.vocab_size=5000"],
     ["data.batch_size=1", "data.seq_len=8", "model.dim=256"],  # weights outweigh activations
-    ["placement=resi_dual", "norm=dyt", "model.unique_layers=1", "model.embed_dim=24", "model.logit_softcap=9"],
+    [
+        "placement=resi_dual",
+        "norm=dyt",
+        "model.unique_layers=1",
+        "model.embed_dim=24",
+        "model.logit_softcap=9",
+    ],
     ["model=encoder", "task=masked_language_modeling"],
-    ["model=encoder_decoder", "task=seq2seq", "model.share_embeddings=false", "model.embed_norm=true"],
+    [
+        "model=encoder_decoder",
+        "task=seq2seq",
+        "model.share_embeddings=false",
+        "model.embed_norm=true",
+    ],
 ]
 
 
@@ -40,12 +56,16 @@ def measured(config, vocab_size):
         objective = objective_of(config)
         for _ in range(2):
             for _ in range(micro_batches):
-                nats, count, report = objective.loss(model, objective.blank(rows, config["data"]["seq_len"]))
+                nats, count, report = objective.loss(
+                    model, objective.blank(rows, config["data"]["seq_len"])
+                )
                 (nats + report["loss"] * count if "loss" in report else nats).backward()
                 del nats, report
             optimizer.step()
             optimizer.zero_grad()
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [
+        event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     held = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
@@ -57,7 +77,9 @@ def measured(config, vocab_size):
 def test_peak_memory_is_that_of_the_step(words):
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
-    assert training_memory(config, vocab_size).peak == pytest.approx(measured(config, vocab_size), rel=0.15)
+    assert training_memory(config, vocab_size).peak == pytest.approx(
+        measured(config, vocab_size), rel=0.15
+    )
 
 
 def test_weights_gradients_and_optimizer_by_hand():
@@ -65,15 +87,18 @@ def test_weights_gradients_and_optimizer_by_hand():
     parameters = sum(p.numel() for p in build(config, 65).parameters())
     memory = training_memory(config, 65)
     assert memory.weights == memory.gradients == 4 * parameters
-    assert memory.optimizer == pytest.approx(8 * parameters, rel=0.01)  # mean and mean square; and a count of steps
+    assert memory.optimizer == pytest.approx(
+        8 * parameters, rel=0.01
+    )  # mean and mean square; and a count of steps
     assert memory.peak == memory.weights + memory.optimizer + memory.gradients_at_peak + (
         memory.activations_at_peak + memory.temporaries_at_peak
     )
 
 
 def saved(config, vocab_size):
-    """Bytes that autograd saves in a forward pass: distinct storages, without those of parameters and buffers; with the
-    batch's, a thousandth."""
+    """Bytes that autograd saves in a forward pass: distinct storages, without those of parameters
+    and buffers; with the batch's, a thousandth.
+    """
     rows, _ = micro_batch(config)
     model, objective = build(config, vocab_size), objective_of(config)
     batch = objective.blank(rows, config["data"]["seq_len"])
@@ -90,17 +115,33 @@ def saved(config, vocab_size):
     return sum(storage.nbytes() for key, storage in found.items() if key not in others)
 
 
-@pytest.mark.parametrize("words", [
-    [], ["model.layers=8"], ["model.dim=128"], ["data.seq_len=256"], ["ffn=mlp"], ["position=alibi"],
-    ["position=t5", "kernel=reference"], ["placement=post", "norm=layer", "model.dropout=0.1", "ffn.dropout=0.1"],
-    ["model=encoder_decoder", "task=seq2seq"], ["model=encoder_decoder", "task=seq2seq", "model.layers=8"],
-    ["model=encoder", "task=masked_language_modeling"], ["trainer.accumulate=4"], ["model.vocab_size=20000"],
-    ["data.batch_size=1", "data.seq_len=16"], ["data.batch_size=1", "data.seq_len=16", "model.layers=8"],
-], ids=lambda words: " ".join(words) or "default")  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["model.layers=8"],
+        ["model.dim=128"],
+        ["data.seq_len=256"],
+        ["ffn=mlp"],
+        ["position=alibi"],
+        ["position=t5", "kernel=reference"],
+        ["placement=post", "norm=layer", "model.dropout=0.1", "ffn.dropout=0.1"],
+        ["model=encoder_decoder", "task=seq2seq"],
+        ["model=encoder_decoder", "task=seq2seq", "model.layers=8"],
+        ["model=encoder", "task=masked_language_modeling"],
+        ["trainer.accumulate=4"],
+        ["model.vocab_size=20000"],
+        ["data.batch_size=1", "data.seq_len=16"],
+        ["data.batch_size=1", "data.seq_len=16", "model.layers=8"],
+    ],
+    ids=lambda words: " ".join(words) or "default",
+)
 def test_activations_are_what_autograd_saves(words):
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
-    assert training_memory(config, vocab_size).activations == pytest.approx(saved(config, vocab_size), rel=0.01)
+    assert training_memory(config, vocab_size).activations == pytest.approx(
+        saved(config, vocab_size), rel=0.01
+    )
 
 
 def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
@@ -112,14 +153,19 @@ def test_activations_grow_with_layers_where_the_peak_is_in_the_optimizer():
 
 
 def test_accumulation_divides_activations():
-    whole, parts = (training_memory(compose([*SMALL, f"trainer.accumulate={n}"]), 256) for n in (1, 4))
+    whole, parts = (
+        training_memory(compose([*SMALL, f"trainer.accumulate={n}"]), 256) for n in (1, 4)
+    )
     assert (whole.rows, parts.rows) == (8, 2)
     assert parts.activations < whole.activations / 2
     assert parts.gradients_at_peak == parts.gradients  # those of the micro-batch before
 
 
 def test_half_precision_halves_weights():
-    full, half = (training_memory(compose([*SMALL, f"trainer.precision={p}"]), 256) for p in ("32-true", "bf16-true"))
+    full, half = (
+        training_memory(compose([*SMALL, f"trainer.precision={p}"]), 256)
+        for p in ("32-true", "bf16-true")
+    )
     assert half.weights * 2 == full.weights
     mixed = training_memory(compose([*SMALL, "trainer.precision=bf16-mixed"]), 256)
     assert mixed.weights == full.weights
@@ -148,17 +194,25 @@ def test_a_cache_beside_a_source_holds_the_keys_and_values_of_both():
 
 
 @pytest.mark.parametrize(
-    "words", [["model.vocab_size=20000", "data.batch_size=64"], ["model=encoder", "task=masked_language_modeling"]]
+    "words",
+    [
+        ["model.vocab_size=20000", "data.batch_size=64"],
+        ["model=encoder", "task=masked_language_modeling"],
+    ],
 )
 def test_memory_of_a_long_text_takes_no_longer(monkeypatch, words):
-    """The loss is computed for the first chunks alone, and a batch of the largest size is never allocated."""
+    """The loss is computed for the first chunks alone, and a batch of the largest size is never
+    allocated.
+    """
     config = compose([*SMALL, *words])
     vocab_size = config["model"]["vocab_size"] or 256
     chunks = []
     count = loss._chunk
     monkeypatch.setattr(loss, "CHUNK", 2**16)
     monkeypatch.setattr(loss, "_chunk", lambda *args: chunks.append(1) or count(*args))
-    long = training_memory(config | {"data": config["data"] | {"seq_len": 2**21, "batch_size": 1}}, vocab_size)
+    long = training_memory(
+        config | {"data": config["data"] | {"seq_len": 2**21, "batch_size": 1}}, vocab_size
+    )
     assert long.activations > 4 * 64 * 2**21  # the residual stream, once at least
     assert len(chunks) <= 2 * loss.ALIKE
 

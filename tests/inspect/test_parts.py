@@ -25,7 +25,9 @@ def test_every_option_has_a_unit_or_a_meaning(registry, name):
 
 def test_the_table_is_plain_data_of_every_part():
     table = json.loads(json.dumps(parts.table(ALL.values())))
-    assert {(kind, name) for kind, names in table.items() for name in names} == {(r.group, n) for r, n in PARTS}
+    assert {(kind, name) for kind, names in table.items() for name in names} == {
+        (r.group, n) for r, n in PARTS
+    }
     assert table["attn"]["multi_head"]["kv_heads"] == {"type": "int | null", "default": None}
     assert table["optim"]["adamw"]["betas"] == {"type": "list of 2 float", "default": [0.9, 0.99]}
 
@@ -36,14 +38,17 @@ def test_a_kind_answers_to_its_group_too(word):
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"^parts: no kind is called 'atn'\. Did you mean 'attn'\? Known: attn, "):
+    with pytest.raises(
+        ConfigError, match=r"^parts: no kind is called 'atn'\. Did you mean 'attn'\? Known: attn, "
+    ):
         parts.find_kind("atn", GROUPS)
 
 
 @pytest.mark.parametrize("word", ["rotary", "rope"])
 def test_a_part_in_place_of_a_kind_is_answered_with_its_kind(word):
     with pytest.raises(
-        ConfigError, match=rf"^parts: '{word}' is no kind but a position\. Try xformer parts position rotary\.$"
+        ConfigError,
+        match=rf"^parts: '{word}' is no kind but a position\. Try xformer parts position rotary\.$",
     ):
         parts.find_kind(word, GROUPS)
 
@@ -53,10 +58,13 @@ def test_a_part_in_place_of_a_kind_is_answered_with_its_kind(word):
     [
         ("x + f(x) (Xiong et al., 2020, arXiv:2002.04745, figure 1b).", "x + f(x)"),
         ("Half, e.g. of all (a, b). More of it.", "Half, e.g. of all (a, b)"),
-        ("One\nof two (f(x)) in it (Su et al., 2021, eq. 34), and on.\n\nMore.", "One of two (f(x)) in it, and on"),
+        (
+            "One\nof two (f(x)) in it (Su et al., 2021, eq. 34), and on.\n\nMore.",
+            "One of two (f(x)) in it, and on",
+        ),
         ("", ""),
     ],
-)  # fmt: skip
+)
 def test_the_first_sentence_of_a_docstring(doc, said):
     def part():
         pass
@@ -77,9 +85,16 @@ def test_what_a_dataclass_writes_of_itself_is_no_docstring():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "null"), (True, "true"), (1, "1"), (1e-05, "1e-05"), (10_000.0, "10000"), ([0.9, None], "[0.9, null]"),
-     ("???", "required")],
-)  # fmt: skip
+    [
+        (None, "null"),
+        (True, "true"),
+        (1, "1"),
+        (1e-05, "1e-05"),
+        (10_000.0, "10000"),
+        ([0.9, None], "[0.9, null]"),
+        ("???", "required"),
+    ],
+)
 def test_values_are_written_as_on_the_command_line(value, text):
     assert parts.written(value) == text
 

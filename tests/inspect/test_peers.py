@@ -64,11 +64,18 @@ def test_every_kind_lists_every_library_and_no_name_twice():
 
 
 def test_what_is_said_to_be_ours_is_of_a_kind():
-    said = {name.ours.partition(" ")[0] for of in lists(PAGE).values() for names in of.values() for name in names}
+    said = {
+        name.ours.partition(" ")[0]
+        for of in lists(PAGE).values()
+        for names in of.values()
+        for name in names
+    }
     assert said <= {"", "own", "model", *own()}
 
 
-@pytest.mark.parametrize(("library", "package"), [("x-transformers", "x_transformers"), ("litgpt", "litgpt")])
+@pytest.mark.parametrize(
+    ("library", "package"), [("x-transformers", "x_transformers"), ("litgpt", "litgpt")]
+)
 def test_the_peers_have_what_is_listed(library, package):
     try:
         installed = version(library)
@@ -76,7 +83,10 @@ def test_the_peers_have_what_is_listed(library, package):
         pytest.skip(f"{library} is not installed")
     if f"| {library} | {installed}," not in PAGE:
         pytest.skip(f"the page was written for another version than {installed}")
-    source = "\n".join(path.read_text() for path in Path(find_spec(package).submodule_search_locations[0]).glob("*.py"))
+    source = "\n".join(
+        path.read_text()
+        for path in Path(find_spec(package).submodule_search_locations[0]).glob("*.py")
+    )
     for of in lists(PAGE).values():
         for name in of[library]:
             flag = name.name.partition("=")[0]

@@ -18,7 +18,9 @@ HEADS = 6
 
 def drawn(picture):
     """Title of a panel -> its values."""
-    return {axes.get_title(): axes.images[0].get_array() for axes in picture.figure.axes if axes.images}
+    return {
+        axes.get_title(): axes.images[0].get_array() for axes in picture.figure.axes if axes.images
+    }
 
 
 def test_a_mask_by_eye():
@@ -29,7 +31,11 @@ def test_a_mask_by_eye():
 
 
 def test_heads_that_differ_have_a_panel_each():
-    mask = {"name": "per_head", "of": ["causal", {"name": "sliding_window", "window": 1}], "groups": [1, 2]}
+    mask = {
+        "name": "per_head",
+        "of": ["causal", {"name": "sliding_window", "window": 1}],
+        "groups": [1, 2],
+    }
     panels = drawn(plot_mask(mask, 3, heads=3))
     assert [*panels] == ["head 0", "head 1", "head 2"]
     assert panels["head 0"].astype(int).tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
@@ -38,9 +44,14 @@ def test_heads_that_differ_have_a_panel_each():
 
 def test_a_models_masks_are_drawn_once_each():
     variants = {"local": {"mask": {"name": "sliding_window", "window": 2}}}
-    picture = plot_mask(made(tiny(layers=3, decoder={"pattern": ["base", "local"], "variants": variants})), 5)
+    picture = plot_mask(
+        made(tiny(layers=3, decoder={"pattern": ["base", "local"], "variants": variants})), 5
+    )
     first, second = (axes.images[0].get_array() for axes in picture.figure.axes)
-    assert [axes.get_ylabel() for axes in picture.figure.axes] == ["decoder.0, 2.attn\nquery", "decoder.1.attn\nquery"]
+    assert [axes.get_ylabel() for axes in picture.figure.axes] == [
+        "decoder.0, 2.attn\nquery",
+        "decoder.1.attn\nquery",
+    ]
     assert first.sum() == 15 and second.sum() == 9
 
 
@@ -49,10 +60,16 @@ def of_bias(position, length, heads):
     slot = torch.arange(length)[None]
     tokens = Tokens(slot=slot, position=slot)
     head = torch.arange(heads).view(1, -1, 1, 1)
-    return position.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head).expand(1, heads, -1, -1)[0]
+    return (
+        position.begin(tokens, tokens)
+        .bias(tokens.as_query(), tokens.as_key(), head)
+        .expand(1, heads, -1, -1)[0]
+    )
 
 
-@pytest.mark.parametrize("name", [name for name, part in POSITIONS.items() if "bias" in part.hooks()])
+@pytest.mark.parametrize(
+    "name", [name for name, part in POSITIONS.items() if "bias" in part.hooks()]
+)
 def test_a_bias_is_drawn_as_the_model_has_it(name):
     model = made(tiny(position=name, layers=1))
     (position,) = model.decoder.position.values()
@@ -70,7 +87,7 @@ def test_a_bias_is_drawn_as_the_model_has_it(name):
 
 
 def test_later_keys_are_drawn_where_they_are_seen():
-    (line, *_) = plot_bias("alibi", 3, heads=1).figure.axes[0].lines
+    line, *_ = plot_bias("alibi", 3, heads=1).figure.axes[0].lines
     slope = 2.0**-8
     assert line.get_xdata().tolist() == [-2, -1, 0, 1, 2]
     np.testing.assert_allclose(line.get_ydata(), [-2 * slope, -slope, 0, -slope, -2 * slope])
@@ -88,12 +105,20 @@ def test_attention_weights_as_they_are():
     panels = [axes.images[0].get_array() for axes in picture.figure.axes if axes.images][:4]
     np.testing.assert_array_equal(np.stack(panels), torch.cat([w[1] for w in weights.values()]))
     assert [axes.get_title() for axes in picture.figure.axes[:4]] == ["head 4", "head 1", "", ""]
-    assert [label.get_text() for label in picture.figure.axes[2].get_xticklabels()] == ["a", "b", "␣", "c", "⏎"]
+    assert [label.get_text() for label in picture.figure.axes[2].get_xticklabels()] == [
+        "a",
+        "b",
+        "␣",
+        "c",
+        "⏎",
+    ]
 
 
 def test_what_a_decoder_sees_of_the_source_has_the_names_of_both():
     model = made(tiny(model="encoder_decoder", mask="causal", layers=1))
-    weights = attention_weights(model, source=torch.tensor([[1, 2, 3]]), target=torch.tensor([[4, 5]]))
+    weights = attention_weights(
+        model, source=torch.tensor([[1, 2, 3]]), target=torch.tensor([[4, 5]])
+    )
     assert {name: tuple(w.shape) for name, w in weights.items()} == {
         "encoder.0.attn": (1, 6, 3, 3),
         "decoder.0.attn": (1, 6, 2, 2),
@@ -104,7 +129,7 @@ def test_what_a_decoder_sees_of_the_source_has_the_names_of_both():
     under = [[label.get_text() for label in axes.get_xticklabels()] for axes in every]
     assert under[:3] == [["a", "b", "c"], ["x", "y"], ["a", "b", "c"]]
     cross = {"decoder.0.cross": weights["decoder.0.cross"][:, :1]}
-    (axes, _) = plot_attention(cross, ["x", "y"], source=["a", "b", "c"]).figure.axes
+    axes, _ = plot_attention(cross, ["x", "y"], source=["a", "b", "c"]).figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y"]
 
@@ -112,7 +137,9 @@ def test_what_a_decoder_sees_of_the_source_has_the_names_of_both():
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_a_file_has_the_same_bytes_each_time(kind, tmp_path):
     magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
-    one, two = (plot_mask(Causal(), 5).save(tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
+    one, two = (
+        plot_mask(Causal(), 5).save(tmp_path / f"{i}.{kind}").read_bytes() for i in range(2)
+    )
     assert one == two and one.startswith(magic)
 
 
@@ -125,15 +152,27 @@ def test_a_notebook_shows_it():
     ("act", "fault"),
     [
         (lambda: plot_mask("casual"), "mask: no mask is called 'casual'. Did you mean 'causal'?"),
-        (lambda: plot_mask({"name": "sliding_window", "window": 0}), "mask.window: must be at least 1 token; got 0."),
+        (
+            lambda: plot_mask({"name": "sliding_window", "window": 0}),
+            "mask.window: must be at least 1 token; got 0.",
+        ),
         (lambda: plot_mask("causal", 0), "length: must be at least 1; got 0."),
-        (lambda: plot_bias("rotary"), "position: 'rotary' adds no bias to scores. Those that do: alibi, "),
-        (lambda: plot_bias("t5"), "position: 't5' learns its bias; give a model with it, or its own, such as "),
+        (
+            lambda: plot_bias("rotary"),
+            "position: 'rotary' adds no bias to scores. Those that do: alibi, ",
+        ),
+        (
+            lambda: plot_bias("t5"),
+            "position: 't5' learns its bias; give a model with it, or its own, such as ",
+        ),
         (
             lambda: plot_bias(made(tiny())),
             "position: none of the model's adds a bias to scores. Those that do: alibi, ",
         ),
-        (lambda: plot_attention({}), "weights: must hold those of an attention at least; got none."),
+        (
+            lambda: plot_attention({}),
+            "weights: must hold those of an attention at least; got none.",
+        ),
         (
             lambda: plot_attention(torch.ones(1, 1, 2, 2), row=1),
             "row: must be one of the 1 sequences, from 0 on; got 1.",
@@ -142,7 +181,10 @@ def test_a_notebook_shows_it():
             lambda: plot_mask("causal").save("mask.jpg"),
             "mask.jpg: must end in one of .png, .svg, .pdf; got '.jpg'. Try mask.png.",
         ),
-        (lambda: plot_mask("causal").save("nowhere/at/all.png"), "nowhere/at/all.png: cannot be written: No such file"),
+        (
+            lambda: plot_mask("causal").save("nowhere/at/all.png"),
+            "nowhere/at/all.png: cannot be written: No such file",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(act, fault):

@@ -1,4 +1,6 @@
-"""Attention weights that are recomputed: times the values they are what the layer really summed up, for every attention."""
+"""Attention weights that are recomputed: times the values they are what the layer really summed up,
+for every attention.
+"""
 
 from contextlib import contextmanager
 
@@ -17,7 +19,9 @@ from xformer_kit.laws.faces import FACES
 from xformer_kit.registry import ConfigError
 
 WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
-LINES = [(name, face) for name in ATTENTIONS for face in FACES.get(name, [{}]) if name not in WITHOUT]
+LINES = [
+    (name, face) for name in ATTENTIONS for face in FACES.get(name, [{}]) if name not in WITHOUT
+]
 LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
 LINES += [("multi_head", {"values": {"name": name}}) for name in VALUES]
 
@@ -33,7 +37,12 @@ def composition(name, face, two=False):
 
 class Listening(Kernel):
     def __init__(self, kernel, heard):
-        self.kernel, self.heard, self.prepare, self.recur = kernel, heard, kernel.prepare, kernel.recur
+        self.kernel, self.heard, self.prepare, self.recur = (
+            kernel,
+            heard,
+            kernel.prepare,
+            kernel.recur,
+        )
 
     def __call__(self, q, k, v, *rest):
         out = self.kernel(q, k, v, *rest)
@@ -43,7 +52,9 @@ class Listening(Kernel):
 
 @contextmanager
 def listening(model):
-    """Name of an attention -> values and sums of each call of its kernel; what `v` projects, and what `o` is given."""
+    """Name of an attention -> values and sums of each call of its kernel; what `v` projects, and
+    what `o` is given.
+    """
     heard, handles = {}, []
     for name, attn in model.named_modules():
         if not isinstance(attn, Attention):
@@ -52,8 +63,14 @@ def listening(model):
         if hasattr(attn, "kernel"):
             attn.kernel = Listening(attn.kernel, mine["calls"])
         if hasattr(attn, "o"):
-            handles.append(attn.v.register_forward_hook(lambda m, a, out, mine=mine: mine["v"].append(out)))
-            handles.append(attn.o.register_forward_pre_hook(lambda m, args, mine=mine: mine["o"].append(args[0])))
+            handles.append(
+                attn.v.register_forward_hook(lambda m, a, out, mine=mine: mine["v"].append(out))
+            )
+            handles.append(
+                attn.o.register_forward_pre_hook(
+                    lambda m, args, mine=mine: mine["o"].append(args[0])
+                )
+            )
     yield heard
     for handle in handles:
         handle.remove()
@@ -69,7 +86,11 @@ def heads(x, width):
 
 def summed(attn, heard, weights):
     """(weights times values, what the layer really made of them)."""
-    if len(heard["calls"]) == 1 and attn.computes == "scores" and "linformer" not in type(attn).__module__:
+    if (
+        len(heard["calls"]) == 1
+        and attn.computes == "scores"
+        and "linformer" not in type(attn).__module__
+    ):
         ((v, out),) = heard["calls"]
         return weights @ v, out
     if type(attn) is ATTENTIONS["differential"]:
@@ -84,7 +105,9 @@ def check(config, **inputs):
     case = Case(config, "weights")
     model, two = case.model(), case.source is not None
     given = {"source": case.source, "target": case.ids} if two else {"ids": case.ids}
-    given |= {("target_real" if two and key == "real" else key): value for key, value in inputs.items()}
+    given |= {
+        ("target_real" if two and key == "real" else key): value for key, value in inputs.items()
+    }
     with listening(model) as heard:
         out, ends = model(**given), []
         handle = model.head.register_forward_hook(lambda module, args, out: ends.append(out))
@@ -95,11 +118,17 @@ def check(config, **inputs):
     for name, weights in found.items():
         attn, tower = model.get_submodule(name), model.get_submodule(name.partition(".")[0])
         got, made = summed(attn, heard[name], weights)
-        if "real" in inputs and name.startswith(model.names[-1]):  # what a query of padding reads is nobody's
+        if "real" in inputs and name.startswith(
+            model.names[-1]
+        ):  # what a query of padding reads is nobody's
             got, made = (x.transpose(1, 2)[inputs["real"]] for x in (got, made))
-        torch.testing.assert_close(got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}")
+        torch.testing.assert_close(
+            got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}"
+        )
         looks = [look for look in tower.looks if not look.cross]
-        if not any(look.mask.sees_future or look.mask.sees_prefix for look in looks) and not name.endswith("cross"):
+        if not any(
+            look.mask.sees_future or look.mask.sees_prefix for look in looks
+        ) and not name.endswith("cross"):
             memory = weights.shape[-1] - weights.shape[-2]
             assert not weights[..., memory:].triu(1).any(), name
     return found
@@ -127,7 +156,9 @@ def test_with_padding_and_across_two_towers(name):
 
 
 KERNELS_OF_SCORES = [
-    name for name, part in KERNELS.items() if "scores" in part.computes and name not in ("auto", "flex")
+    name
+    for name, part in KERNELS.items()
+    if "scores" in part.computes and name not in ("auto", "flex")
 ]
 
 
@@ -149,17 +180,28 @@ def test_rows_of_softmax_sum_to_one_whatever_the_kernel(kernel):
 def test_weights_are_those_of_torch():
     """A model whose attention is torch.nn.MultiheadAttention, with its weights copied."""
     model = made(
-        tiny(model="encoder", attn={"name": "multi_head", "heads": 3, "kv_heads": 3, "head_dim": 12, "bias": True},
-             position="none", mask="full", layers=1)
-    )  # fmt: skip
-    attn, theirs, read = model.encoder.blocks[0].attn, torch.nn.MultiheadAttention(36, 3, batch_first=True), []
+        tiny(
+            model="encoder",
+            attn={"name": "multi_head", "heads": 3, "kv_heads": 3, "head_dim": 12, "bias": True},
+            position="none",
+            mask="full",
+            layers=1,
+        )
+    )
+    attn, theirs, read = (
+        model.encoder.blocks[0].attn,
+        torch.nn.MultiheadAttention(36, 3, batch_first=True),
+        [],
+    )
     theirs.in_proj_weight.copy_(torch.cat([attn.q.weight, attn.k.weight, attn.v.weight]))
     theirs.in_proj_bias.copy_(torch.cat([attn.q.bias, attn.k.bias, attn.v.bias]))
     real = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
     handle = attn.register_forward_pre_hook(lambda module, args: read.append(args[0]))
     (mine,) = attention_weights(model, torch.arange(14).view(2, 7) % 11, real=real).values()
     handle.remove()
-    _, expected = theirs(*[read[0]] * 3, key_padding_mask=~real, need_weights=True, average_attn_weights=False)
+    _, expected = theirs(
+        *[read[0]] * 3, key_padding_mask=~real, need_weights=True, average_attn_weights=False
+    )
     torch.testing.assert_close(mine, expected)
 
 
@@ -189,7 +231,11 @@ def test_layers_that_share_a_block_have_weights_of_their_own():
 
 @torch.no_grad()
 def test_what_crosses_layers_is_left_as_it_was():
-    attn = {"name": "multi_head", "score": {"name": "residual"}, "values": {"name": "plain", "residual": "learned"}}
+    attn = {
+        "name": "multi_head",
+        "score": {"name": "residual"},
+        "values": {"name": "plain", "residual": "learned"},
+    }
     check(tiny(layers=4, attn=attn))
 
 
@@ -212,20 +258,26 @@ def refused(changes=None, **options):
 def test_an_attention_without_weights_says_why(name):
     config = composition(name, {})
     with pytest.raises(
-        ConfigError, match=rf"^\w+\.0\.attn, \w+\.1\.attn: attn '{name}' .* Choose other layers, or attn="
+        ConfigError,
+        match=rf"^\w+\.0\.attn, \w+\.1\.attn: attn '{name}' .* Choose other layers, or attn=",
     ):
         check(config)
 
 
 def test_of_a_model_of_both_kinds_those_that_have_weights():
-    changes = {"position": "none", "decoder": {"pattern": ["base", "other"], "variants": {"other": {"attn": "linear"}}}}
+    changes = {
+        "position": "none",
+        "decoder": {"pattern": ["base", "other"], "variants": {"other": {"attn": "linear"}}},
+    }
     assert [*attention_weights(tiny_model(**changes), IDS)] == ["decoder.0.attn"]
     assert refused(changes, layers=[0, 1]).startswith("decoder.1.attn: attn 'linear' keeps a state")
 
 
 def test_what_is_wrong_is_said():
     assert refused(layers=[7]) == "layers: there is no layer 7 with an attention. Known: 0, 1."
-    assert refused(layers=["decoder.0.atn"]) == (
-        "layers: no attention is called 'decoder.0.atn'. Did you mean 'decoder.0.attn'? Known: decoder.0.attn, decoder.1.attn."
+    assert (
+        refused(layers=["decoder.0.atn"])
+        == "layers: no attention is called 'decoder.0.atn'. Did you mean 'decoder.0.attn'? Known:"
+        " decoder.0.attn, decoder.1.attn."
     )
     assert refused(heads=[6]) == "heads: decoder.0.attn has heads 0 to 5; got 6."

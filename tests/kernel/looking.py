@@ -11,7 +11,9 @@ WINDOW, BOTH = SlidingWindow(window=5), SlidingWindow(window=4, causal=False)
 
 
 def tokens(length: int, real: list[int] | None = None, document: list[int] | None = None) -> Tokens:
-    """`real`: how many tokens of each row are no padding, behind them, or in front where the number is negative."""
+    """`real`: how many tokens of each row are no padding, behind them, or in front where the number
+    is negative.
+    """
     slot, fields = torch.arange(length)[None], {}
     if real is not None:
         fields["real"] = torch.cat([slot < n if n >= 0 else slot >= length + n for n in real])
@@ -27,7 +29,9 @@ def view(kernel, mask, key: Tokens, queries: int | None = None, position: str = 
     )
     query = key if queries is None else key.map(lambda field: field[:, -queries:])
     made = View(query, key, mask, place)
-    return made._replace(prepared=kernel.prepare(made, HEADS, "bias" in place.hooks(), torch.float64))
+    return made._replace(
+        prepared=kernel.prepare(made, HEADS, "bias" in place.hooks(), torch.float64)
+    )
 
 
 def inputs(rows: int, queries: int, keys: int) -> list[torch.Tensor]:

@@ -1,4 +1,6 @@
-"""A window costs what it shows: no table of all pairs is made, and what the pairs compute is the same."""
+"""A window costs what it shows: no table of all pairs is made, and what the pairs compute is the
+same.
+"""
 
 import pytest
 import torch
@@ -45,12 +47,17 @@ def test_blocks_of_any_size_compute_what_the_equations_say(mask, sight):
 
 
 def test_the_blocks_of_a_window_by_eye():
-    """Blocks of 4 of 13 tokens, each of which sees 4 more before it; equal blocks share one table."""
+    """Blocks of 4 of 13 tokens, each of which sees 4 more before it; equal blocks share one
+    table.
+    """
     kernel = KERNELS["sdpa"](block=4)
     blocks = view(kernel, WINDOW, tokens(13)).prepared.blocks
     assert [(b.start, b.stop, b.first, b.last, b.causal) for b in blocks] == [
-        (0, 4, 0, 4, True), (4, 8, 0, 8, False), (8, 12, 4, 12, False), (12, 13, 8, 13, False),
-    ]  # fmt: skip
+        (0, 4, 0, 4, True),
+        (4, 8, 0, 8, False),
+        (8, 12, 4, 12, False),
+        (12, 13, 8, 13, False),
+    ]
     assert blocks[1].table is blocks[2].table
     assert blocks[1].table[0, 0].int().tolist() == [
         [1, 1, 1, 1, 1, 0, 0, 0],
@@ -70,7 +77,10 @@ def test_a_step_of_generation_looks_at_the_newest_keys_alone():
 def test_padding_behind_a_causal_text_needs_no_table():
     kernel = KERNELS["sdpa"]()
     assert view(kernel, Causal(), tokens(13, real=[13, 6, 0])).prepared == (True, None, None, ())
-    for mask, real in ((Causal(), [13, -6]), (Full(), [13, 6])):  # padding that a real token would see
+    for mask, real in (
+        (Causal(), [13, -6]),
+        (Full(), [13, 6]),
+    ):  # padding that a real token would see
         assert view(kernel, mask, tokens(13, real=real)).prepared.dense is not None
 
 
@@ -81,7 +91,9 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        sizes = [x.untyped_storage().nbytes() for x in tree_leaves(result) if isinstance(x, torch.Tensor)]
+        sizes = [
+            x.untyped_storage().nbytes() for x in tree_leaves(result) if isinstance(x, torch.Tensor)
+        ]
         self.seen = max([self.seen, *sizes])
         return result
 
@@ -93,7 +105,9 @@ def test_a_window_needs_memory_in_proportion_to_the_text(position, dropout):
     for length in (512, 1024):
         kernel, given = KERNELS["sdpa"](block=32), inputs(1, length, length)
         with Largest() as ledger:
-            out = kernel(*given, view(kernel, WINDOW, tokens(length), position=position), 0.4, dropout)
+            out = kernel(
+                *given, view(kernel, WINDOW, tokens(length), position=position), 0.4, dropout
+            )
             out.sum().backward()
         largest.append(ledger.seen)
         assert ledger.seen < 8 * length * length / 4

@@ -1,4 +1,6 @@
-"""Dropout of weights on a CPU: the same function as by the equations, drawn once, and drawn again for the gradient."""
+"""Dropout of weights on a CPU: the same function as by the equations, drawn once, and drawn again
+for the gradient.
+"""
 
 import math
 
@@ -18,7 +20,9 @@ def kept(rows: int, length: int, probability: float, blocks=None) -> torch.Tenso
     """Which weights are kept (b, h, t, s), read from values that name their key."""
     zeros = torch.zeros(rows, HEADS, length, 2, dtype=torch.float64)
     names = torch.eye(length, dtype=torch.float64).expand(rows, KV, length, length)
-    return attend(zeros, zeros[:, :KV], names, blocks or (Block(0, length, 0, length),), 1.0, probability)
+    return attend(
+        zeros, zeros[:, :KV], names, blocks or (Block(0, length, 0, length),), 1.0, probability
+    )
 
 
 def test_weights_are_dropped_one_by_one_and_the_others_grow():
@@ -26,13 +30,23 @@ def test_weights_are_dropped_one_by_one_and_the_others_grow():
     length, p = 270, 0.3  # more than one block of queries
     weights = kept(2, length, p) * length
     share = 1 - round(p * STEPS) / STEPS
-    torch.testing.assert_close(weights.unique(), torch.tensor([0.0, 1 / share], dtype=torch.float64))
+    torch.testing.assert_close(
+        weights.unique(), torch.tensor([0.0, 1 / share], dtype=torch.float64)
+    )
     dropped = (weights == 0).double()
     spread = math.sqrt(p * (1 - p) / dropped.numel())
     assert abs(dropped.mean() - p) < 4 * spread
     apart = dropped - dropped.mean()
-    for moved in (apart.roll(1, 0), apart.roll(1, 1), apart.roll(1, 2), apart.roll(1, 3), apart.roll(4, 3)):
-        assert abs((apart * moved).mean()) < 4 * p * (1 - p) / math.sqrt(dropped.numel())  # nothing is drawn twice
+    for moved in (
+        apart.roll(1, 0),
+        apart.roll(1, 1),
+        apart.roll(1, 2),
+        apart.roll(1, 3),
+        apart.roll(4, 3),
+    ):
+        assert abs((apart * moved).mean()) < 4 * p * (1 - p) / math.sqrt(
+            dropped.numel()
+        )  # nothing is drawn twice
 
 
 def test_the_draw_is_that_of_torchs_generator():
@@ -47,7 +61,9 @@ def test_the_draw_is_that_of_torchs_generator():
 
 
 @pytest.mark.parametrize("mask", [Causal(), Full(), WINDOW, BOTH], ids=str)
-@pytest.mark.parametrize("real", [None, [13, -6, -1], [13, 6, 1]], ids=["plain", "in front", "behind"])
+@pytest.mark.parametrize(
+    "real", [None, [13, -6, -1], [13, 6, 1]], ids=["plain", "in front", "behind"]
+)
 def test_it_drops_from_the_weights_of_the_equations(mask, real):
     """With the draws known, `reference` with them is the same function: outputs and gradients."""
     kernel, plain, key = KERNELS["sdpa"](block=4), KERNELS["reference"](), tokens(13, real=real)
@@ -61,9 +77,15 @@ def test_it_drops_from_the_weights_of_the_equations(mask, real):
         drops = kernel(q, k, names, seen, 0.4, 0.3).detach() == 0
         weights = plain.weights(q, k, bare, 0.4) * ~drops / (1 - round(0.3 * STEPS) / STEPS)
         expected = weights @ v.repeat_interleave(HEADS // KV, 1)
-        rows = torch.ones(3, 1, 13, 1, dtype=torch.bool) if key.real is None else key.real[:, None, :, None]
+        rows = (
+            torch.ones(3, 1, 13, 1, dtype=torch.bool)
+            if key.real is None
+            else key.real[:, None, :, None]
+        )
         torch.testing.assert_close(out * rows, expected * rows)
-        ours, theirs = (torch.autograd.grad((x * rows).square().sum(), given) for x in (out, expected))
+        ours, theirs = (
+            torch.autograd.grad((x * rows).square().sum(), given) for x in (out, expected)
+        )
         torch.testing.assert_close(ours, theirs)
 
 
@@ -73,7 +95,9 @@ def test_a_learned_bias_has_its_gradient(shape):
 
     def dropped(q, k, v, bias):
         torch.manual_seed(3)
-        return attend(q, k, v, (Block(0, 9, 0, 9, table=bias.masked_fill(FAR, -math.inf)),), 0.4, 0.3)
+        return attend(
+            q, k, v, (Block(0, 9, 0, 9, table=bias.masked_fill(FAR, -math.inf)),), 0.4, 0.3
+        )
 
     assert torch.autograd.gradcheck(
         dropped, (q, k, v, torch.randn(*shape, 9, 9).double().requires_grad_()), fast_mode=True
@@ -86,7 +110,9 @@ def test_blocks_that_share_a_table_share_its_gradient():
 
     def dropped(q, k, v, bias):
         torch.manual_seed(3)
-        return attend(q, k, v, (Block(0, 4, 0, 5, table=bias), Block(4, 8, 4, 9, table=bias)), 0.4, 0.3)
+        return attend(
+            q, k, v, (Block(0, 4, 0, 5, table=bias), Block(4, 8, 4, 9, table=bias)), 0.4, 0.3
+        )
 
     assert torch.autograd.gradcheck(dropped, (q, k, v, bias), fast_mode=True)
 
@@ -104,7 +130,9 @@ def test_the_gradient_of_a_table_is_summed_in_single():
     for dtype in (torch.bfloat16, torch.float32):
         table = torch.zeros(1, 1, 1, 16, dtype=dtype, requires_grad=True)
         torch.manual_seed(3)
-        attend(q, k, v.abs(), (Block(0, 16, 0, 16, table=table),), 0.4, 0.3).square().sum().backward()
+        attend(
+            q, k, v.abs(), (Block(0, 16, 0, 16, table=table),), 0.4, 0.3
+        ).square().sum().backward()
         found.append(table.grad)
     assert found[0].dtype == torch.bfloat16 and torch.equal(found[0], found[1].bfloat16())
 
@@ -114,16 +142,23 @@ def test_weights_sum_to_one_for_the_gradient_too_however_large_the_scores(size):
     q, v = (torch.ones(1, 1, 64, 1, requires_grad=True) for _ in "qv")
     out = attend(q, torch.full((1, 1, 64, 1), size), v, (Block(0, 64, 0, 64),), 1.0, 0.1)
     (grad,) = torch.autograd.grad(out.sum(), v)
-    torch.testing.assert_close(grad.sum(), out.sum())  # both are the sum of the weights that are kept
+    torch.testing.assert_close(
+        grad.sum(), out.sum()
+    )  # both are the sum of the weights that are kept
 
 
 def test_draws_do_not_depend_on_the_default_device():
     torch.manual_seed(7)
     first = kept(1, 9, 0.5)
-    zeros, names = first.new_zeros(1, HEADS, 9, 2), torch.eye(9, dtype=torch.float64).expand(1, KV, 9, 9)
+    zeros, names = (
+        first.new_zeros(1, HEADS, 9, 2),
+        torch.eye(9, dtype=torch.float64).expand(1, KV, 9, 9),
+    )
     torch.manual_seed(7)
     with torch.device("meta"):
-        assert torch.equal(attend(zeros, zeros[:, :KV], names, (Block(0, 9, 0, 9),), 1.0, 0.5), first)
+        assert torch.equal(
+            attend(zeros, zeros[:, :KV], names, (Block(0, 9, 0, 9),), 1.0, 0.5), first
+        )
 
 
 def test_heads_and_rows_are_taken_together_as_far_as_they_fit():

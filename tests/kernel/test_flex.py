@@ -1,4 +1,6 @@
-"""Every mask and every bias as a function of one pair of tokens: FlexAttention, step by step on a CPU, equals the equations."""
+"""Every mask and every bias as a function of one pair of tokens: FlexAttention, step by step on a
+CPU, equals the equations.
+"""
 
 import pytest
 import torch
@@ -23,15 +25,21 @@ BIASES = [name for name in POSITIONS if "bias" in POSITIONS[name].hooks()]
 
 
 def place(node: dict) -> nn.Module:
-    made = POSITIONS.create(node, dim=12, heads=HEADS, head_dim=3, max_len=99, layers=1, tower="encoder").double()
+    made = POSITIONS.create(
+        node, dim=12, heads=HEADS, head_dim=3, max_len=99, layers=1, tower="encoder"
+    ).double()
     for number, weight in enumerate(made.parameters()):
         nn.init.normal_(weight, generator=torch.Generator().manual_seed(number))
     return made
 
 
 def same(mask, position, weigh=None, **sight) -> None:
-    """Outputs of both kernels for a whole text, and where it is plain also for its last tokens behind a cache."""
-    key = tokens(13, **sight)._replace(prefix=torch.arange(13)[None] < torch.tensor([[3], [0], [5]]))
+    """Outputs of both kernels for a whole text, and where it is plain also for its last tokens
+    behind a cache.
+    """
+    key = tokens(13, **sight)._replace(
+        prefix=torch.arange(13)[None] < torch.tensor([[3], [0], [5]])
+    )
     biased = "bias" in type(position).hooks()
     with torch.no_grad():
         for query in (key,) if sight else (key, key.map(lambda field: field[:, -6:])):
@@ -74,11 +82,18 @@ def test_blocks_of_a_mask_alone_are_made_once():
 
 REFUSED = {
     "position=cope": "position 'cope' computes scores of its own, and flex computes them itself",
-    "attn.score.name=entmax": "attn.score is entmax, and flex computes softmax of scores that are changed one by one",
-    "attn.score.sinks=true": "attn.score is softmax with sinks, and flex computes softmax of scores that are changed one by one",
+    "attn.score.name=entmax": (
+        "attn.score is entmax, and flex computes softmax of scores that are changed one by one"
+    ),
+    "attn.score.sinks=true": (
+        "attn.score is softmax with sinks, and flex computes softmax of scores that are changed one"
+        " by one"
+    ),
     "attn.dropout=0.1": "attn.dropout is 0.1, and flex drops no weights",
-    "position=t5": "position 't5' learns its bias, whose gradient flex adds up in no fixed order, so that a run would not resume "
-    "bit for bit",
+    "position=t5": (
+        "position 't5' learns its bias, whose gradient flex adds up in no fixed order, so that a"
+        " run would not resume bit for bit"
+    ),
 }
 
 
@@ -91,14 +106,16 @@ def test_what_it_cannot_is_said(word):
 
 def test_on_a_cpu_it_computes_no_gradients():
     sentence = (
-        "kernel: flex computes gradients on CUDA alone, and this is a CPU; got flex. Use kernel=auto or kernel=sdpa."
+        "kernel: flex computes gradients on CUDA alone, and this is a CPU; got flex. Use"
+        " kernel=auto or kernel=sdpa."
     )
     assert faults(tiny(kernel="flex")) == [sentence]
     assert faults(tiny(kernel="auto")) == []
     view = View(tokens(13), tokens(13), Causal(), place({"name": "none"}))
     view = view._replace(prepared=FLEX.prepare(view, HEADS, False, torch.float64))
     with pytest.raises(
-        ConfigError, match=r"^kernel: 'flex' computes no gradients on a CPU\. Run it under torch\.no_grad"
+        ConfigError,
+        match=r"^kernel: 'flex' computes no gradients on a CPU\. Run it under torch\.no_grad",
     ):
         FLEX(*inputs(1, 13, 13), view, 0.4)
 
@@ -106,8 +123,18 @@ def test_on_a_cpu_it_computes_no_gradients():
 def test_a_model_by_name_runs_forward_and_generates():
     from xformer_kit import build
 
-    words = ["logger=none", "model.dim=24", "model.layers=2", "attn.heads=3", "mask=sliding_window", "mask.window=4"]
-    flex, plain = (build(compose([*words, f"kernel={name}"]), vocab_size=29).eval() for name in ("flex", "sdpa"))
+    words = [
+        "logger=none",
+        "model.dim=24",
+        "model.layers=2",
+        "attn.heads=3",
+        "mask=sliding_window",
+        "mask.window=4",
+    ]
+    flex, plain = (
+        build(compose([*words, f"kernel={name}"]), vocab_size=29).eval()
+        for name in ("flex", "sdpa")
+    )
     ids = torch.randint(29, (2, 11), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(flex(ids), plain(ids))
@@ -134,6 +161,8 @@ def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
     sdpa = KERNELS["sdpa"]()
     either = Either(sdpa, FLEX)
     view = View(tokens(13), tokens(13), MASKS.create({"name": "strided"}), place({"name": "none"}))
-    assert not isinstance(either.prepare(view, HEADS, False, torch.float32), Asked)  # it stands on a CPU
+    assert not isinstance(
+        either.prepare(view, HEADS, False, torch.float32), Asked
+    )  # it stands on a CPU
     assert sdpa.tabled(view, False) and not sdpa.tabled(view._replace(mask=Causal()), False)
     assert sdpa.tabled(view._replace(mask=Causal()), True)

@@ -68,7 +68,10 @@ def test_chunks_of_any_size_equal_the_steps(kind, documents):
 @pytest.mark.parametrize("size", [7, 64])
 def test_what_is_forgotten_at_once_and_what_is_written_over_again_stay_finite(size):
     r, state = drawn("decay and delta", 70, dtype=torch.float32)
-    r = r._replace(decay=(r.decay * 1000).detach().requires_grad_(), k=F.normalize(torch.ones_like(r.k), dim=-1))
+    r = r._replace(
+        decay=(r.decay * 1000).detach().requires_grad_(),
+        k=F.normalize(torch.ones_like(r.k), dim=-1),
+    )
     out, last = chunks(r, state, size)
     assert_close(out, steps(r, state)[0], rtol=1e-4, atol=1e-4)
     (out.sum() + last.sum()).backward()

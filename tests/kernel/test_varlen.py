@@ -1,5 +1,6 @@
-"""Packed texts, each alone. Torch's function runs on CUDA alone: here a loop over texts, as its documentation words it, stands
-in its place, so that what it is called with is tried on a CPU too."""
+"""Packed texts, each alone. Torch's function runs on CUDA alone: here a loop over texts, as its
+documentation words it, stands in its place, so that what it is called with is tried on a CPU too.
+"""
 
 import inspect
 import math
@@ -24,21 +25,29 @@ SIGHTS = {
 }
 
 
-def loop(query, key, value, starts_q, starts_k, longest_q, longest_k, *, scale, window_size, enable_gqa):
+def loop(
+    query, key, value, starts_q, starts_k, longest_q, longest_k, *, scale, window_size, enable_gqa
+):
     """Softmax over each text alone; the window is counted from the ends of both."""
     out = torch.zeros(query.shape[0], query.shape[1], value.shape[2], dtype=query.dtype)
     if enable_gqa:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
     for text in range(len(starts_q) - 1):
         one, other = (slice(int(at[text]), int(at[text + 1])) for at in (starts_q, starts_k))
-        q, k, v = query[one].transpose(0, 1), key[other].transpose(0, 1), value[other].transpose(0, 1)
+        q, k, v = (
+            query[one].transpose(0, 1),
+            key[other].transpose(0, 1),
+            value[other].transpose(0, 1),
+        )
         assert q.shape[1] <= longest_q and k.shape[1] <= longest_k
         if not q.shape[1]:
             continue
         i = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1]
         apart = i - torch.arange(k.shape[1])[None]
         left, right = (math.inf if side == -1 else side for side in window_size)
-        scores = (q @ k.transpose(1, 2) * scale).masked_fill((apart > left) | (-apart > right), -math.inf)
+        scores = (q @ k.transpose(1, 2) * scale).masked_fill(
+            (apart > left) | (-apart > right), -math.inf
+        )
         out[one] = (scores.softmax(-1) @ v).transpose(0, 1)
     return out
 
@@ -50,7 +59,9 @@ def on_a_cpu(monkeypatch):
 
 
 def test_the_loop_takes_what_torch_takes():
-    there = inspect.signature(pytest.importorskip("torch.nn.attention.varlen").varlen_attn).parameters
+    there = inspect.signature(
+        pytest.importorskip("torch.nn.attention.varlen").varlen_attn
+    ).parameters
     assert list(there)[:7] == ["query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k"]
     assert {"scale", "window_size", "enable_gqa"} <= set(there)
 
@@ -75,7 +86,9 @@ def test_outputs_and_gradients_are_those_of_reference(mask, sight):
 def test_texts_that_come_back_are_one():
     key = tokens(6)._replace(document=torch.tensor([[0, 1, 1, 0, 2, 1]])).placed()
     q, k, v = inputs(1, 6, 6)
-    made = [kernel(q, k, v, view(kernel, Causal(), key), 0.3) for kernel in (KERNELS["varlen"](), PLAIN)]
+    made = [
+        kernel(q, k, v, view(kernel, Causal(), key), 0.3) for kernel in (KERNELS["varlen"](), PLAIN)
+    ]
     torch.testing.assert_close(*made)
 
 
@@ -93,7 +106,11 @@ def test_padding_within_a_window_is_refused():
 
 def test_a_source_is_seen_text_by_text():
     config = tiny(
-        "encoder_decoder", kernel="varlen", mask="causal", position="rotary", encoder={"mask": {"name": "full"}}
+        "encoder_decoder",
+        kernel="varlen",
+        mask="causal",
+        position="rotary",
+        encoder={"mask": {"name": "full"}},
     )
     ids, source = torch.arange(14).view(2, 7), torch.arange(10).view(2, 5)
     real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])

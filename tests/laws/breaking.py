@@ -42,7 +42,9 @@ def bites(law, registry, part, match, composition):
 def each(arguments):
     """The cases of `test_a_broken_part_is_caught`."""
     names = "law", "registry", "part", "match", "composition"
-    return pytest.mark.parametrize(names, arguments, ids=[f"{law}-{part.__name__}" for law, _, part, *_ in arguments])
+    return pytest.mark.parametrize(
+        names, arguments, ids=[f"{law}-{part.__name__}" for law, _, part, *_ in arguments]
+    )
 
 
 def laws_of(module):

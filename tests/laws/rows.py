@@ -1,5 +1,7 @@
-"""Rows that hold every pair of choices that is not refused. Finding them takes minutes, so they are kept in a file:
-`python -m tests.laws.rows` writes it anew. Where parts or their faces are others than it says, they are sought again."""
+"""Rows that hold every pair of choices that is not refused. Finding them takes minutes, so they are
+kept in a file: `python -m tests.laws.rows` writes it anew. Where parts or their faces are others
+than it says, they are sought again.
+"""
 
 import hashlib
 import itertools
@@ -16,12 +18,18 @@ from xformer_kit.laws.refusals import Pair, pairs, refused
 
 KEPT = Path(__file__).with_suffix(".json")
 TRIES = 50  # rows that are drawn for one that is kept
-UNORDERED = {"mask": "full", "position": "none", "tower": TOWERS["encoder"]}  # three choices meet, which pairs may miss
+UNORDERED = {
+    "mask": "full",
+    "position": "none",
+    "tower": TOWERS["encoder"],
+}  # three choices meet, which pairs may miss
 
 
 @cache
 def all_pairs() -> list[Row]:
-    """Rows that cover every pair of levels that is not refused: those of the file, where it is about these choices."""
+    """Rows that cover every pair of levels that is not refused: those of the file, where it is
+    about these choices.
+    """
     kept = json.loads(KEPT.read_text())
     if kept["choices"] != digest():
         return sought()
@@ -42,7 +50,11 @@ def sought() -> list[Row]:
     draw = random.Random(0)
     while missing:  # what stood in a row that is refused for three choices that meet
         held = (row for row in (_holding(missing, draw) for _ in range(TRIES)) if row and able(row))
-        row = max(held, key=lambda row: len(missing.intersection(itertools.combinations(row, 2))), default=None)
+        row = max(
+            held,
+            key=lambda row: len(missing.intersection(itertools.combinations(row, 2))),
+            default=None,
+        )
         if row:
             missing -= set(itertools.combinations(row, 2))
             rows.append(row)
@@ -50,14 +62,19 @@ def sought() -> list[Row]:
 
 
 def _holding(wanted: set[Pair], draw: random.Random) -> Row:
-    """A row with some of these pairs, as many as can stand beside each other in the order in which they are drawn; an empty one
-    where no level of some choice can stand beside them."""
+    """A row with some of these pairs, as many as can stand beside each other in the order in which
+    they are drawn; an empty one where no level of some choice can stand beside them.
+    """
     chosen: dict[str, int] = {}
-    cells = [(factor, level) for factor, levels in factors().items() for level in range(len(levels))]
+    cells = [
+        (factor, level) for factor, levels in factors().items() for level in range(len(levels))
+    ]
     some = draw.sample(sorted(wanted), draw.randint(1, len(wanted)))
     for more in (*some, *zip(draw.sample(cells, len(cells)), strict=True)):
         laid = chosen | dict(more)
-        if all(laid[factor] == level for factor, level in chosen.items()) and refused().keys().isdisjoint(_pairs(laid)):
+        if all(
+            laid[factor] == level for factor, level in chosen.items()
+        ) and refused().keys().isdisjoint(_pairs(laid)):
             chosen = laid
     return tuple(_cells(chosen)) if chosen.keys() == factors().keys() else ()
 

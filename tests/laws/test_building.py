@@ -16,7 +16,9 @@ from xformer_kit.placement import PLACEMENTS, Placement
 
 
 class DrawnByHand(nn.Module):
-    """A scale that torch's own generator draws: one-dimensional, so that no rule of ours replaces it."""
+    """A scale that torch's own generator draws: one-dimensional, so that no rule of ours replaces
+    it.
+    """
 
     def __init__(self, dim: int):
         super().__init__()
@@ -48,7 +50,13 @@ class NotMeta(MLP):
 
 ARGUMENTS = [
     ("residual multiplier", PLACEMENTS, Past, "a sublayer matters", {"placement": "broken"}),
-    ("start", NORMS, DrawnByHand, "starts elsewhere when torch's generator does", {"norm": "broken"}),
+    (
+        "start",
+        NORMS,
+        DrawnByHand,
+        "starts elsewhere when torch's generator does",
+        {"norm": "broken"},
+    ),
     ("rebuild", FFNS, Noisy, "something else", {"ffn": "broken"}),
     ("rebuild", FFNS, NotMeta, "meta device. has other parameters", {"ffn": "broken"}),
 ]
@@ -65,14 +73,17 @@ def test_every_law_is_seen_to_bite():
 
 def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
     monkeypatch.setattr(
-        "xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest)
+        "xformer_kit.model.model.TiedHead",
+        lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest),
     )
     with pytest.raises(LawBroken, match="the head and the embedding are two storages"):
         LAWS["tying"](tiny())
 
 
 def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
-    monkeypatch.setattr("xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest))
+    monkeypatch.setattr(
+        "xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest)
+    )
     with pytest.raises(LawBroken, match="a tied head is saved twice"):
         LAWS["tying"](tiny())
 
@@ -98,9 +109,14 @@ def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
         return shared.source
 
     monkeypatch.setattr(init, "generator", shared)
-    with pytest.raises(LawBroken, match=r"decoder\.0\.\w+\.\w+\.weight starts elsewhere with attn=\w+"):
+    with pytest.raises(
+        LawBroken, match=r"decoder\.0\.\w+\.\w+\.weight starts elsewhere with attn=\w+"
+    ):
         LAWS["start"](tiny())
-    with among_many(), pytest.raises(LawBroken, match=r" starts elsewhere with \w+=\w+ and \w+=\w+"):
+    with (
+        among_many(),
+        pytest.raises(LawBroken, match=r" starts elsewhere with \w+=\w+ and \w+=\w+"),
+    ):
         LAWS["start"](tiny())
 
 
@@ -115,7 +131,9 @@ def test_a_seed_without_effect_is_caught(monkeypatch):
 
 def test_a_config_that_changes_when_it_is_saved_is_caught(monkeypatch):
     real = config_module.config_yaml
-    monkeypatch.setattr(building_laws, "config_yaml", lambda config: real(config).replace("layers: 2", "layers: 3"))
+    monkeypatch.setattr(
+        building_laws, "config_yaml", lambda config: real(config).replace("layers: 2", "layers: 3")
+    )
     with pytest.raises(LawBroken, match="the config changes when it is saved and read: model"):
         LAWS["rebuild"](tiny())
 

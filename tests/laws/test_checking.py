@@ -13,14 +13,19 @@ from xformer_kit.norm import NORMS
 
 def test_the_laws_of_every_file_are_seen_to_bite():
     files = {law.__module__.rsplit(".", 1)[1] for law in LAWS.values()}
-    assert [name for name in sorted(files) if not Path(__file__).with_name(f"test_{name}.py").exists()] == []
+    assert [
+        name for name in sorted(files) if not Path(__file__).with_name(f"test_{name}.py").exists()
+    ] == []
 
 
 # A part may name a law that its mathematics breaks.
 
 
 class Honest(MeanOverPast):
-    breaks = {"documents": "takes the mean over all that came before", "cache": "keeps no state of its mean."}
+    breaks = {
+        "documents": "takes the mean over all that came before",
+        "cache": "keeps no state of its mean.",
+    }
 
 
 @pytest.mark.slow
@@ -28,7 +33,9 @@ def test_a_part_is_exempt_from_a_law_that_it_names():
     with registered(FFNS, Honest):
         results = {result.law: result for result in check_part("ffn", "broken")}
     assert {r.verdict for r in results.values()} == {"ok", "skipped", "broken"}
-    sentence = "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
+    sentence = (
+        "ffn 'broken' breaks the law of documents (takes the mean over all that came before)."
+    )
     assert results["documents"] == ("ffn broken", "documents", "skipped", sentence)
     assert results["greedy"].verdict == "skipped"  # it stands under the law of caches
     assert results["padding"].verdict == "broken"
@@ -42,15 +49,18 @@ def test_a_law_that_is_misspelt_is_answered_with_the_nearest():
     with registered(FFNS, Misspelt):
         [result] = check_part("ffn", "broken")
     assert result.verdict == "broken"
-    assert result.sentence.startswith("no law is called 'paddding'. Did you mean 'padding'? Known: ")
+    assert result.sentence.startswith(
+        "no law is called 'paddding'. Did you mean 'padding'? Known: "
+    )
 
 
 def test_a_part_that_breaks_a_law_is_refused_where_the_task_needs_it():
     with registered(FFNS, Honest), pytest.raises(ConfigError) as caught:
         compose(["logger=none", "ffn=broken"])
-    assert str(caught.value) == (
-        "ffn: 'broken' breaks the law of cache (keeps no state of its mean), which task=language_modeling needs. "
-        "Choose another ffn."
+    assert (
+        str(caught.value)
+        == "ffn: 'broken' breaks the law of cache (keeps no state of its mean), which"
+        " task=language_modeling needs. Choose another ffn."
     )
 
 
@@ -103,5 +113,8 @@ def test_a_users_part_that_raises_is_answered_by_a_sentence(tmp_path):
 
 def test_a_file_without_parts_is_answered_by_a_sentence(tmp_path):
     (tmp_path / "empty.py").write_text("")
-    with pytest.raises(ConfigError, match=r"^parts: .*empty\.py registers no part; decorate one, e\.g\. @ATTENTIONS"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^parts: .*empty\.py registers no part; decorate one, e\.g\. @ATTENTIONS",
+    ):
         check_file(str(tmp_path / "empty.py"))

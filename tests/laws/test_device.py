@@ -1,4 +1,6 @@
-"""Steps without tensors of another device and without values read from their own: each law of laws/device.py bites."""
+"""Steps without tensors of another device and without values read from their own: each law of
+laws/device.py bites.
+"""
 
 import torch
 from breaking import bites, each, laws_of

@@ -37,11 +37,23 @@ class UnrewoundAttention(Caching):
 ARGUMENTS = [
     ("cache", FFNS, MeanOverPast, "with a cache, in chunks of", {"ffn": "broken"}),
     ("cache", ATTENTIONS, ForgetfulAttention, "with a cache, in chunks of", {"attn": "broken"}),
-    ("cache with padding", ATTENTIONS, ForgetfulAttention, "with a cache and padding", {"attn": "broken"}),
+    (
+        "cache with padding",
+        ATTENTIONS,
+        ForgetfulAttention,
+        "with a cache and padding",
+        {"attn": "broken"},
+    ),
     ("greedy", ATTENTIONS, ForgetfulAttention, "not the likeliest", {"attn": "broken"}),
     ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", {"attn": "broken"}),
     ("select and rewind", ATTENTIONS, UnrewoundAttention, "behind `rewind`", {"attn": "broken"}),
-    ("cache with a prefix", ATTENTIONS, ForgetfulAttention, "and a prefix", {"attn": "broken", "mask": "prefix"}),
+    (
+        "cache with a prefix",
+        ATTENTIONS,
+        ForgetfulAttention,
+        "and a prefix",
+        {"attn": "broken", "mask": "prefix"},
+    ),
     ("select and rewind", ATTENTIONS, UnselectedAttention, "behind `select`", CROSS),
 ]
 

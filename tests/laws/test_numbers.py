@@ -83,7 +83,13 @@ class Single(MLP):
 
 
 ARGUMENTS = [
-    ("gradients", FFNS, Unused, "encoder.0.ffn.spare is not in the", TWO | {"encoder": {"ffn": "broken"}}),
+    (
+        "gradients",
+        FFNS,
+        Unused,
+        "encoder.0.ffn.spare is not in the",
+        TWO | {"encoder": {"ffn": "broken"}},
+    ),
     ("gradients", ATTENTIONS, Blind, "the gradient of encoder.0.attn.q.weight is zero", CROSS),
     ("kernels", KERNELS, NoScale, "'broken' in fp32, plain: logits is off", {"layers": 1}),
     ("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {"layers": 1}),
@@ -128,7 +134,14 @@ def test_a_gradient_may_be_zero_for_a_good_reason(changes):
 def test_a_gradient_may_be_zero_where_a_sparse_score_sees_far_keys_alone():
     """Behind four gates of about a half the next key has lost more than entmax forgives."""
     config = tiny(
-        attn={"name": "multi_head", "head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3}
+        attn={
+            "name": "multi_head",
+            "head_dim": 7,
+            "v_head_dim": 11,
+            "clip": 2.0,
+            "qk_norm": "each_head",
+            "scale": 0.3,
+        }
         | {"score": {"name": "entmax"}},
         mask={"name": "strided", "merged": False},
         position={"name": "forgetting", "gates": "pair", "gate_dim": 3, "bidirectional": True},
@@ -141,10 +154,17 @@ def test_a_gradient_may_be_zero_where_a_sparse_score_sees_far_keys_alone():
 
 @pytest.mark.parametrize(("score", "before"), [("softmax", False), ("entmax", True)])
 def test_the_second_look_shows_the_token_before_to_sparse_scores_alone(score, before):
-    """A head of a strided mask sees every fourth token: enough for a softmax to learn from, where nothing else is at fault."""
-    config = tiny(mask={"name": "strided", "merged": False}, attn={"name": "multi_head", "score": {"name": score}})
+    """A head of a strided mask sees every fourth token: enough for a softmax to learn from, where
+    nothing else is at fault.
+    """
+    config = tiny(
+        mask={"name": "strided", "merged": False},
+        attn={"name": "multi_head", "score": {"name": score}},
+    )
     looks = freed(Case(config, "gradients"), draw=2).decoder.looks
-    assert all(bool(picture(look.mask).diagonal(-1, -2, -1).any(-1).all()) == before for look in looks)
+    assert all(
+        bool(picture(look.mask).diagonal(-1, -2, -1).any(-1).all()) == before for look in looks
+    )
 
 
 def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several():
@@ -160,7 +180,13 @@ def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several
     }
     large = TWO | large
     assert LAWS["kernels"](tiny(**large)) is None
-    bites("kernels", KERNELS, NoGradientOfKeys, "fp32, plain: embed.weight is off", {**large, "kernel": "broken"})
+    bites(
+        "kernels",
+        KERNELS,
+        NoGradientOfKeys,
+        "fp32, plain: embed.weight is off",
+        {**large, "kernel": "broken"},
+    )
 
 
 LATER = {
@@ -191,5 +217,8 @@ def test_a_kernel_that_learns_elsewhere_is_judged_by_its_outputs(law):
 
 def test_outputs_of_a_kernel_that_learns_elsewhere_are_compared(monkeypatch):
     monkeypatch.setattr(NoScale, "trains_on", ("cuda",))
-    with registered(KERNELS, NoScale), pytest.raises(LawBroken, match="'broken' in fp32, plain: logits is off"):
+    with (
+        registered(KERNELS, NoScale),
+        pytest.raises(LawBroken, match="'broken' in fp32, plain: logits is off"),
+    ):
         LAWS["kernels"](tiny(kernel="broken"))

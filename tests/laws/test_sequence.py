@@ -36,7 +36,9 @@ class FirstRow(MLP):
 
 
 class SlotPositions(Position):
-    """Uses the order of arrival in place of the position, so that padding and documents shift it."""
+    """Uses the order of arrival in place of the position, so that padding and documents shift
+    it.
+    """
 
     def bias(self, query, key, head):
         return key.slot * 0.1 + head * 0
@@ -69,11 +71,23 @@ ARGUMENTS = [
     ("batch", FFNS, MeanOverBatch, "a row alone differs", {"ffn": "broken"}),
     ("batch", FFNS, FirstRow, "permuting the rows", {"ffn": "broken"}),
     ("shift", POSITIONS, Scaled, "a shift by 16 matters", {"position": "broken"}),
-    ("symmetry", POSITIONS, ByOrder, "permuting the tokens", {"position": "broken", "mask": "full"}),
+    (
+        "symmetry",
+        POSITIONS,
+        ByOrder,
+        "permuting the tokens",
+        {"position": "broken", "mask": "full"},
+    ),
     ("nothing", KERNELS, Uniform, "not zero", {"kernel": "broken", "position": "none"}),
     ("nothing", KERNELS, NotANumber, "not finite", {"kernel": "broken", "position": "none"}),
     ("causality", FFNS, MeanOverTime, "changes what comes before it", TWO | {"ffn": "broken"}),
-    ("documents", KERNELS, SeesDocuments, "differs from the document alone", TWO | {"kernel": "broken"}),
+    (
+        "documents",
+        KERNELS,
+        SeesDocuments,
+        "differs from the document alone",
+        TWO | {"kernel": "broken"},
+    ),
 ]
 
 

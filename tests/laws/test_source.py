@@ -43,13 +43,49 @@ class SeesPadding(Across):
 
 ARGUMENTS = [
     ("source", ATTENTIONS, Blind, "no token of the source has an influence", CROSS),
-    ("source", ATTENTIONS, BlindToTheFirst, "token 0 of the source has no", CROSS | {"encoder": {"layout": ["ffn"]}}),
-    ("source padding", KERNELS, SeesPadding, "differs from the source alone", TWO | {"kernel": "broken"}),
-    ("source padding", KERNELS, NotANumber, "all padding makes logits that are not", TWO | {"kernel": "broken"}),
-    ("source padding", FFNS, MeanOverTime, "padded on the right", TWO | {"encoder": {"ffn": "broken"}}),
+    (
+        "source",
+        ATTENTIONS,
+        BlindToTheFirst,
+        "token 0 of the source has no",
+        CROSS | {"encoder": {"layout": ["ffn"]}},
+    ),
+    (
+        "source padding",
+        KERNELS,
+        SeesPadding,
+        "differs from the source alone",
+        TWO | {"kernel": "broken"},
+    ),
+    (
+        "source padding",
+        KERNELS,
+        NotANumber,
+        "all padding makes logits that are not",
+        TWO | {"kernel": "broken"},
+    ),
+    (
+        "source padding",
+        FFNS,
+        MeanOverTime,
+        "padded on the right",
+        TWO | {"encoder": {"ffn": "broken"}},
+    ),
     ("source once", ATTENTIONS, Again, "reads the source again", CROSS),
-    ("source order", ATTENTIONS, CountsTheSource, "permuting the source matters", CROSS | {"position": "none"}),
-    ("source order", POSITIONS, ByOrder, "permuting the source matters", TWO | {"position": "broken"}),
+    (
+        "source order",
+        ATTENTIONS,
+        CountsTheSource,
+        "permuting the source matters",
+        CROSS | {"position": "none"},
+    ),
+    (
+        "source order",
+        POSITIONS,
+        ByOrder,
+        "permuting the source matters",
+        TWO | {"position": "broken"},
+    ),
 ]
 
 

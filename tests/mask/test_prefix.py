@@ -15,7 +15,9 @@ VOCAB = 37
 
 
 def seen(mask, prefix):
-    tokens = Tokens(slot=torch.arange(len(prefix))[None], prefix=torch.tensor([prefix], dtype=torch.bool))
+    tokens = Tokens(
+        slot=torch.arange(len(prefix))[None], prefix=torch.tensor([prefix], dtype=torch.bool)
+    )
     return mask.allows(tokens.as_query(), tokens.as_key(), torch.zeros(1, 1, 1, 1))[0, 0]
 
 
@@ -87,7 +89,14 @@ def test_in_a_model_the_prefix_sees_itself_whole_and_never_what_follows(position
 
 @pytest.mark.parametrize("position", ["rotary", "alibi", "learned"])
 def test_its_laws_of_generation_hold_and_are_about_it(position):
-    for law in ("mask", "causality", "cache", "cache with padding", "cache with a prefix", "greedy"):
+    for law in (
+        "mask",
+        "causality",
+        "cache",
+        "cache with padding",
+        "cache with a prefix",
+        "greedy",
+    ):
         assert LAWS[law](tiny(mask="prefix", position=position)) is None
     assert LAWS["cache with a prefix"](tiny(mask="causal")) == "no mask sees a prefix"
 
@@ -107,8 +116,9 @@ def test_generation_takes_the_prompt_as_the_prefix():
 
 
 SEVERAL = (
-    "prefix: is seen whole, so the 3 tokens in the cache would have seen those of the 4 new ones that are of it. Give the "
-    "whole prefix in the first call, and behind it tokens with prefix False."
+    "prefix: is seen whole, so the 3 tokens in the cache would have seen those of the 4 new ones"
+    " that are of it. Give the whole prefix in the first call, and behind it tokens with prefix"
+    " False."
 )
 
 
@@ -143,7 +153,9 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
         prefix = torch.arange(10).expand(2, -1) < torch.tensor([[5], [3]])
         assert_close(in_calls(model, ids, *chunks, prefix=prefix), model(ids, prefix=prefix))
     assert_close(in_calls(model, ids, 3, 3, 4), model(ids))  # no prefix at all
-    document = torch.arange(10).expand(2, -1) // 5  # the second text of a row has a prefix of its own
+    document = (
+        torch.arange(10).expand(2, -1) // 5
+    )  # the second text of a row has a prefix of its own
     prefix = torch.arange(10).expand(2, -1) % 5 < 3
     whole = model(ids, prefix=prefix, document=document)
     assert_close(in_calls(model, ids, 5, 5, prefix=prefix, document=document), whole)
@@ -161,9 +173,10 @@ def test_a_mask_that_sees_the_future_is_refused_behind_a_cache():
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)
-    assert str(error.value) == (
-        "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that are new. Give all tokens in "
-        "one call, or build the model with mask=causal."
+    assert (
+        str(error.value)
+        == "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that"
+        " are new. Give all tokens in one call, or build the model with mask=causal."
     )
 
 
@@ -173,7 +186,8 @@ def test_a_part_that_a_cache_would_make_wrong_is_refused_behind_one():
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)
-    assert str(error.value) == (
-        "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of all before it). Give all tokens in "
-        "one call, or choose another part."
+    assert (
+        str(error.value)
+        == "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
+        " all before it). Give all tokens in one call, or choose another part."
     )

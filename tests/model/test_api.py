@@ -17,9 +17,11 @@ def test_parts_that_a_run_was_begun_with_are_named(tmp_path):
     (tmp_path / "parts.json").write_text(json.dumps({"my_parts.py": digest}))
     with pytest.raises(ConfigError) as error:
         load(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}: was begun with components of its own; got no file called 'my_parts.py' (sha256 {digest[:12]}). "
-        "Give the file that you trust under that name: load(run, parts=[FILE])."
+    assert (
+        str(error.value)
+        == f"{tmp_path}: was begun with components of its own; got no file called 'my_parts.py'"
+        f" (sha256 {digest[:12]}). Give the file that you trust under that name: load(run,"
+        " parts=[FILE])."
     )
     (tmp_path / "my_parts.py").write_text("changed = 1")
     with pytest.raises(ConfigError, match=r"my_parts.py must be as it was when the run began"):
@@ -34,7 +36,8 @@ def test_what_is_no_whole_config_is_one_sentence():
         build({}, 65)
     [sentence] = error.value.faults
     assert sentence.startswith(
-        "build: takes a whole config, such as compose(['model=decoder']) gives; got one without model, "
+        "build: takes a whole config, such as compose(['model=decoder']) gives; got one without"
+        " model, "
     )
 
 
@@ -44,8 +47,10 @@ def test_a_vocabulary_of_two_sizes_is_refused():
     with pytest.raises(ConfigError) as error:
         build(config, vocab_size=500)
     assert error.value.faults == (
-        "model.vocab_size: must be the vocab_size that build(...) is given; got 1000 and 500. Give one of "
-        "them, or the same size twice.",
+        (
+            "model.vocab_size: must be the vocab_size that build(...) is given; got 1000 and 500."
+            " Give one of them, or the same size twice."
+        ),
     )
     with pytest.raises(ConfigError, match="got 1000 and 2000"):
         build(config, 2000)
@@ -56,8 +61,19 @@ def test_a_vocabulary_of_two_sizes_is_refused():
 def test_a_run_may_have_more_tokens_than_its_tokenizer(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text("the cat sat on a mat and saw " * 50)
-    words = ["model.dim=16", "model.layers=1", "attn.heads=2", "model.vocab_size=1000", "tokenizer=byte", "data=text",
-             f"data.path={tmp_path}/text.txt", "data.seq_len=16", "data.batch_size=2", "trainer.max_steps=1", "logger=none",
-             "trainer.accelerator=cpu"]  # fmt: skip
+    words = [
+        "model.dim=16",
+        "model.layers=1",
+        "attn.heads=2",
+        "model.vocab_size=1000",
+        "tokenizer=byte",
+        "data=text",
+        f"data.path={tmp_path}/text.txt",
+        "data.seq_len=16",
+        "data.batch_size=2",
+        "trainer.max_steps=1",
+        "logger=none",
+        "trainer.accelerator=cpu",
+    ]
     assert start(compose(words), tmp_path / "run") == 0
     assert load(tmp_path / "run").tokenizer.size < 1000

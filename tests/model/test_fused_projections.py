@@ -1,4 +1,6 @@
-"""A generation packs what reads one input into one product: the same numbers, and nothing left behind."""
+"""A generation packs what reads one input into one product: the same numbers, and nothing left
+behind.
+"""
 
 import pytest
 import torch
@@ -6,7 +8,14 @@ import torch
 from xformer_kit import build, compose
 from xformer_kit.model.fused_projections import packed, turned
 
-SMALL = ["experiment=null", "model.dim=24", "model.layers=2", "attn.heads=6", "attn.kv_heads=2", "data.seq_len=64"]
+SMALL = [
+    "experiment=null",
+    "model.dim=24",
+    "model.layers=2",
+    "attn.heads=6",
+    "attn.kv_heads=2",
+    "data.seq_len=64",
+]
 IDS = torch.arange(14).view(2, 7)
 
 
@@ -14,7 +23,9 @@ def made(*words):
     model = build(compose([*SMALL, *words]), vocab_size=17).double().eval()
     with torch.no_grad():
         for i, p in enumerate(model.parameters()):
-            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.2)
+            p.add_(
+                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.2
+            )
     return model
 
 
@@ -25,7 +36,12 @@ def parts(model):
 @pytest.mark.parametrize("tied", ["false", "true"])
 @pytest.mark.parametrize("bias", ["false", "true"])
 def test_packed_products_are_the_products(bias, tied):
-    model = made(f"attn.bias={bias}", f"ffn.bias={bias}", f"model.head_bias={bias}", f"model.tie_embeddings={tied}")
+    model = made(
+        f"attn.bias={bias}",
+        f"ffn.bias={bias}",
+        f"model.head_bias={bias}",
+        f"model.tie_embeddings={tied}",
+    )
     expected = model(IDS)
     with torch.inference_mode(), packed(model):
         assert all(part.packed is not None for part in parts(model))
@@ -47,7 +63,13 @@ def test_every_order_of_a_product_is_the_product(rows, bias, ffn):
 
 
 def test_the_rule_takes_the_turned_product_for_few_rows_and_narrow_matrices():
-    assert [turned(rows, 1536, 384) for rows in (2, 4, 5, 64, 65)] == [True, True, True, True, False]
+    assert [turned(rows, 1536, 384) for rows in (2, 4, 5, 64, 65)] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert [turned(rows, 384, 1536) for rows in (2, 4, 5)] == [True, True, False]
     assert [turned(rows, 3072, 768) for rows in (4, 5)] == [True, False]
 
@@ -84,8 +106,15 @@ def test_a_long_text_is_the_argmax_of_the_uncached_model():
 
 
 def test_what_a_generation_computes_once_is_not_packed():
-    model = build(compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "data=scan"]), vocab_size=17)
+    model = build(
+        compose([*SMALL, "model=encoder_decoder", "task=seq2seq", "data=scan"]), vocab_size=17
+    )
     with packed(model):
-        found = {name for name, m in model.named_modules() if getattr(m, "packed", None) is not None}
+        found = {
+            name for name, m in model.named_modules() if getattr(m, "packed", None) is not None
+        }
     assert found
-    assert all(name == "head" or (name.startswith("decoder.") and not name.endswith(".cross")) for name in found)
+    assert all(
+        name == "head" or (name.startswith("decoder.") and not name.endswith(".cross"))
+        for name in found
+    )

@@ -1,4 +1,6 @@
-"""What becomes of the logits, with all of them at once and in the loss, which never holds them all."""
+"""What becomes of the logits, with all of them at once and in the loss, which never holds them
+all.
+"""
 
 import pytest
 import torch
@@ -15,21 +17,29 @@ LEARNED = SHAPED | {"logit_scale": "learned"}
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits_are_scaled_and_bounded(tied):
-    case, plain = Case(tiny(tie_embeddings=tied, **SHAPED), ""), Case(tiny(tie_embeddings=tied, head_bias=True), "")
+    case, plain = (
+        Case(tiny(tie_embeddings=tied, **SHAPED), ""),
+        Case(tiny(tie_embeddings=tied, head_bias=True), ""),
+    )
     ours, raw = case.logits(case.model(), case.ids), plain.logits(plain.model(), plain.ids)
     assert_close(ours, 2 * torch.tanh(0.3 * raw / 2))
     assert ours.abs().max() < 2
 
 
 def test_each_token_learns_the_scale_of_its_logit():
-    case, plain = Case(tiny(logit_scale="learned", head_bias=True), ""), Case(tiny(head_bias=True), "")
+    case, plain = (
+        Case(tiny(logit_scale="learned", head_bias=True), ""),
+        Case(tiny(head_bias=True), ""),
+    )
     model, raw = case.model(), plain.logits(plain.model(), plain.ids)
     scales = model.head.scales[:VOCAB].detach() * DIM**0.5
     assert_close(case.logits(model, case.ids), raw * scales)
     assert_close(made(case.config).head.scales.detach() * DIM**0.5, torch.ones(40))
 
 
-@pytest.mark.parametrize("shaped", [{}, {"logit_scale": 0.3}, {"logit_softcap": 2.0}, SHAPED, LEARNED])
+@pytest.mark.parametrize(
+    "shaped", [{}, {"logit_scale": 0.3}, {"logit_softcap": 2.0}, SHAPED, LEARNED]
+)
 def test_the_loss_is_that_of_the_logits(shaped):
     case = Case(tiny(**shaped), "")
     model, target = case.model(), case.ids.roll(1, -1)
@@ -59,9 +69,15 @@ def test_a_softcap_by_eye():
     assert_close(cross_entropy(*inputs, softcap=2.0), (1 + (-high).exp()).log())
 
 
-@pytest.mark.parametrize(("changes", "sentence"), [
-    ({"logit_scale": 0.0}, "model.logit_scale: must be above 0; got 0.0. Try 1.0 or learned."),
-    ({"logit_softcap": -1.0}, "model.logit_softcap: must be above 0; got -1.0. null caps nothing."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"logit_scale": 0.0}, "model.logit_scale: must be above 0; got 0.0. Try 1.0 or learned."),
+        (
+            {"logit_softcap": -1.0},
+            "model.logit_softcap: must be above 0; got -1.0. null caps nothing.",
+        ),
+    ],
+)
 def test_a_fault_of_the_logits_is_answered(changes, sentence):
     assert faults(tiny(**changes)) == [sentence]

@@ -9,7 +9,14 @@ from refusing import refused
 from xformer_kit import build, compose
 from xformer_kit.model.init import INITS, Matrix, generator
 
-SIZES = ["experiment=null", "model.dim=96", "model.layers=3", "attn.heads=4", "ffn=mlp", "position=learned"]
+SIZES = [
+    "experiment=null",
+    "model.dim=96",
+    "model.layers=3",
+    "attn.heads=4",
+    "ffn=mlp",
+    "position=learned",
+]
 
 
 def built(*words):
@@ -25,13 +32,16 @@ def spread(name, **options):
     return lambda out, into: init.std(Matrix("embed.weight", (out, into), False, 0))
 
 
-@pytest.mark.parametrize(("name", "out", "into", "std"), [
-    ("gpt2", 8, 2, 0.02),
-    ("lecun", 8, 4, 0.5),
-    ("kaiming", 8, 2, 1.0),
-    ("xavier", 6, 2, 0.5),
-    ("small", 6, 2, 1 / math.sqrt(240)),  # of a model of 96 channels
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "out", "into", "std"),
+    [
+        ("gpt2", 8, 2, 0.02),
+        ("lecun", 8, 4, 0.5),
+        ("kaiming", 8, 2, 1.0),
+        ("xavier", 6, 2, 0.5),
+        ("small", 6, 2, 1 / math.sqrt(240)),  # of a model of 96 channels
+    ],
+)
 def test_the_spread_of_a_matrix_by_eye(name, out, into, std):
     assert math.isclose(spread(name)(out, into), std)
 
@@ -39,7 +49,9 @@ def test_the_spread_of_a_matrix_by_eye(name, out, into, std):
 @pytest.mark.parametrize("name", INITS)
 def test_what_is_drawn_has_that_spread(name):
     weights = built(f"init={name}", *(["init.depth_scaled=false"] if name in SCALING else []))
-    of_depth = {"deepnet": BETA, "depth_scaled": 1 / math.sqrt(2)}.get(name, 1.0)  # of the second layer
+    of_depth = {"deepnet": BETA, "depth_scaled": 1 / math.sqrt(2)}.get(
+        name, 1.0
+    )  # of the second layer
     expected = spread(name)(384, 96) * of_depth
     assert weights["decoder.1.ffn.up.weight"].std().item() == pytest.approx(expected, rel=0.03)
     rows = 1.0 if name == "llama" else 0.02  # of what is looked up
@@ -64,7 +76,9 @@ def test_inits_that_know_the_depth_differ_from_xavier_by_their_factor():
 
 @pytest.mark.parametrize("name", SCALING)
 def test_matrices_that_write_to_the_residual_stream_shrink_with_their_number(name):
-    plain, scaled = (built(f"init={name}", f"init.depth_scaled={flag}") for flag in ("false", "true"))
+    plain, scaled = (
+        built(f"init={name}", f"init.depth_scaled={flag}") for flag in ("false", "true")
+    )
     for key, value in plain.items():
         residual = key.endswith((".o.weight", ".down.weight"))
         factor = 1 / math.sqrt(2 * 3) if residual else 1.0
@@ -77,13 +91,22 @@ def std(state, name):
 
 @pytest.mark.parametrize("depth", ["tower", "layer"])
 def test_llama_divides_outputs_and_what_a_gate_multiplies(depth):
-    """As `InitMethod.llama` and `llama_depth` of OLMo-core: w1 as the others, w2 and w3 as outputs, 3 deviations at most."""
+    """As `InitMethod.llama` and `llama_depth` of OLMo-core: w1 as the others, w2 and w3 as outputs,
+    3 deviations at most.
+    """
     words = ["init=llama", f"init.depth={depth}", "model.tie_embeddings=false"]
     state = built("ffn=glu", *words)
-    cut = 0.9866  # of a normal distribution that ends at 3 deviations, so much of the deviation is left
+    # of a normal distribution that ends at 3 deviations, so much of the deviation is left
+    cut = 0.9866
     for layer in range(3):
         divided = 0.02 / math.sqrt(2 * (3 if depth == "tower" else layer + 1))
-        of = {"attn.q": 0.02, "attn.o": divided, "ffn.gate": 0.02, "ffn.up": divided, "ffn.down": divided}
+        of = {
+            "attn.q": 0.02,
+            "attn.o": divided,
+            "ffn.gate": 0.02,
+            "ffn.up": divided,
+            "ffn.down": divided,
+        }
         for matrix, expected in of.items():
             found = state[f"decoder.{layer}.{matrix}.weight"]
             assert found.std().item() == pytest.approx(cut * expected, rel=0.03), matrix
@@ -91,11 +114,15 @@ def test_llama_divides_outputs_and_what_a_gate_multiplies(depth):
     assert std(state, "head.weight") == pytest.approx(cut * 96**-0.5, rel=0.03)
     assert std(state, "embed.weight") == pytest.approx(1.0, rel=0.03)
     assert state["embed.weight"].abs().max() > 3  # nothing is cut
-    assert std(built(*words), "decoder.1.ffn.up.weight") == pytest.approx(cut * 0.02, rel=0.03)  # no gate in an mlp
+    assert std(built(*words), "decoder.1.ffn.up.weight") == pytest.approx(
+        cut * 0.02, rel=0.03
+    )  # no gate in an mlp
 
 
 def test_small_with_outputs_of_their_own():
-    """As `initialize_weights` of litgpt: sqrt(2 / 5 / dim), and 1 / sqrt(dim) / layers for outputs."""
+    """As `initialize_weights` of litgpt: sqrt(2 / 5 / dim), and 1 / sqrt(dim) / layers for
+    outputs.
+    """
     state = built("init=small", "init.output=1", "init.embedding=null")
     for name, value in state.items():
         if value.ndim == 2:
@@ -120,17 +147,30 @@ def test_what_is_cut_has_an_end_and_the_same_draw_as_torch_gives():
         if value.ndim == 2:
             assert value.abs().max() <= 0.03
     name = "decoder.0.attn.q.weight"
-    expected = torch.nn.init.trunc_normal_(torch.empty(96, 96), 0, 0.02, -0.03, 0.03, generator=generator(0, name))
+    expected = torch.nn.init.trunc_normal_(
+        torch.empty(96, 96), 0, 0.02, -0.03, 0.03, generator=generator(0, name)
+    )
     assert torch.equal(state[name], expected)
 
 
-@pytest.mark.parametrize(("words", "sentence"), [
-    ("init=gpt2 init.cut=0", "init.cut: must be above 0; got 0. null cuts nothing."),
-    ("init=small init.output=-1", "init.output: must be above 0; got -1."),
-    ("init=small init.output=1 init.depth_scaled=true",
-     "init.depth_scaled: has no say beside init.output, which divides by the number of layers; leave it false."),
-    ("init=llama init.depth=block", "init.depth: no choice is called 'block'. Known: tower, layer."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("init=gpt2 init.cut=0", "init.cut: must be above 0; got 0. null cuts nothing."),
+        ("init=small init.output=-1", "init.output: must be above 0; got -1."),
+        (
+            "init=small init.output=1 init.depth_scaled=true",
+            (
+                "init.depth_scaled: has no say beside init.output, which divides by the number of"
+                " layers; leave it false."
+            ),
+        ),
+        (
+            "init=llama init.depth=block",
+            "init.depth: no choice is called 'block'. Known: tower, layer.",
+        ),
+    ],
+)
 def test_what_is_refused(words, sentence):
     assert refused(words) == [sentence]
 

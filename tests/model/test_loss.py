@@ -35,8 +35,19 @@ def example(tokens=13, dim=5, rows=23, vocab=23, bias=True, dtype=torch.float64,
     return hidden, weight, target, shift
 
 
-def plain(hidden, weight, target, bias=None, vocab_size=None, label_smoothing=0.0, z_loss=0.0, softcap=None):
-    """The definition: all logits, then torch's loss over the targets that count, and the squares of log Z."""
+def plain(
+    hidden,
+    weight,
+    target,
+    bias=None,
+    vocab_size=None,
+    label_smoothing=0.0,
+    z_loss=0.0,
+    softcap=None,
+):
+    """The definition: all logits, then torch's loss over the targets that count, and the squares of
+    log Z.
+    """
     keep = target >= 0
     logits = F.linear(hidden, weight, bias)[keep, :vocab_size]
     logits = logits if softcap is None else softcap * (logits / softcap).tanh()
@@ -45,14 +56,18 @@ def plain(hidden, weight, target, bias=None, vocab_size=None, label_smoothing=0.
 
 
 def gradients(loss, *leaves):
-    return torch.autograd.grad(loss, [leaf for leaf in leaves if leaf is not None and leaf.requires_grad])
+    return torch.autograd.grad(
+        loss, [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
+    )
 
 
 def assert_same(inputs, **options):
     hidden, weight, _, bias = inputs
     ours, theirs = cross_entropy(*inputs, **options), plain(*inputs, **options)
     assert_close(ours, theirs)
-    for a, b in zip(gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True):
+    for a, b in zip(
+        gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True
+    ):
         assert_close(a, b)
 
 
@@ -67,14 +82,20 @@ def assert_same(inputs, **options):
     seed=st.integers(0, 99),
     terms=st.sampled_from(TERMS),
 )
-def test_chunks_equal_the_definition_for_any_shape_and_chunk(tokens, dim, vocab, padding, chunk, bias, seed, terms):
+def test_chunks_equal_the_definition_for_any_shape_and_chunk(
+    tokens, dim, vocab, padding, chunk, bias, seed, terms
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SMALL", 0)
         patch.setattr(module, "CHUNK", chunk)
-        assert_same(example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab, **terms)
+        assert_same(
+            example(tokens, dim, vocab + padding, vocab, bias, seed=seed), vocab_size=vocab, **terms
+        )
 
 
-@pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7])  # chunks of 3 tokens: short, exact, one over, two, two and a rest
+@pytest.mark.parametrize(
+    "tokens", [2, 3, 4, 6, 7]
+)  # chunks of 3 tokens: short, exact, one over, two, two and a rest
 def test_chunk_boundaries(tokens, monkeypatch):
     monkeypatch.setattr(module, "SMALL", 0)
     monkeypatch.setattr(module, "CHUNK", 3 * 23)
@@ -101,7 +122,8 @@ def test_by_eye(path):
 
 
 def test_smoothing_and_z_loss_by_eye(path):
-    # One token, 4 words with logits 3, 0, 0, 0 and Z = e^3 + 3: a quarter of the smoothing goes to each word.
+    # One token, 4 words with logits 3, 0, 0, 0 and Z = e^3 + 3: a quarter of the smoothing goes to
+    # each word.
     inputs = torch.ones(1, 1), torch.tensor([[3.0], [0], [0], [0]]), torch.tensor([0])
     log_z = (torch.tensor(3.0).exp() + 3).log()
     assert_close(cross_entropy(*inputs, label_smoothing=0.4), log_z - (0.6 * 3 + 0.4 * 3 / 4))
@@ -112,7 +134,9 @@ def test_smoothing_and_z_loss_by_eye(path):
 def test_every_negative_target_is_ignored(path, terms):
     hidden, weight, target, bias = example()
     other = torch.where(target < 0, -100, target)
-    assert_close(cross_entropy(hidden, weight, other, bias), cross_entropy(hidden, weight, target, bias))
+    assert_close(
+        cross_entropy(hidden, weight, other, bias), cross_entropy(hidden, weight, target, bias)
+    )
     one, same = (cross_entropy(hidden, weight, t, bias, **terms) for t in (other, target))
     assert_close(one, same)
 
@@ -162,7 +186,9 @@ def test_what_is_frozen_gets_no_gradient_and_changes_no_other(path, frozen):
 @pytest.mark.parametrize("terms", TERMS, ids=str)
 def test_gradcheck(path, terms):
     hidden, weight, target, bias = example(tokens=7, dim=3, rows=11, vocab=11)
-    assert torch.autograd.gradcheck(lambda h, w, b: cross_entropy(h, w, target, b, **terms), (hidden, weight, bias))
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: cross_entropy(h, w, target, b, **terms), (hidden, weight, bias)
+    )
 
 
 def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
@@ -175,7 +201,9 @@ def test_without_gradients_the_value_is_the_same_and_no_graph_is_kept(path):
 
 def test_without_gradients_none_is_computed(monkeypatch):
     monkeypatch.setattr(module, "SMALL", 0)
-    monkeypatch.setattr(module, "_accumulate", lambda *_: pytest.fail("a gradient that nobody asked for"))
+    monkeypatch.setattr(
+        module, "_accumulate", lambda *_: pytest.fail("a gradient that nobody asked for")
+    )
     inputs = example()
     with torch.no_grad():
         cross_entropy(*inputs)
@@ -194,7 +222,9 @@ def test_large_logits_stay_finite(path):
 def test_a_second_derivative_is_refused(monkeypatch):
     monkeypatch.setattr(module, "SMALL", 0)
     hidden, weight, target, _ = example()
-    (first,) = torch.autograd.grad(cross_entropy(hidden, weight, target) ** 2, hidden, create_graph=True)
+    (first,) = torch.autograd.grad(
+        cross_entropy(hidden, weight, target) ** 2, hidden, create_graph=True
+    )
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
 
@@ -231,7 +261,10 @@ def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
     scale = torch.tensor([0.5, 2.0, 1.5], dtype=torch.float64)
     streams = hidden.view(3, 13, 5), weight, target.view(3, 13), scale
     total, sums = cross_entropies(*streams, bias, 23, **terms)
-    parts = [plain(hidden[i : i + 13], weight, target[i : i + 13], bias, 23, **terms) for i in (0, 13, 26)]
+    parts = [
+        plain(hidden[i : i + 13], weight, target[i : i + 13], bias, 23, **terms)
+        for i in (0, 13, 26)
+    ]
     expected = sum(s * part for s, part in zip(scale, parts, strict=True))
     assert_close(total, expected)
     assert_close(sums, torch.stack(parts).detach())
@@ -242,19 +275,26 @@ def test_scaled_streams_equal_their_sums_one_by_one(path, terms):
 
 
 def test_more_streams_hold_no_more_logits(monkeypatch):
-    """What lives at once, at its most, grows with the streams' hidden states, not with their logits or weights."""
+    """What lives at once, at its most, grows with the streams' hidden states, not with their logits
+    or weights.
+    """
     monkeypatch.setattr(module, "SMALL", 0)
     monkeypatch.setattr(module, "CHUNK", 64 * 4000)
     peaks = []
     for n in (1, 5):
-        hidden, target = torch.randn(n, 256, 8, requires_grad=True), torch.zeros(n, 256, dtype=torch.int64)
+        hidden, target = (
+            torch.randn(n, 256, 8, requires_grad=True),
+            torch.zeros(n, 256, dtype=torch.int64),
+        )
         weight = torch.randn(4000, 8, requires_grad=True)
         with Ledger() as ledger:
             ledger.watching = True
             cross_entropies(hidden, weight, target, torch.ones(n))[0].backward()
         peaks.append(ledger.peak)
     assert peaks[0] > 64 * 4000 * 4  # one chunk of logits
-    assert peaks[1] - peaks[0] < 4 * 256 * 4000 * 4 / 50  # a fiftieth of the logits of four more streams
+    assert (
+        peaks[1] - peaks[0] < 4 * 256 * 4000 * 4 / 50
+    )  # a fiftieth of the logits of four more streams
 
 
 class Largest(TorchDispatchMode):
@@ -273,7 +313,10 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("terms", [TERMS[0], TERMS[-1]], ids=str)
 def test_no_tensor_is_ever_larger_than_a_chunk_or_the_weight(grad, terms):
     tokens, vocab, dim = 1031, 32_003, 3  # 33 million logits
-    hidden, weight = torch.randn(tokens, dim).requires_grad_(), torch.randn(vocab, dim).requires_grad_()
+    hidden, weight = (
+        torch.randn(tokens, dim).requires_grad_(),
+        torch.randn(vocab, dim).requires_grad_(),
+    )
     with Largest() as made, torch.set_grad_enabled(grad):
         loss = cross_entropy(hidden, weight, torch.randint(vocab, (tokens,)), **terms)
         if grad:
@@ -291,7 +334,12 @@ def test_compiles_into_one_graph(monkeypatch, terms):
     torch._dynamo.reset()
     hidden, weight, target, bias = example(dtype=torch.float32)
     compiled = torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)
-    ours, theirs = compiled(hidden, weight, target, bias, **terms), plain(hidden, weight, target, bias, **terms)
+    ours, theirs = (
+        compiled(hidden, weight, target, bias, **terms),
+        plain(hidden, weight, target, bias, **terms),
+    )
     assert_close(ours, theirs)
-    for a, b in zip(gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True):
+    for a, b in zip(
+        gradients(ours, hidden, weight, bias), gradients(theirs, hidden, weight, bias), strict=True
+    ):
         assert_close(a, b)

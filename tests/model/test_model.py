@@ -6,7 +6,15 @@ from xformer_kit import ConfigError, build, compose
 
 @pytest.fixture
 def model():
-    config = compose(["experiment=null", "model.dim=8", "model.layers=1", "attn.heads=2", "model.vocab_multiple=64"])
+    config = compose(
+        [
+            "experiment=null",
+            "model.dim=8",
+            "model.layers=1",
+            "attn.heads=2",
+            "model.vocab_multiple=64",
+        ]
+    )
     return build(config, vocab_size=65)
 
 
@@ -30,13 +38,36 @@ def test_ids_of_any_integer_type_are_read_and_gone_on_from(model, dtype):
     ("ids", "fields", "sentence"),
     [
         ([[1]], {}, "ids: must be a tensor (batch, tokens); got list. Try torch.tensor([[1, 2]])."),
-        (torch.ones(1, 2), {}, "ids: must be ids (batch, tokens) with at least one token; got (1, 2) of torch.float32."),
-        (torch.arange(3), {}, "ids: must be ids (batch, tokens) with at least one token; got (3,) of torch.int64."),
-        (torch.ones(2, 0).long(), {}, "ids: must be ids (batch, tokens) with at least one token; got (2, 0) of torch.int64."),
-        (torch.arange(3)[None], {"real": torch.ones(1, 2) > 0}, "real: must have a value for each token, (1, 3); got (1, 2)."),
-        (torch.ones(2, 3).long(), {"document": torch.ones(3)}, "document: must have a value for each token, (2, 3); got (3,)."),
+        (
+            torch.ones(1, 2),
+            {},
+            (
+                "ids: must be ids (batch, tokens) with at least one token; got (1, 2) of"
+                " torch.float32."
+            ),
+        ),
+        (
+            torch.arange(3),
+            {},
+            "ids: must be ids (batch, tokens) with at least one token; got (3,) of torch.int64.",
+        ),
+        (
+            torch.ones(2, 0).long(),
+            {},
+            "ids: must be ids (batch, tokens) with at least one token; got (2, 0) of torch.int64.",
+        ),
+        (
+            torch.arange(3)[None],
+            {"real": torch.ones(1, 2) > 0},
+            "real: must have a value for each token, (1, 3); got (1, 2).",
+        ),
+        (
+            torch.ones(2, 3).long(),
+            {"document": torch.ones(3)},
+            "document: must have a value for each token, (2, 3); got (3,).",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_are_no_ids_is_a_sentence(model, ids, fields, sentence):
     with pytest.raises(ConfigError) as error:
         model(ids, **fields)

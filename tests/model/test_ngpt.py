@@ -1,4 +1,6 @@
-"""nGPT as parts, against the equations of Loshchilov et al., 2024, arXiv:2410.01131, written out."""
+"""nGPT as parts, against the equations of Loshchilov et al., 2024, arXiv:2410.01131, written
+out.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,14 @@ from xformer_kit.ffn import FFNS
 from xformer_kit.laws.case import randomise
 
 D, H, VOCAB, T = 24, 3, 31, 9
-SMALL = ["experiment=ngpt", f"model.dim={D}", "model.layers=2", f"attn.heads={H}", "ffn.width=20", "logger=none"]
+SMALL = [
+    "experiment=ngpt",
+    f"model.dim={D}",
+    "model.layers=2",
+    f"attn.heads={H}",
+    "ffn.width=20",
+    "logger=none",
+]
 
 
 def unit(x, axis=-1):
@@ -27,8 +36,12 @@ def turned(x):
 
 
 def attention(p, h):
-    q, k, v = (F.linear(h, p[f"{name}.weight"]).unflatten(-1, (H, -1)).transpose(1, 2) for name in "qkv")
-    s_q, s_k = (torch.stack([p[f"{name}_norm.{i}.weight"] for i in range(H)])[:, None] for name in "qk")
+    q, k, v = (
+        F.linear(h, p[f"{name}.weight"]).unflatten(-1, (H, -1)).transpose(1, 2) for name in "qkv"
+    )
+    s_q, s_k = (
+        torch.stack([p[f"{name}_norm.{i}.weight"] for i in range(H)])[:, None] for name in "qk"
+    )
     q, k = s_q * unit(turned(q)), s_k * unit(turned(k))  # eq. 15 and 16
     scores = (D // H) ** 0.5 * q @ k.mT  # section 2.3.2
     scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
@@ -37,12 +50,17 @@ def attention(p, h):
 
 def network(p, h):
     """Eq. 17 to 21, whose u is our up and whose v is our gate."""
-    u, v = F.linear(h, p["up.weight"]) * p["scales.1"], F.linear(h, p["gate.weight"]) * p["scales.0"] * D**0.5
+    u, v = (
+        F.linear(h, p["up.weight"]) * p["scales.1"],
+        F.linear(h, p["gate.weight"]) * p["scales.0"] * D**0.5,
+    )
     return F.linear(u * F.silu(v), p["down.weight"])
 
 
 def inside(state, prefix):
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)
+    }
 
 
 @torch.no_grad()
@@ -52,12 +70,19 @@ def test_the_model_is_the_equations_of_the_paper():
     for layer in model.decoder.blocks:  # as if training had pushed some below 0
         layer.placement["attn"].steps[0].weight[::2] *= -1
     model = model.double().eval()
-    p, ids = model.state_dict(), torch.randint(VOCAB, (2, T), generator=torch.Generator().manual_seed(0))
+    p, ids = (
+        model.state_dict(),
+        torch.randint(VOCAB, (2, T), generator=torch.Generator().manual_seed(0)),
+    )
     h = unit(p["embed.weight"][ids])
     for layer in range(2):
         for kind, f in (("attn", attention), ("ffn", network)):
-            alpha = 0.05 / D**-0.5 * p[f"decoder.{layer}.placement.{kind}.steps.0.weight"].abs()  # not negative
-            h = unit(h + alpha * (unit(f(inside(p, f"decoder.{layer}.{kind}."), h)) - h))  # eq. 10 and 11
+            alpha = (
+                0.05 / D**-0.5 * p[f"decoder.{layer}.placement.{kind}.steps.0.weight"].abs()
+            )  # not negative
+            h = unit(
+                h + alpha * (unit(f(inside(p, f"decoder.{layer}.{kind}."), h)) - h)
+            )  # eq. 10 and 11
     logits = F.linear(h, p["head.weight"][:VOCAB]) * p["head.scales"][:VOCAB] / D**-0.5  # eq. 3
     assert_close(model(ids), logits, rtol=1e-6, atol=1e-6)  # RoPE's tables are in float32
 
@@ -90,10 +115,20 @@ def lengths(model):
 
 def test_weights_have_length_1_from_the_start_and_after_every_step(tmp_path):
     (tmp_path / "text.txt").write_text("to be or not to be\n" * 80)
-    config = compose([
-        *SMALL, "data=text", f"data.path={tmp_path / 'text.txt'}", "data.seq_len=16", "tokenizer=char", "optim.lr=0.1",
-        "trainer.max_steps=2", "trainer.val_every=2", "trainer.checkpoint_every=2", "trainer.accelerator=cpu",
-    ])  # fmt: skip
+    config = compose(
+        [
+            *SMALL,
+            "data=text",
+            f"data.path={tmp_path / 'text.txt'}",
+            "data.seq_len=16",
+            "tokenizer=char",
+            "optim.lr=0.1",
+            "trainer.max_steps=2",
+            "trainer.val_every=2",
+            "trainer.checkpoint_every=2",
+            "trainer.accelerator=cpu",
+        ]
+    )
     start = dict(lengths(build(config, vocab_size=VOCAB)))
     assert run.start(config, tmp_path / "run") == 0
     end = dict(lengths(load(tmp_path / "run")))

@@ -21,17 +21,20 @@ from xformer_kit.plan import shared_by, towers
 LOOPED = {"layers": 6, "unique_layers": 2}
 
 
-@pytest.mark.parametrize(("layers", "unique", "sharing", "calls"), [
-    (6, 6, "sequence", [0, 1, 2, 3, 4, 5]),
-    (6, 3, "sequence", [0, 0, 1, 1, 2, 2]),
-    (6, 1, "sequence", [0] * 6),
-    (5, 2, "sequence", [0, 0, 0, 1, 1]),
-    (6, 3, "cycle", [0, 1, 2, 0, 1, 2]),
-    (6, 3, "cycle_rev", [0, 1, 2, 2, 1, 0]),
-    (6, 2, "cycle_rev", [0, 1, 0, 1, 1, 0]),
-    (5, 3, "cycle_rev", [0, 1, 2, 2, 1]),
-    (3, 3, "cycle_rev", [0, 1, 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "unique", "sharing", "calls"),
+    [
+        (6, 6, "sequence", [0, 1, 2, 3, 4, 5]),
+        (6, 3, "sequence", [0, 0, 1, 1, 2, 2]),
+        (6, 1, "sequence", [0] * 6),
+        (5, 2, "sequence", [0, 0, 0, 1, 1]),
+        (6, 3, "cycle", [0, 1, 2, 0, 1, 2]),
+        (6, 3, "cycle_rev", [0, 1, 2, 2, 1, 0]),
+        (6, 2, "cycle_rev", [0, 1, 0, 1, 1, 0]),
+        (5, 3, "cycle_rev", [0, 1, 2, 2, 1]),
+        (3, 3, "cycle_rev", [0, 1, 2]),
+    ],
+)
 def test_which_block_a_layer_calls(layers, unique, sharing, calls):
     assert list(shared_by(layers, unique, sharing)) == calls
 
@@ -45,7 +48,9 @@ def test_shared_layers_equal_layers_with_the_same_weights(sharing):
     for name in other.state_dict():
         tower, layer, *rest = name.split(".")
         if layer.isdigit():
-            state[name] = model.state_dict()[".".join([tower, str(model.decoder.order[int(layer)]), *rest])]
+            state[name] = model.state_dict()[
+                ".".join([tower, str(model.decoder.order[int(layer)]), *rest])
+            ]
     other.load_state_dict(state)
     assert_close(shared.logits(model, shared.ids), whole.logits(other, whole.ids))
     assert len(model.decoder.blocks) == 2
@@ -56,7 +61,9 @@ def depths(model, case):
     """The views of the attentions, in the order of their calls."""
     seen = []
     for block in model.decoder.blocks:
-        block.attn.register_forward_pre_hook(lambda _, args, given: seen.append(given["view"]), with_kwargs=True)
+        block.attn.register_forward_pre_hook(
+            lambda _, args, given: seen.append(given["view"]), with_kwargs=True
+        )
     case.logits(model, case.ids)
     return seen
 
@@ -68,9 +75,14 @@ def test_every_layer_has_a_cache_of_its_own():
     assert len(past.caches) == 6
     assert len({id(cache) for caches in past.caches for cache in caches.values()}) == 6
     with torch.no_grad():
-        got = torch.cat([case.logits(model, case.ids[:, i : i + 1], cache=past) for i in range(5)], 1)
+        got = torch.cat(
+            [case.logits(model, case.ids[:, i : i + 1], cache=past) for i in range(5)], 1
+        )
         assert_close(got, case.logits(model, case.ids[:, :5]))
-    assert generate(model, case.ids, max_new_tokens=3, temperature=0.0).shape[1] == case.ids.shape[1] + 3
+    assert (
+        generate(model, case.ids, max_new_tokens=3, temperature=0.0).shape[1]
+        == case.ids.shape[1] + 3
+    )
 
 
 def test_a_shared_block_starts_as_small_as_the_layers_that_call_it_are_many():
@@ -122,16 +134,23 @@ def test_the_size_of_very_many_layers_that_share_is_that_of_their_blocks():
 
 FAULTS = {
     "model.layers=6 model.unique_layers=9": (
-        "model.unique_layers: must be at most the decoder's layers; got 9 and 6. null is all of them."
+        "model.unique_layers: must be at most the decoder's layers; got 9 and 6. null is all of"
+        " them."
     ),
-    "model.decoder.unique_layers=0": "model.decoder.unique_layers: must be at least 1 block; got 0.",
+    "model.decoder.unique_layers=0": (
+        "model.decoder.unique_layers: must be at least 1 block; got 0."
+    ),
     "model.sharing=cycle": (
-        "model.sharing: says which layers share a block, and none do; got 'cycle'. Set model.unique_layers, or leave it "
-        "'sequence'."
+        "model.sharing: says which layers share a block, and none do; got 'cycle'. Set"
+        " model.unique_layers, or leave it 'sequence'."
     ),
-    "model.layers=6 model.unique_layers=3 model.decoder.pattern=[base,x] model.decoder.variants.x.attn.heads=4": (
-        "model.decoder.pattern: layers 0 and 1 share a block and must be of one variant; got 'base' and 'x'. Try "
-        "model.sharing=cycle with a pattern as long as model.unique_layers, or model.unique_layers=null."
+    (
+        "model.layers=6 model.unique_layers=3 model.decoder.pattern=[base,x] "
+        "model.decoder.variants.x.attn.heads=4"
+    ): (
+        "model.decoder.pattern: layers 0 and 1 share a block and must be of one variant; got 'base'"
+        " and 'x'. Try model.sharing=cycle with a pattern as long as model.unique_layers, or"
+        " model.unique_layers=null."
     ),
     "model.embed_dim=0": "model.embed_dim: must be at least 1; got 0.",
 }
@@ -152,7 +171,9 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_embeddings_narrower_than_the_model_are_led_to_its_channels(tied):
-    case = Case(tiny(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"), "")
+    case = Case(
+        tiny(embed_dim=10, tie_embeddings=tied, embed_scale="sqrt_dim", position="learned"), ""
+    )
     model = case.model()
     assert (model.embed.weight.shape[1], model.decoder.position["base"].weight.shape[1]) == (10, 10)
     assert model.head.weight.shape[1] == (10 if tied else 36)
@@ -171,20 +192,44 @@ def test_albert(groups):
     transformers = pytest.importorskip("transformers")
     dim, layers, width, heads = 36, 4, 52, 6
     config = transformers.AlbertConfig(
-        vocab_size=VOCAB, embedding_size=10, hidden_size=dim, num_hidden_layers=layers, num_hidden_groups=groups,
-        num_attention_heads=heads, intermediate_size=width, max_position_embeddings=29, type_vocab_size=2,
-        hidden_act="gelu", attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        embedding_size=10,
+        hidden_size=dim,
+        num_hidden_layers=layers,
+        num_hidden_groups=groups,
+        num_attention_heads=heads,
+        intermediate_size=width,
+        max_position_embeddings=29,
+        type_vocab_size=2,
+        hidden_act="gelu",
+        attn_implementation="eager",
+    )
     theirs = transformers.AlbertForMaskedLM(config).double().eval()
     draw = torch.Generator().manual_seed(3)
     for parameter in theirs.parameters():
         parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64) * 0.4)
     ours = tiny(
-        "encoder", layers=layers, unique_layers=groups, embed_dim=10, token_types=2, embed_norm=True,
-        head_transform=True, head_bias=True, vocab_multiple=1, position="learned", placement="post",
-        attn={"name": "multi_head", "heads": heads, "kv_heads": None, "head_dim": None, "bias": True},
-        norm={"name": "layer", "eps": 1e-12}, ffn={"name": "mlp", "width": width, "activation": "gelu", "bias": True},
-    )  # fmt: skip
+        "encoder",
+        layers=layers,
+        unique_layers=groups,
+        embed_dim=10,
+        token_types=2,
+        embed_norm=True,
+        head_transform=True,
+        head_bias=True,
+        vocab_multiple=1,
+        position="learned",
+        placement="post",
+        attn={
+            "name": "multi_head",
+            "heads": heads,
+            "kv_heads": None,
+            "head_dim": None,
+            "bias": True,
+        },
+        norm={"name": "layer", "eps": 1e-12},
+        ffn={"name": "mlp", "width": width, "activation": "gelu", "bias": True},
+    )
     model = Model(ours, VOCAB).double().eval()
     model.load_state_dict(albert_state(theirs.state_dict(), groups))
     ids = Case(ours, "").ids
@@ -213,5 +258,9 @@ def albert_state(theirs, groups):
         pairs |= {f"{block}.ffn.up": f"{them}.ffn", f"{block}.ffn.down": f"{them}.ffn_output"}
         pairs[f"{block}.placement.attn.norm"] = f"{them}.attention.LayerNorm"
         pairs[f"{block}.placement.ffn.norm"] = f"{them}.full_layer_layer_norm"
-    names |= {f"{one}.{part}": f"{other}.{part}" for one, other in pairs.items() for part in ("weight", "bias")}
+    names |= {
+        f"{one}.{part}": f"{other}.{part}"
+        for one, other in pairs.items()
+        for part in ("weight", "bias")
+    }
     return {ours: theirs[name] for ours, name in names.items()}

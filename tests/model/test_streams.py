@@ -1,4 +1,6 @@
-"""Placements that keep apart what others add up, against their sources: several streams, what is orthogonal, means."""
+"""Placements that keep apart what others add up, against their sources: several streams, what is
+orthogonal, means.
+"""
 
 import pytest
 import torch
@@ -74,7 +76,9 @@ def test_eps_by_eye():
 
 
 def test_mean_and_difference_are_those_of_x_transformers():
-    theirs = pytest.importorskip("x_transformers.x_transformers").MVSplitResidualUpdate(DIM).double()
+    theirs = (
+        pytest.importorskip("x_transformers.x_transformers").MVSplitResidualUpdate(DIM).double()
+    )
     part = made("mv_split", ["attn"])
     theirs.alpha.data, theirs.beta.data = part.split[0].alpha.data, part.split[0].beta.data
     real = torch.tensor([[True, True, True], [True, True, False]])
@@ -107,7 +111,8 @@ def test_a_mean_by_eye():
 
 def test_a_text_that_tokens_read_whole_is_not_predicted_word_by_word():
     with pytest.raises(
-        ConfigError, match=r"^placement: 'mv_split' breaks the law of causality \(a mean over a whole text"
+        ConfigError,
+        match=r"^placement: 'mv_split' breaks the law of causality \(a mean over a whole text",
     ):
         compose(["placement=mv_split", "logger=none"])
     compose(["placement=mv_split", "model=encoder", "task=masked_language_modeling", "logger=none"])
@@ -119,11 +124,23 @@ def test_a_text_that_tokens_read_whole_is_not_predicted_word_by_word():
 @pytest.mark.parametrize("sublayers", [[F], [F, G]])
 def test_doubly_stochastic_mixing_is_that_of_deepseek_v4(sublayers):
     deepseek = pytest.importorskip("transformers.models.deepseek_v4.modeling_deepseek_v4")
-    config = deepseek.DeepseekV4Config(hidden_size=DIM, hc_mult=3, hc_sinkhorn_iters=4, hc_eps=0.0, rms_norm_eps=1e-6)
+    config = deepseek.DeepseekV4Config(
+        hidden_size=DIM, hc_mult=3, hc_sinkhorn_iters=4, hc_eps=0.0, rms_norm_eps=1e-6
+    )
     theirs, streams = deepseek.DeepseekV4HyperConnection(config), [X, -X.roll(1, -1), X.square()]
-    part = made("hyper_connections", ["attn"] * len(sublayers), streams=3, mixing="doubly_stochastic", iterations=4)
+    part = made(
+        "hyper_connections",
+        ["attn"] * len(sublayers),
+        streams=3,
+        mixing="doubly_stochastic",
+        iterations=4,
+    )
 
-    def laid(rows):  # ours lie stream by stream, theirs kind by kind: what is read, what is written, what is mixed
+    def laid(
+        rows,
+        # ours lie stream by stream, theirs kind by kind: what is read, what is written, what is
+        # mixed
+    ):
         return torch.cat([rows[:, 0], rows[:, -1], rows[:, 1:-1].flatten(0, 1)])
 
     with torch.no_grad():
@@ -132,7 +149,9 @@ def test_doubly_stochastic_mixing_is_that_of_deepseek_v4(sublayers):
         theirs.scale.copy_(part.scale[[0, 2, 1]])
         post, comb, read = theirs(torch.stack(streams, 2))
         written = 0.3 * sum(f(part.norm[0](read)) for f in sublayers)
-        expected = comb.mT.double() @ torch.stack(streams, 2) + post[..., None] * written[..., None, :]
+        expected = (
+            comb.mT.double() @ torch.stack(streams, 2) + post[..., None] * written[..., None, :]
+        )
         got = part(tuple(streams), sublayers, lambda outputs: 0.3 * sum(outputs), UNKNOWN)
     assert_close(torch.stack(got, 2), expected, rtol=1e-5, atol=1e-5)  # theirs is in float32
 
@@ -151,10 +170,15 @@ def test_doubly_stochastic_streams_stay_alike_at_the_start():
     """What is read is half the stream, and a thousandth of the others: the norm takes that away."""
     plain, several = (
         tiny(placement=node, norm={"name": "rms", "eps": 0.0})
-        for node in ("pre", {"name": "hyper_connections", "streams": 3, "mixing": "doubly_stochastic"})
+        for node in (
+            "pre",
+            {"name": "hyper_connections", "streams": 3, "mixing": "doubly_stochastic"},
+        )
     )
     case = Case(plain, "")
-    expected, got = (case.read(make(config).double().eval(), case.ids) for config in (plain, several))
+    expected, got = (
+        case.read(make(config).double().eval(), case.ids) for config in (plain, several)
+    )
     assert_close(got, expected)
 
 
@@ -164,14 +188,18 @@ def test_doubly_stochastic_streams_stay_alike_at_the_start():
 @pytest.mark.parametrize("sublayers", [[F], [F, G]])
 def test_gated_streams_are_those_of_x_transformers(sublayers):
     library = pytest.importorskip("x_transformers.x_transformers")
-    theirs = library.GatedMultiResidual(DIM, layer_index=2, num_residual_streams=3, read_gate_rank=5).double()
+    theirs = library.GatedMultiResidual(
+        DIM, layer_index=2, num_residual_streams=3, read_gate_rank=5
+    ).double()
     part = made("gated_streams", ["attn"] * len(sublayers), streams=3, rank=5)
     state = X, Y, X.square()
     with torch.no_grad():
         for i, norm in enumerate(part.norm):
             norm.bias.zero_()
             theirs.read_gain[i] = norm.weight
-        theirs.read_norm = torch.nn.LayerNorm(DIM, elementwise_affine=False).double()  # the norm that `made` gives
+        theirs.read_norm = torch.nn.LayerNorm(
+            DIM, elementwise_affine=False
+        ).double()  # the norm that `made` gives
         theirs.static_read_logit.copy_(part.read[None])
         theirs.static_write_logit.copy_(part.write)
         theirs.to_bottleneck.weight.copy_(part.bottleneck.weight)
@@ -179,7 +207,11 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
         theirs.to_write_gate.weight.copy_(part.to_write)
         theirs.dynamic_gate_scale.copy_(part.scale[0])
         read, residuals, more = theirs.prepare(torch.stack(state, 1).flatten(0, 1))
-        expected = theirs(0.5 * sum(f(read) for f in sublayers), residuals, **more).unflatten(0, (-1, 3)).unbind(1)
+        expected = (
+            theirs(0.5 * sum(f(read) for f in sublayers), residuals, **more)
+            .unflatten(0, (-1, 3))
+            .unbind(1)
+        )
         got = part(state, sublayers, halves, UNKNOWN)
     assert_close(got, expected)
 
@@ -187,10 +219,17 @@ def test_gated_streams_are_those_of_x_transformers(sublayers):
 def test_gated_streams_start_by_reading_one_after_another_and_writing_to_all():
     model = make(tiny(placement={"name": "gated_streams", "streams": 3, "rank": 4}))
     parts = [part for block in model.decoder.blocks for part in block.placement.values()]
-    assert [part.read[:, 0].tolist() for part in parts] == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert [part.read[:, 0].tolist() for part in parts] == [
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
     for part in parts:
         assert not part.to_read.any() and not part.to_write.any() and not part.write.any()
-        first, second, _ = part((X[..., :1].expand(2, 3, 36).float(),) * 3, [lambda h: h + 1], sum, UNKNOWN)
+        first, second, _ = part(
+            (X[..., :1].expand(2, 3, 36).float(),) * 3, [lambda h: h + 1], sum, UNKNOWN
+        )
         assert torch.equal(first, second)
 
 
@@ -206,10 +245,16 @@ def test_without_what_sublayers_say_all_streams_stay_the_embedding(layout):
         assert_close(case.read(model, case.ids), factor * model.embed(case.ids))
 
 
-@pytest.mark.parametrize(("node", "sentence"), [
-    ({"name": "gated_streams", "streams": 0}, "placement.streams: must be at least 1 stream; got 0."),
-    ({"name": "gated_streams", "rank": 0}, "placement.rank: must be at least 1; got 0."),
-    ({"name": "orthogonal", "eps": 0.0}, "placement.eps: must be above 0; got 0.0. Try 1e-6."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        (
+            {"name": "gated_streams", "streams": 0},
+            "placement.streams: must be at least 1 stream; got 0.",
+        ),
+        ({"name": "gated_streams", "rank": 0}, "placement.rank: must be at least 1; got 0."),
+        ({"name": "orthogonal", "eps": 0.0}, "placement.eps: must be above 0; got 0.0. Try 1e-6."),
+    ],
+)
 def test_what_cannot_be_is_answered(node, sentence):
     assert faults(tiny(placement=node)) == [sentence]

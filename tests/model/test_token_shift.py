@@ -11,7 +11,9 @@ from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.model.tokens import Tokens
 
-TENS = 10 * torch.arange(1, 6)[None, :, None] + torch.arange(4)  # (1, 5, 4): 10 11 12 13, 20 21 22 23, ...
+TENS = 10 * torch.arange(1, 6)[None, :, None] + torch.arange(
+    4
+)  # (1, 5, 4): 10 11 12 13, 20 21 22 23, ...
 
 
 def test_by_eye():
@@ -28,9 +30,16 @@ def test_by_eye():
 def test_by_eye_with_padding_and_documents():
     """The second token is padding, and the last but one begins another document."""
     shift = TokenShift(4, 2)
-    tokens = Tokens(real=torch.tensor([[1, 0, 1, 1, 1]]).bool(), document=torch.tensor([[0, 0, 0, 1, 1]]))
+    tokens = Tokens(
+        real=torch.tensor([[1, 0, 1, 1, 1]]).bool(), document=torch.tensor([[0, 0, 0, 1, 1]])
+    )
     moved = shift(TENS, shift.before(tokens, 5))[0]
-    assert moved[[0, 2, 3, 4]].tolist() == [[10, 0, 0, 13], [30, 11, 0, 33], [40, 0, 0, 43], [50, 41, 0, 53]]
+    assert moved[[0, 2, 3, 4]].tolist() == [
+        [10, 0, 0, 13],
+        [30, 11, 0, 33],
+        [40, 0, 0, 43],
+        [50, 41, 0, 53],
+    ]
 
 
 @pytest.mark.parametrize("dim", [9, 11])
@@ -38,13 +47,18 @@ def test_it_is_the_shift_of_x_transformers(dim):
     theirs = pytest.importorskip("x_transformers.x_transformers").ShiftTokens(range(4), lambda x: x)
     x = torch.randn(2, 6, dim)
     assert_close(TokenShift(dim, 3)(x), theirs(x))
-    assert_close(TokenShift(dim, 3)(x[:, :2]), theirs(x[:, :2]))  # fewer tokens than are looked back
+    assert_close(
+        TokenShift(dim, 3)(x[:, :2]), theirs(x[:, :2])
+    )  # fewer tokens than are looked back
 
 
 @pytest.mark.parametrize("fields", [(), ("real",), ("document",), ("real", "document")])
 def test_all_at_once_is_token_by_token_from_a_cache(fields):
     drawn = {"real": torch.rand(2, 9) > 0.4, "document": torch.arange(9).expand(2, -1) // 4}
-    tokens, x = Tokens(slot=torch.arange(9)[None], **{name: drawn[name] for name in fields}), torch.randn(2, 9, 7)
+    tokens, x = (
+        Tokens(slot=torch.arange(9)[None], **{name: drawn[name] for name in fields}),
+        torch.randn(2, 9, 7),
+    )
     shift = TokenShift(7, 2)
     cache, found = shift.cache(2, 9, x), []
     for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
@@ -53,11 +67,27 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
     assert_close(torch.cat(found, 1), shift(x, shift.before(tokens, 9)))
 
 
-@pytest.mark.parametrize("changes", [
-    {"shift_tokens": 2, "layers": 3, "unique_layers": 2, "sharing": "cycle", "mask": "sliding_window", "position": "alibi"},
-    {"shift_tokens": 4, "attn": "gated_delta", "ffn": "moe", "placement": "lime", "decoder": {"layout": [["attn", "ffn"]]}},
-    {"shift_tokens": 1, "model": "encoder_decoder", "mask": "prefix"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "shift_tokens": 2,
+            "layers": 3,
+            "unique_layers": 2,
+            "sharing": "cycle",
+            "mask": "sliding_window",
+            "position": "alibi",
+        },
+        {
+            "shift_tokens": 4,
+            "attn": "gated_delta",
+            "ffn": "moe",
+            "placement": "lime",
+            "decoder": {"layout": [["attn", "ffn"]]},
+        },
+        {"shift_tokens": 1, "model": "encoder_decoder", "mask": "prefix"},
+    ],
+)
 def test_a_shift_keeps_every_law(changes):
     config = tiny(**changes)
     for law in LAWS.values():
@@ -66,7 +96,9 @@ def test_a_shift_keeps_every_law(changes):
 
 @torch.no_grad()
 def test_every_sublayer_reads_shifted_channels():
-    """Two layers of a network alone, a shift by one each: the first token reaches the third and no further."""
+    """Two layers of a network alone, a shift by one each: the first token reaches the third and no
+    further.
+    """
     case = Case(tiny(shift_tokens=1, decoder={"layout": ["ffn"]}, position="none"), "")
     model, other = case.model(), case.ids.clone()
     other[:, 0] += 1
@@ -74,10 +106,19 @@ def test_every_sublayer_reads_shifted_channels():
     assert moved.tolist() == [True] * 3 + [False] * 10
 
 
-@pytest.mark.parametrize(("shift", "sentence"), [
-    (-1, r"model\.shift_tokens: must be at least 0 token; got -1\."),
-    (36, r"model\.shift_tokens: must be below model\.dim, or none has a channel; got 36 and 36\."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shift", "sentence"),
+    [
+        (-1, r"model\.shift_tokens: must be at least 0 token; got -1\."),
+        (
+            36,
+            (
+                r"model\.shift_tokens: must be below model\.dim, or none has a channel; got 36 and"
+                r" 36\."
+            ),
+        ),
+    ],
+)
 def test_what_cannot_be_is_answered(shift, sentence):
     (fault,) = faults(tiny(shift_tokens=shift))
     assert re.fullmatch(sentence, fault)
@@ -85,6 +126,8 @@ def test_what_cannot_be_is_answered(shift, sentence):
 
 def test_blocks_without_parameters_have_caches_too():
     """A block of averages has no weight that says where its cache lies."""
-    config = tiny(attn="mean", position="none", norm="none", decoder={"layout": ["attn"]}, shift_tokens=1)
+    config = tiny(
+        attn="mean", position="none", norm="none", decoder={"layout": ["attn"]}, shift_tokens=1
+    )
     LAWS["greedy"](config)
     LAWS["cache"](config)

@@ -26,15 +26,24 @@ def test_positions_restart_with_a_document():
 
 def test_a_document_of_padded_tokens_starts_at_zero():
     real = torch.tensor([[False, True, True, True, True]])
-    assert positions(ids=IDS, real=real, document=torch.tensor([[0, 0, 0, 1, 1]])) == [[0, 0, 1, 0, 1]]
+    assert positions(ids=IDS, real=real, document=torch.tensor([[0, 0, 0, 1, 1]])) == [
+        [0, 0, 1, 0, 1]
+    ]
 
 
 def test_positions_and_documents_go_on_behind_a_past_at_any_split():
-    real, document = torch.tensor([[False, True, True, True, True]]), torch.tensor([[0, 0, 3, 3, 3]])
+    real, document = (
+        torch.tensor([[False, True, True, True, True]]),
+        torch.tensor([[0, 0, 3, 3, 3]]),
+    )
     whole = Tokens(ids=IDS, real=real, document=document).placed()
     for split in range(1, 5):
-        past = Tokens(ids=IDS[:, :split], real=real[:, :split], document=document[:, :split]).placed()
-        rest = Tokens(ids=IDS[:, split:], real=real[:, split:], document=document[:, split:]).placed(past)
+        past = Tokens(
+            ids=IDS[:, :split], real=real[:, :split], document=document[:, :split]
+        ).placed()
+        rest = Tokens(
+            ids=IDS[:, split:], real=real[:, split:], document=document[:, split:]
+        ).placed(past)
         both = past.then(rest)
         assert both.position.tolist() == whole.position.tolist()
         assert both.slot.tolist() == whole.slot.tolist()
@@ -45,7 +54,9 @@ def test_positions_and_documents_go_on_behind_a_past_at_any_split():
 
 
 def test_the_target_of_a_token_is_the_next_of_its_document():
-    tokens = Tokens(ids=IDS, real=torch.tensor([[True] * 4 + [False]]), document=torch.tensor([[0, 0, 1, 1, 1]]))
+    tokens = Tokens(
+        ids=IDS, real=torch.tensor([[True] * 4 + [False]]), document=torch.tensor([[0, 0, 1, 1, 1]])
+    )
     seen, target = tokens.shifted()
     assert seen.ids.tolist() == [[5, 6, 7, 8]]
     assert target.tolist() == [[6, -1, 8, -1]]

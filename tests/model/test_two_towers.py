@@ -27,7 +27,9 @@ def test_shared_parts_reach_both_towers_and_each_has_layers_of_its_own():
     model = model_of(attn=attn, norm="layer", dropout=0.1, **changes)
     assert (len(model.encoder.blocks), len(model.decoder.blocks)) == (6, 2)
     blocks = [*model.encoder.blocks, *model.decoder.blocks]
-    assert {(block.attn.q.out_features, block.attn.kv_heads, block.dropout) for block in blocks} == {(36, 2, 0.1)}
+    assert {
+        (block.attn.q.out_features, block.attn.kv_heads, block.dropout) for block in blocks
+    } == {(36, 2, 0.1)}
     assert {type(tower.norm).__name__ for tower in (model.encoder, model.decoder)} == {"Layer"}
     assert {block.cross.head_dim for block in model.decoder.blocks} == {18}
 
@@ -35,14 +37,20 @@ def test_shared_parts_reach_both_towers_and_each_has_layers_of_its_own():
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
 def test_three_ways_two_ways_and_none_to_share_embeddings(shared, tied):
-    """Three matrices, (vocab, dim) each, of source, target and head: as many are left as are told apart."""
+    """Three matrices, (vocab, dim) each, of source, target and head: as many are left as are told
+    apart.
+    """
     model = model_of(share_embeddings=shared, tie_embeddings=tied)
     tables = [name for name, p in model.named_parameters() if p.shape == (40, 36)]
-    assert tables == ["embed.weight"] + ["source_embed.weight"] * (not shared) + ["head.weight"] * (not tied)
+    assert tables == ["embed.weight"] + ["source_embed.weight"] * (not shared) + ["head.weight"] * (
+        not tied
+    )
     model(source=SOURCE, target=TARGET).square().sum().backward()
     table = model.embed.weight.grad.abs().amax(-1) > 0
     assert table[10:15].all()  # the target
-    assert table[:7].all() == (shared or tied)  # the source; and the head has a gradient for every token
+    assert table[:7].all() == (
+        shared or tied
+    )  # the source; and the head has a gradient for every token
     assert table[20:37].all() == tied
 
 
@@ -56,7 +64,8 @@ def test_two_vocabularies():
 
 def test_two_vocabularies_have_no_embedding_in_common():
     with pytest.raises(
-        ConfigError, match=r"^model\.share_embeddings: needs one vocabulary; got 37 tokens of the target"
+        ConfigError,
+        match=r"^model\.share_embeddings: needs one vocabulary; got 37 tokens of the target",
     ):
         model_of(19)
 
@@ -66,18 +75,27 @@ def test_generation_projects_the_source_once():
     model, calls = model_of(), []
     for block in model.decoder.blocks:
         for name in ("q", "k", "v"):
-            getattr(block.cross, name).register_forward_hook(lambda *_, name=name: calls.append(name))
+            getattr(block.cross, name).register_forward_hook(
+                lambda *_, name=name: calls.append(name)
+            )
     for block in model.encoder.blocks:
         block.attn.q.register_forward_hook(lambda *_: calls.append("encoder"))
     model.generate(TARGET, max_new_tokens=6, temperature=0.0, source=SOURCE)
     counts = {name: calls.count(name) for name in ("encoder", "k", "v", "q")}
-    assert counts == {"encoder": 2, "k": 2, "v": 2, "q": 2 * 6}  # in each of two layers; a query for each call
+    assert counts == {
+        "encoder": 2,
+        "k": 2,
+        "v": 2,
+        "q": 2 * 6,
+    }  # in each of two layers; a query for each call
 
 
 @torch.no_grad()
 def test_a_cross_mask_hides_the_source_also_step_by_step():
     """With a causal one, token i of the target sees the source up to token i."""
-    model = model_of(decoder={"cross": {"mask": {"name": "causal"}}}, encoder={"layout": ["ffn"]}, kernel="sdpa")
+    model = model_of(
+        decoder={"cross": {"mask": {"name": "causal"}}}, encoder={"layout": ["ffn"]}, kernel="sdpa"
+    )
     whole = model(source=SOURCE, target=TARGET)
     other = SOURCE.clone()
     other[:, 3:] += 20
@@ -105,7 +123,10 @@ def test_a_towers_position_embeds_whatever_its_first_block_looks_through(decoder
 
 @torch.no_grad()
 def test_a_norm_behind_the_embeddings_makes_their_scale_meaningless():
-    plain, normed = model_of(position="none"), model_of(position="none", embed_norm=True, tie_embeddings=False)
+    plain, normed = (
+        model_of(position="none"),
+        model_of(position="none", embed_norm=True, tie_embeddings=False),
+    )
     for model, same in ((plain, False), (normed, True)):
         before, _ = model.hidden(Tokens(ids=TARGET), source=Tokens(ids=SOURCE))
         model.embed.weight.mul_(100)
@@ -123,8 +144,11 @@ def test_the_heads_transform_has_the_norm_of_the_tower_that_speaks():
 def test_what_two_towers_miss_is_said():
     model = model_of()
     with pytest.raises(
-        ConfigError, match=r"^source: must be given to a model of two towers; call model\(source=\.\.\."
+        ConfigError,
+        match=r"^source: must be given to a model of two towers; call model\(source=\.\.\.",
     ):
         model.hidden(Tokens(ids=TARGET))
-    with pytest.raises(ConfigError, match=r"^source_length: must be the number of the source's tokens; got 0\."):
+    with pytest.raises(
+        ConfigError, match=r"^source_length: must be the number of the source's tokens; got 0\."
+    ):
         model.cache(1, 5)

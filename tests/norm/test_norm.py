@@ -16,7 +16,9 @@ from xformer_kit.registry import Context
 @pytest.fixture
 def numbers():
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(1, 2)  # not contiguous, as in a head
+    x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(
+        1, 2
+    )  # not contiguous, as in a head
     weight = torch.randn(7, generator=draw, dtype=torch.float64)
     return x.requires_grad_(), weight.requires_grad_()
 
@@ -120,7 +122,9 @@ def test_norms_are_those_of_transformers_in_half_precision_too(peer, dtype):
     where, _, name = f"transformers.models.{peer}".rpartition(".")
     theirs, (kind, options) = getattr(importlib.import_module(where), name)(7), PEERS[peer]
     ours = made(kind, dtype, **{"eps": 1e-6, **options})
-    theirs.to(dtype).load_state_dict({name.replace("offset", "weight"): p for name, p in ours.state_dict().items()})
+    theirs.to(dtype).load_state_dict(
+        {name.replace("offset", "weight"): p for name, p in ours.state_dict().items()}
+    )
     for eps in ("eps", "variance_epsilon"):
         if hasattr(theirs, eps):
             setattr(theirs, eps, options.get("eps", 1e-6))
@@ -147,7 +151,9 @@ def test_scale_and_l2_are_their_formulas(numbers):
 
 
 def test_scale_starts_as_an_rms_norm_of_weight_one(numbers):
-    scale, rms = (NORMS.create({"name": name, "eps": 1e-9}, dim=7).double() for name in ("scale", "rms"))
+    scale, rms = (
+        NORMS.create({"name": name, "eps": 1e-9}, dim=7).double() for name in ("scale", "rms")
+    )
     assert_close(scale(numbers[0]), rms(numbers[0]))
 
 
@@ -157,7 +163,10 @@ def test_a_length_that_half_precision_cannot_hold():
         out = NORMS.create({"name": name}, dim=700).half()(x)
         assert out.dtype == torch.float16
         assert_close(
-            out.float().norm(dim=-1), torch.full((2,), 700**0.5 if name == "scale" else 1.0), rtol=1e-2, atol=0
+            out.float().norm(dim=-1),
+            torch.full((2,), 700**0.5 if name == "scale" else 1.0),
+            rtol=1e-2,
+            atol=0,
         )
 
 
@@ -186,7 +195,9 @@ def test_scale_dyt_derf_and_rms_without_a_weight_are_those_of_x_transformers(num
     scale, dyt, derf = made("scale"), made("dyt"), made("derf")
     assert_close(RMS(7, weight=False, eps=1e-12)(x), theirs.SimpleRMSNorm(7)(x))
     other = theirs.Derf(7).double()
-    other.load_state_dict({"alpha": derf.factor[0], "s": derf.shift[0], "gamma": derf.weight, "beta": derf.bias})
+    other.load_state_dict(
+        {"alpha": derf.factor[0], "s": derf.shift[0], "gamma": derf.weight, "beta": derf.bias}
+    )
     assert_close(derf(x), other(x))
     other = theirs.ScaleNorm(7).double()
     other.load_state_dict({"g": scale.weight / 7**0.5})
@@ -196,28 +207,45 @@ def test_scale_dyt_derf_and_rms_without_a_weight_are_those_of_x_transformers(num
     assert_close(dyt(x), other(x))
 
 
-@pytest.mark.parametrize(("name", "option", "value"), [
-    ("rms", "eps", -1.0), ("layer", "eps", -1.0), ("scale", "eps", 0.0), ("l2", "eps", 0.0), ("dyt", "alpha", 0.0),
-    ("derf", "alpha", 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("rms", "eps", -1.0),
+        ("layer", "eps", -1.0),
+        ("scale", "eps", 0.0),
+        ("l2", "eps", 0.0),
+        ("dyt", "alpha", 0.0),
+        ("derf", "alpha", 0.0),
+    ],
+)
 def test_an_option_out_of_range_is_answered(name, option, value):
     (fault,) = NORMS.faults({"name": name, option: value}, "norm", Context())
     assert re.match(rf"^norm\.{option}: must be (above|at least) 0; got {value}\.", fault)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    (
-        {"unit_offset": True},
-        "unit_offset: is another form of the weight, and with weight=false there is none; got true. Leave one out.",
-    ),
-    (
-        {"cast": "before"},
-        "cast: says on which side of the weight numbers are rounded, and with weight=false there is none; got 'before'. "
-        "Leave it out.",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"unit_offset": True},
+            (
+                "unit_offset: is another form of the weight, and with weight=false there is none;"
+                " got true. Leave one out."
+            ),
+        ),
+        (
+            {"cast": "before"},
+            (
+                "cast: says on which side of the weight numbers are rounded, and with weight=false"
+                " there is none; got 'before'. Leave it out."
+            ),
+        ),
+    ],
+)
 def test_an_option_of_a_weight_that_is_not_there_is_answered(options, said):
-    assert list(NORMS.faults({"name": "rms", "weight": False, **options}, "norm", Context())) == [f"norm.{said}"]
+    assert list(NORMS.faults({"name": "rms", "weight": False, **options}, "norm", Context())) == [
+        f"norm.{said}"
+    ]
 
 
 @pytest.mark.parametrize("name", NORMS)

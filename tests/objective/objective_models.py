@@ -45,7 +45,9 @@ def made(task, model, *, through="causal", **options):
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in built.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+            parameter.copy_(
+                0.4 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype)
+            )
     return objective, built
 
 
@@ -58,8 +60,16 @@ def generator(seed=0):
 
 
 def alike(seen, expected=None):
-    """The probability of counts as far from `expected` as these, or further (Pearson's chi-squared). None: all alike."""
+    """The probability of counts as far from `expected` as these, or further (Pearson's
+    chi-squared). None: all alike.
+    """
     seen = torch.as_tensor(np.array(seen), dtype=torch.float64)
-    expected = seen.mean().expand_as(seen) if expected is None else torch.as_tensor(expected, dtype=torch.float64)
+    expected = (
+        seen.mean().expand_as(seen)
+        if expected is None
+        else torch.as_tensor(expected, dtype=torch.float64)
+    )
     statistic = ((seen - expected).square() / expected).sum()
-    return torch.special.gammaincc(torch.tensor((len(seen) - 1) / 2, dtype=torch.float64), statistic / 2).item()
+    return torch.special.gammaincc(
+        torch.tensor((len(seen) - 1) / 2, dtype=torch.float64), statistic / 2
+    ).item()

@@ -34,13 +34,17 @@ def repaired(source, target, sentinels):
             said[last := token] = []
         else:
             said[last].append(token)
-    out = [t for token in source.tolist() for t in (said.pop(token) if token in sentinels else [token])]
+    out = [
+        t for token in source.tolist() for t in (said.pop(token) if token in sentinels else [token])
+    ]
     assert not said
     return out
 
 
 def test_the_paper_s_figure_by_eye():
-    text = ids(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)  # Thank you (for inviting) me to your party (last) week
+    text = ids(
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+    )  # Thank you (for inviting) me to your party (last) week
     source, target = behind_sentinels(text, [(2, 4), (8, 9)], [100, 101, 102])
     assert source.tolist() == [0, 1, 100, 4, 5, 6, 7, 101, 9, 10]
     assert target.tolist() == [100, 2, 3, 101, 8]
@@ -78,11 +82,17 @@ def test_lengths_of_spans_are_any_composition_with_the_same_probability():
 @pytest.mark.parametrize("name", ["denoising", "mixture_of_denoisers"])
 def test_sentinels_and_target_restore_the_text(name, n):
     made_of = objective(name)
-    sentinels = {made_of.tokenizer.special(s) for s in made_of.specials if s.startswith("<extra_id_")}
+    sentinels = {
+        made_of.tokenizer.special(s) for s in made_of.specials if s.startswith("<extra_id_")
+    }
     text = np.random.default_rng(0).integers(WORDS, size=n)
     for seed in range(30):
         source, target = made_of.corrupt(text, generator(seed))
-        modes = [made_of.tokenizer.special(mode) for mode in ("[R]", "[S]", "[X]") if mode in made_of.specials]
+        modes = [
+            made_of.tokenizer.special(mode)
+            for mode in ("[R]", "[S]", "[X]")
+            if mode in made_of.specials
+        ]
         if modes:
             assert source[0] in modes
             source = source[1:]
@@ -109,9 +119,14 @@ def test_the_mixture_draws_the_paper_s_denoisers_alike():
         hidden.append((names[source[0]], int((target == 0).sum()), int((target >= WORDS).sum())))
     assert alike(list(counts.values()), [600, 300, 1200]) > 1e-3
     assert set(hidden) == {
-        ("[R]", 38, 13), ("[R]", 38, 5), ("[S]", 64, 1),
-        ("[X]", 128, 43), ("[X]", 128, 16), ("[X]", 38, 1), ("[X]", 128, 2),
-    }  # fmt: skip
+        ("[R]", 38, 13),
+        ("[R]", 38, 5),
+        ("[S]", 64, 1),
+        ("[X]", 128, 43),
+        ("[X]", 128, 16),
+        ("[X]", 38, 1),
+        ("[X]", 128, 2),
+    }
     only = objective("mixture_of_denoisers", regular=0, extreme=0)
     source, target = only.corrupt(TEXT, generator())
     first = only.tokenizer.special("<extra_id_0>")
@@ -132,7 +147,9 @@ def test_infilling_keeps_the_order_and_hides_exactly_its_rate():
 
 
 def test_lengths_of_infilled_spans_are_poisson():
-    lengths = np.concatenate([objective("text_infilling")._lengths(20_000, generator(s))[:-1] for s in range(5)])
+    lengths = np.concatenate(
+        [objective("text_infilling")._lengths(20_000, generator(s))[:-1] for s in range(5)]
+    )
     seen = np.bincount(np.minimum(lengths, 9), minlength=10)
     share = [math.exp(-3) * 3**k / math.factorial(k) for k in range(9)]
     share.append(1 - sum(share))
@@ -171,14 +188,19 @@ def test_an_example_is_a_function_of_its_draw_and_padding_is_no_text(name):
     one, same, other = (made_of.example(window, generator(seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(one[key], same[key]) for key in ("source", "target"))
     assert not all(np.array_equal(one[key], other[key]) for key in ("source", "target"))
-    padded = {"tokens": ids(7, 8, 9, 0, 0), "tokens.real": np.array([True, True, True, False, False])}
+    padded = {
+        "tokens": ids(7, 8, 9, 0, 0),
+        "tokens.real": np.array([True, True, True, False, False]),
+    }
     example = made_of.example(padded, generator())
     text = {t for key in ("source", "target") for t in example[key].tolist() if t < WORDS}
     assert text <= {7, 8, 9}
 
 
 def test_a_window_without_room_is_answered_in_a_sentence():
-    with pytest.raises(ConfigError, match=r"^data\.seq_len: must be at least 2 tokens, 1 of them special; got 1\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^data\.seq_len: must be at least 2 tokens, 1 of them special; got 1\.$"
+    ):
         objective("denoising").example({"tokens": ids(1, 2)}, generator())
 
 
@@ -187,8 +209,13 @@ def test_the_loss_of_a_batch_is_that_of_its_rows(name):
     made_of, model = made(name, "encoder_decoder", label_smoothing=0.1, z_loss=0.01)
     model.train()
     rng = np.random.default_rng(0)
-    examples = [made_of.example({"tokens": rng.integers(WORDS, size=n)}, generator(n)) for n in (13, 8, 5)]
-    whole, parts = made_of.loss(model, collate(examples)), [made_of.loss(model, collate([e])) for e in examples]
+    examples = [
+        made_of.example({"tokens": rng.integers(WORDS, size=n)}, generator(n)) for n in (13, 8, 5)
+    ]
+    whole, parts = (
+        made_of.loss(model, collate(examples)),
+        [made_of.loss(model, collate([e])) for e in examples],
+    )
     assert_close(sum(part[0] for part in parts), whole[0])
     assert sum(part[1] for part in parts) == whole[1] == sum(len(e["target"]) - 1 for e in examples)
 
@@ -207,10 +234,15 @@ def test_ranges_are_answered_in_a_sentence():
     def faults(name, **options):
         return list(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
 
-    assert faults("denoising", rate=1.0) == ["task.rate: must be above 0 and below 1; got 1.0. Try 0.15."]
+    assert faults("denoising", rate=1.0) == [
+        "task.rate: must be above 0 and below 1; got 1.0. Try 0.15."
+    ]
     assert faults("denoising", sentinels=0) == ["task.sentinels: must be at least 1; got 0."]
     assert faults("text_infilling", span=0.5) == ["task.span: must be at least 1 token; got 0.5."]
-    assert faults("mixture_of_denoisers", extreme=-1.0) == ["task.extreme: must be at least 0; got -1.0."]
+    assert faults("mixture_of_denoisers", extreme=-1.0) == [
+        "task.extreme: must be at least 0; got -1.0."
+    ]
     assert faults("mixture_of_denoisers", regular=0, sequential=0, extreme=0) == [
-        "task.regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and extreme=4."
+        "task.regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and"
+        " extreme=4."
     ]

@@ -1,4 +1,6 @@
-"""Tokens behind the next one: their targets by eye, their loss and gradients against ordinary models, step by step."""
+"""Tokens behind the next one: their targets by eye, their loss and gradients against ordinary
+models, step by step.
+"""
 
 import pytest
 import torch
@@ -32,12 +34,16 @@ def made(n=N, weight=1.0, blocks="as it comes", **options):
     model, draw = Model(config, VOCAB).double(), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype))
+            parameter.copy_(
+                0.3 * torch.randn(parameter.shape, generator=draw, dtype=parameter.dtype)
+            )
     return objective_of(config), model
 
 
 def batch():
-    """Rows that differ in padding and documents, so that they differ in their numbers of targets."""
+    """Rows that differ in padding and documents, so that they differ in their numbers of
+    targets.
+    """
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(VOCAB, (ROWS, LENGTH + 1), generator=draw)
     real = torch.arange(LENGTH + 1) < torch.tensor([[13], [9], [13], [2]])
@@ -67,10 +73,17 @@ def by_hand(model, blocks, weight):
     own, given, means = dict(model.named_parameters()), batch()["tokens"], []
     for ahead in range(1, N + 1):
         last, block = f"decoder.{LAYERS - 1}.", f"decoder.future.{ahead}."
-        held = {name: own[name.replace(last, block) if ahead > 1 else name] for name in dict(plain.named_parameters())}
+        held = {
+            name: own[name.replace(last, block) if ahead > 1 else name]
+            for name in dict(plain.named_parameters())
+        }
         fields = {"real": given.real[:, :-1], "document": given.document[:, :-1]}
         logits = functional_call(plain, held, (given.ids[:, :-1],), fields)
-        means.append(torch.stack([s for row in range(ROWS) for s in surprise(logits, given, row, ahead)]).mean())
+        means.append(
+            torch.stack(
+                [s for row in range(ROWS) for s in surprise(logits, given, row, ahead)]
+            ).mean()
+        )
     return means[0] + weight * sum(means[1:]), means
 
 
@@ -96,7 +109,9 @@ def test_loss_and_gradients_are_those_of_ordinary_models(blocks, weight, path, m
     ours, report = trained(objective, model, batch())
     theirs, means = by_hand(model, blocks, weight)
     assert_close(ours, theirs, rtol=1e-12, atol=0)
-    assert_close([report[f"future_loss_{k}"] for k in (2, 3)], [mean.detach() for mean in means[1:]])
+    assert_close(
+        [report[f"future_loss_{k}"] for k in (2, 3)], [mean.detach() for mean in means[1:]]
+    )
     parameters = list(model.parameters())
     gradients = torch.autograd.grad(ours, parameters)  # every parameter is in the graph
     for a, b in zip(gradients, torch.autograd.grad(theirs, parameters), strict=True):
@@ -124,12 +139,18 @@ def test_ranks_count_the_targets_of_all():
     objective, model = made()
     mine = mapped(batch(), lambda x: x[:1])
     step = objective.whole(model, mine, lambda counts: counts + torch.tensor([50, 40, 30]))
-    assert step["targets"].tolist() == [[11 + 50, 9 + 40, 7 + 30]]  # 13 tokens in documents of 4 and 9
+    assert step["targets"].tolist() == [
+        [11 + 50, 9 + 40, 7 + 30]
+    ]  # 13 tokens in documents of 4 and 9
 
 
 def test_a_micro_batch_without_targets_adds_nothing_and_reaches_every_parameter():
     objective, model = made()
-    empty = {"tokens": Tokens(torch.zeros(1, LENGTH + 1, dtype=torch.int64), real=torch.arange(LENGTH + 1)[None] < 1)}
+    empty = {
+        "tokens": Tokens(
+            torch.zeros(1, LENGTH + 1, dtype=torch.int64), real=torch.arange(LENGTH + 1)[None] < 1
+        )
+    }
     nats, count, report = objective.loss(model, empty)
     gradients = torch.autograd.grad(nats + report["loss"] * count, list(model.parameters()))
     assert all((gradient == 0).all() for gradient in gradients)
@@ -140,13 +161,17 @@ def test_labels_ask_for_the_same_tokens_of_every_block():
     ids = batch()["tokens"].ids
     labels = torch.where(torch.arange(LENGTH + 1) < 9, -1, ids)
     step = objective.whole(model, {"tokens": Tokens(ids), "labels": labels}, lambda counts: counts)
-    assert step["targets"][0].tolist() == [4 * ROWS] * 3  # the tokens 9 to 12, also from 2 and 3 places before
+    assert (
+        step["targets"][0].tolist() == [4 * ROWS] * 3
+    )  # the tokens 9 to 12, also from 2 and 3 places before
 
 
 @torch.no_grad()
 def test_evaluation_and_generation_are_those_of_the_model_without():
     (objective, model), (_, plain) = made(), made(n=1)
-    plain.load_state_dict({name: value for name, value in model.state_dict().items() if ".future." not in name})
+    plain.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if ".future." not in name}
+    )
     model.eval()
     plain.eval()
     for a, b in zip(objective.loss(model, batch()), objective.loss(plain, batch()), strict=True):
@@ -162,8 +187,12 @@ def test_evaluation_and_generation_are_those_of_the_model_without():
 @pytest.mark.parametrize("init", ["gpt2", "lecun"])
 def test_a_model_with_more_blocks_starts_where_one_without_starts(init):
     words = ["logger=none", "model.dim=96", "model.layers=3", "attn.heads=4", f"init={init}"]
-    plain, more = (build(compose([*words, f"model.future_tokens={n}"]), vocab_size=65) for n in (1, 4))
-    assert all(torch.equal(value, more.state_dict()[name]) for name, value in plain.state_dict().items())
+    plain, more = (
+        build(compose([*words, f"model.future_tokens={n}"]), vocab_size=65) for n in (1, 4)
+    )
+    assert all(
+        torch.equal(value, more.state_dict()[name]) for name, value in plain.state_dict().items()
+    )
     assert more.future_tokens == 4
     own = [more.decoder.blocks[-1], *more.decoder.future.values()]
     for kind in ("attn.o.weight", "ffn.down.weight"):  # of one spread, and none the copy of another
@@ -173,7 +202,9 @@ def test_a_model_with_more_blocks_starts_where_one_without_starts(init):
 
 
 def test_dropout_draws_the_same_for_the_next_token():
-    """The blocks for later tokens come last, so that the rest of a micro-batch draws as it would without them."""
+    """The blocks for later tokens come last, so that the rest of a micro-batch draws as it would
+    without them.
+    """
     config = tiny(layers=LAYERS, future_tokens=N, dropout=0.3)
     model = Model(config, VOCAB)
     seen = batch()["tokens"].shifted()[0]

@@ -20,10 +20,14 @@ class Bigram(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.table = nn.Parameter(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0)))
+        self.table = nn.Parameter(
+            torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0))
+        )
 
     def hidden(self, tokens):
-        return nn.functional.one_hot(tokens.ids, VOCAB).float(), {"seen": torch.tensor(tokens.length)}
+        return nn.functional.one_hot(tokens.ids, VOCAB).float(), {
+            "seen": torch.tensor(tokens.length)
+        }
 
     def head(self, hidden, target):
         self.asked = target.numel()
@@ -59,12 +63,16 @@ def test_padding_and_the_start_of_a_document_are_not_predicted(ids):
     total, count, _ = objective().loss(model, {"tokens": Tokens(ids, real=real, document=document)})
     counts = real[:, 1:] & (document[:, 1:] == document[:, :-1])
     assert_close(total, surprise(model, ids)[counts].sum())
-    assert count == counts.sum() == 8  # 7 - 2 in the first row, 4 - 1 in the second, none in the third
+    assert (
+        count == counts.sum() == 8
+    )  # 7 - 2 in the first row, 4 - 1 in the second, none in the third
 
 
 def test_where_few_tokens_are_asked_the_head_is_computed_for_them_alone(ids):
     model = Bigram()
-    labels = torch.where(torch.arange(8) == torch.tensor([[3], [7], [9]]), ids, -1)  # one, one, none
+    labels = torch.where(
+        torch.arange(8) == torch.tensor([[3], [7], [9]]), ids, -1
+    )  # one, one, none
     total, count, _ = objective().loss(model, {"tokens": Tokens(ids), "labels": labels})
     assert_close(total, surprise(model, ids)[[0, 1], [2, 6]].sum())
     assert count == model.asked == 2
@@ -84,9 +92,10 @@ def composed(mask, sees_future):
 
 def test_a_mask_that_sees_the_future_is_refused_with_the_way_out():
     assert OBJECTIVES["language_modeling"].cannot(composed("causal", False)) is None
-    assert OBJECTIVES["language_modeling"].cannot(composed("full", True)) == (
-        "mask 'full' sees the future, so language_modeling would read the token that it has to predict. "
-        "Use mask=causal or mask=sliding_window."
+    assert (
+        OBJECTIVES["language_modeling"].cannot(composed("full", True))
+        == "mask 'full' sees the future, so language_modeling would read the token that it has to"
+        " predict. Use mask=causal or mask=sliding_window."
     )
 
 

@@ -34,12 +34,15 @@ def test_a_fixed_draw_by_eye():
 
 
 @pytest.mark.parametrize(
-    ("rate", "mask", "random"), [(0.15, 0.8, 0.1), (0.4, 0.5, 0.5), (0.3, 1.0, 0.0), (0.2, 0.0, 0.0)]
+    ("rate", "mask", "random"),
+    [(0.15, 0.8, 0.1), (0.4, 0.5, 0.5), (0.3, 1.0, 0.0), (0.2, 0.0, 0.0)],
 )
 def test_the_shares_are_those_of_the_options(rate, mask, random):
     n = 200_000
     tokens = text(n + 1)
-    example = objective(rate=rate, mask=mask, random=random).example({"tokens": tokens}, generator(1))
+    example = objective(rate=rate, mask=mask, random=random).example(
+        {"tokens": tokens}, generator(1)
+    )
     labels, read, true = example["labels"], example["tokens"], tokens[:-1]
     chosen = labels >= 0
     assert alike([chosen.sum(), n - chosen.sum()], [n * rate, n * (1 - rate)]) > 1e-3
@@ -51,7 +54,9 @@ def test_the_shares_are_those_of_the_options(rate, mask, random):
         1 - mask - random + random / WORDS,
     ]  # some random tokens are the true one
     assert all((count == 0) == (part < 1e-9) for count, part in zip(seen, share, strict=True))
-    there = [(count, part * chosen.sum()) for count, part in zip(seen, share, strict=True) if part > 1e-9]
+    there = [
+        (count, part * chosen.sum()) for count, part in zip(seen, share, strict=True) if part > 1e-9
+    ]
     if len(there) > 1:
         assert alike(*zip(*there, strict=True)) > 1e-3
     if random:
@@ -70,7 +75,9 @@ def test_at_least_one_token_is_asked_for_and_never_padding():
     made_of = objective(rate=0.01)
     real = np.array([True, True, True, False, False, False])
     for seed in range(50):
-        example = made_of.example({"tokens": ids(4, 5, 6, 0, 0, 0), "tokens.real": real}, generator(seed))
+        example = made_of.example(
+            {"tokens": ids(4, 5, 6, 0, 0, 0), "tokens.real": real}, generator(seed)
+        )
         assert example["tokens.real"].tolist() == [True, True, True, False, False]
         assert (example["labels"][:3] >= 0).sum() == 1  # with this rate, rarely more
         assert (example["labels"][3:] == -1).all()
@@ -89,7 +96,9 @@ def test_an_example_is_a_function_of_seed_epoch_and_index():
 
     assert labels(1, 3) == labels(1, 3)
     others = [labels(1, 3 + 5), labels(2, 3), labels(1, 4)]  # another epoch, seed, index
-    places = [[i for i, label in enumerate(found) if label >= 0] for found in (labels(1, 3), *others)]
+    places = [
+        [i for i, label in enumerate(found) if label >= 0] for found in (labels(1, 3), *others)
+    ]
     assert len({tuple(place) for place in places}) == 4
 
 
@@ -100,7 +109,10 @@ def test_whole_words_are_chosen_together():
         chosen = made_of.example({"tokens": text(31)}, generator(seed))["labels"] >= 0
         assert chosen.any()
         assert (chosen.reshape(10, 3).all(1) == chosen.reshape(10, 3).any(1)).all()
-    rates = [(made_of.example({"tokens": text(301)}, generator(s))["labels"] >= 0).sum() / 3 for s in range(200)]
+    rates = [
+        (made_of.example({"tokens": text(301)}, generator(s))["labels"] >= 0).sum() / 3
+        for s in range(200)
+    ]
     assert alike([sum(rates), 20_000 - sum(rates)], [6000, 14_000]) > 1e-3
 
 
@@ -126,10 +138,16 @@ def test_micro_batches_of_any_padding_add_up_with_their_gradients():
     made_of, model = made(TASK, "encoder", through="full", label_smoothing=0.1, z_loss=0.01)
     model.train()
     examples = [made_of.example({"tokens": t}, generator(i)) for i, t in enumerate(TEXTS)]
-    whole, parts = made_of.loss(model, collate(examples)), [made_of.loss(model, collate([e])) for e in examples]
+    whole, parts = (
+        made_of.loss(model, collate(examples)),
+        [made_of.loss(model, collate([e])) for e in examples],
+    )
     assert_close(sum(part[0] for part in parts), whole[0])
     assert sum(part[1] for part in parts) == whole[1]
-    gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (whole[0], sum(p[0] for p in parts))]
+    gradients = [
+        torch.autograd.grad(loss, list(model.parameters()))
+        for loss in (whole[0], sum(p[0] for p in parts))
+    ]
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other)
 
@@ -159,6 +177,8 @@ def test_ranges_are_answered_in_a_sentence():
     ]
     assert faults(random=-0.1) == ["task.random: must be at least 0; got -0.1."]
     prefix = Context(names={"mask": "prefix"}, facts={"mask": {"sees_prefix": True}})
-    assert OBJECTIVES[TASK].cannot(prefix) == (
-        "mask 'prefix' is for a prefix, which masked_language_modeling does not have. Use mask=full."
+    assert (
+        OBJECTIVES[TASK].cannot(prefix)
+        == "mask 'prefix' is for a prefix, which masked_language_modeling does not have. Use"
+        " mask=full."
     )

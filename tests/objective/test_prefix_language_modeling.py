@@ -52,21 +52,29 @@ def test_the_loss_is_the_surprise_of_the_rest_from_the_logits():
 
 def test_blank_asks_for_every_token():
     objective, model = made(TASK, "decoder", through="prefix")
-    assert objective.loss(model, objective.blank(2, 7))[1] == objective.size(objective.blank(2, 7)) == 14
+    assert (
+        objective.loss(model, objective.blank(2, 7))[1]
+        == objective.size(objective.blank(2, 7))
+        == 14
+    )
 
 
 def test_masks_without_a_meaning_are_refused_with_the_way_out():
     def meeting(mask):
         return Context(
-            names={"mask": mask}, facts={"mask": {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}}
+            names={"mask": mask},
+            facts={"mask": {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}},
         )
 
     assert OBJECTIVES[TASK].cannot(meeting("prefix")) is None
     assert OBJECTIVES[TASK].cannot(meeting("causal")) is None
-    assert OBJECTIVES[TASK].cannot(meeting("full")) == (
-        "mask 'full' sees the future, so prefix_language_modeling would read the token that it has to predict. Use mask=prefix."
+    assert (
+        OBJECTIVES[TASK].cannot(meeting("full"))
+        == "mask 'full' sees the future, so prefix_language_modeling would read the token that it"
+        " has to predict. Use mask=prefix."
     )
-    assert OBJECTIVES["language_modeling"].cannot(meeting("prefix")) == (
-        "mask 'prefix' lets the tokens of a prefix see each other, and language_modeling has no prefix. "
-        "Use mask=causal, or task=prefix_language_modeling."
+    assert (
+        OBJECTIVES["language_modeling"].cannot(meeting("prefix"))
+        == "mask 'prefix' lets the tokens of a prefix see each other, and language_modeling has no"
+        " prefix. Use mask=causal, or task=prefix_language_modeling."
     )

@@ -105,7 +105,9 @@ def test_size_counts_what_is_read_and_blank_is_a_full_batch(model, mask):
 
 def meeting(mask, tower="decoder", source=False, **facts):
     said = {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}
-    return Context(tower=tower, names={"mask": mask}, facts={"mask": said, "source": source, **facts})
+    return Context(
+        tower=tower, names={"mask": mask}, facts={"mask": said, "source": source, **facts}
+    )
 
 
 def test_masks_without_a_meaning_are_refused_with_the_way_out():
@@ -114,16 +116,21 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
     assert cannot(meeting("prefix")) is None
     assert cannot(meeting("full", "encoder")) is None
     assert cannot(meeting("full", cross=True, source=True)) is None
-    assert cannot(meeting("full", source=True)) == (
-        "mask 'full' sees the future, so the decoder would read the token that it has to predict. Use mask=causal."
+    assert (
+        cannot(meeting("full", source=True))
+        == "mask 'full' sees the future, so the decoder would read the token that it has to"
+        " predict. Use mask=causal."
     )
     assert cannot(meeting("full")).endswith(" Use mask=prefix or mask=causal.")
-    assert cannot(meeting("prefix", source=True)) == (
-        "mask 'prefix' is for a prefix, which a decoder beside an encoder does not have. "
+    assert (
+        cannot(meeting("prefix", source=True))
+        == "mask 'prefix' is for a prefix, which a decoder beside an encoder does not have. "
         "Use mask=causal, or a decoder alone."
     )
-    assert cannot(meeting("prefix", "encoder")) == (
-        "mask 'prefix' is for a prefix, which an encoder does not have. Use mask=full, or a decoder alone."
+    assert (
+        cannot(meeting("prefix", "encoder"))
+        == "mask 'prefix' is for a prefix, which an encoder does not have. Use mask=full, or a"
+        " decoder alone."
     )
 
 
@@ -133,5 +140,7 @@ def test_ranges_are_answered_in_a_sentence(name):
         return list(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
 
     assert faults() == []
-    assert faults(label_smoothing=1.0) == ["task.label_smoothing: must be at least 0 and below 1; got 1.0."]
+    assert faults(label_smoothing=1.0) == [
+        "task.label_smoothing: must be at least 0 and below 1; got 1.0."
+    ]
     assert faults(z_loss=-0.1) == ["task.z_loss: must be at least 0; got -0.1."]

@@ -62,12 +62,18 @@ def test_an_empty_group_is_left_out():
 
 
 def published(p, gradients, lr, betas, eps, decay):
-    """Loshchilov and Hutter, 2019, algorithm 2, with their schedule multiplier folded into lr as torch has it."""
+    """Loshchilov and Hutter, 2019, algorithm 2, with their schedule multiplier folded into lr as
+    torch has it.
+    """
     m = v = torch.zeros_like(p)
     for t, g in enumerate(gradients, start=1):
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g**2
-        p = p - lr * decay * p - lr * (m / (1 - betas[0] ** t)) / ((v / (1 - betas[1] ** t)).sqrt() + eps)
+        p = (
+            p
+            - lr * decay * p
+            - lr * (m / (1 - betas[0] ** t)) / ((v / (1 - betas[1] ** t)).sqrt() + eps)
+        )
     return p
 
 
@@ -76,7 +82,9 @@ def test_adamw_is_the_published_algorithm(fused):
     torch.manual_seed(0)
     model = nn.Linear(5, 3).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
-    gradients = {name: torch.randn(4, *p.shape, dtype=p.dtype) for name, p in model.named_parameters()}
+    gradients = {
+        name: torch.randn(4, *p.shape, dtype=p.dtype) for name, p in model.named_parameters()
+    }
     node = {"name": "adamw", "lr": 0.1, "weight_decay": 0.2, "betas": [0.8, 0.95], "eps": 1e-6}
     optimizer = OPTIMIZERS.create(node, model=model, fused=fused)
     for i in range(4):
@@ -92,7 +100,9 @@ def test_the_fused_step_is_taken_where_it_can_be_and_left_where_the_caller_says(
     model = nn.Linear(3, 2)
     assert OPTIMIZERS.create("adamw", model=model).defaults["fused"] is True
     assert OPTIMIZERS.create("adamw", model=model, fused=False).defaults["fused"] is False
-    assert OPTIMIZERS.create("adamw", model=nn.Linear(3, 2, device="meta")).defaults["fused"] is False
+    assert (
+        OPTIMIZERS.create("adamw", model=nn.Linear(3, 2, device="meta")).defaults["fused"] is False
+    )
 
 
 def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
@@ -126,14 +136,26 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
         ({"lr": 0.0}, "optim.lr: must be above 0 and finite; got 0.0. Try 1e-3."),
         ({"lr": float("nan")}, "optim.lr: must be a finite number; got nan."),
         ({"eps": 0.0}, "optim.eps: must be above 0 and finite; got 0.0. Try 1e-8."),
-        ({"weight_decay": -0.1}, "optim.weight_decay: must be at least 0 and finite; got -0.1. Try 0.1."),
-        ({"betas": [0.9, 1.0]}, "optim.betas[1]: must be at least 0 and below 1; got 1.0. Try 0.99."),
+        (
+            {"weight_decay": -0.1},
+            "optim.weight_decay: must be at least 0 and finite; got -0.1. Try 0.1.",
+        ),
+        (
+            {"betas": [0.9, 1.0]},
+            "optim.betas[1]: must be at least 0 and below 1; got 1.0. Try 0.99.",
+        ),
         ({"betas": [0.9]}, "optim.betas: must be a list of 2 values; got [0.9]."),
         (
             {"momentum": 0.9},
-            "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay, betas, eps.",
+            (
+                "optim.momentum: optim 'adamw' has no option 'momentum'. It has: lr, weight_decay,"
+                " betas, eps."
+            ),
         ),
-        ({"name": "adamz"}, "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw."),
+        (
+            {"name": "adamz"},
+            "optim: no optim is called 'adamz'. Did you mean 'adamw'? Known: adamw.",
+        ),
     ],
 )
 def test_faults(options, fault):
@@ -147,6 +169,12 @@ def test_a_learning_rate_is_a_number():
 
 def test_the_defaults_are_sound():
     node = OPTIMIZERS.defaults("adamw")
-    assert node == {"name": "adamw", "lr": 1e-3, "weight_decay": 0.1, "betas": [0.9, 0.99], "eps": 1e-8}
+    assert node == {
+        "name": "adamw",
+        "lr": 1e-3,
+        "weight_decay": 0.1,
+        "betas": [0.9, 0.99],
+        "eps": 1e-8,
+    }
     assert not list(OPTIMIZERS.faults(node, "optim", Context()))
     assert all(option.meaning for option in OPTIMIZERS.options("adamw").values())

@@ -50,7 +50,9 @@ def test_a_warm_up_longer_than_the_run_never_finishes(name):
 def test_the_last_step_reaches_final_and_what_follows_stays_there(name, max_steps, warmup, final):
     if warmup >= max_steps - 1:
         return  # the peak is the last step, or never reached
-    schedule = SCHEDULES.create({"name": name, "warmup": warmup, "final": final}, max_steps=max_steps)
+    schedule = SCHEDULES.create(
+        {"name": name, "warmup": warmup, "final": final}, max_steps=max_steps
+    )
     assert schedule(max_steps - 1) == pytest.approx(final, abs=1e-12)
     assert schedule(max_steps + 100) == schedule(max_steps - 1)
 
@@ -58,7 +60,8 @@ def test_the_last_step_reaches_final_and_what_follows_stays_there(name, max_step
 @every
 @given(warmup=st.integers(0, 500))
 def test_a_longer_run_takes_smaller_jumps(name, warmup):
-    # Continuity: over 10,000 steps a step moves the factor by no more than the steepest slope of any of them.
+    # Continuity: over 10,000 steps a step moves the factor by no more than the steepest slope of
+    # any of them.
     factors = curve(name, 10_000, warmup=1000 + warmup)
     assert max(abs(a - b) for a, b in pairwise(factors)) <= 1 / 999
 
@@ -73,11 +76,15 @@ def test_linear_by_eye():
 
 
 def test_cosine_by_eye():
-    assert curve("cosine", 5, warmup=0, final=0.0) == pytest.approx([1, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0])
+    assert curve("cosine", 5, warmup=0, final=0.0) == pytest.approx(
+        [1, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0]
+    )
 
 
 def test_wsd_by_eye():
-    assert curve("wsd", 10, warmup=1, decay=0.4, final=0.0) == pytest.approx([0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0])
+    assert curve("wsd", 10, warmup=1, decay=0.4, final=0.0) == pytest.approx(
+        [0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+    )
 
 
 def test_the_stable_part_of_wsd_does_not_depend_on_the_length():
@@ -97,44 +104,60 @@ def test_inverse_sqrt_is_the_published_curve_over_its_peak():
 
 
 def test_the_recipe_of_nanogpt():
-    # 1e-3 to 1e-4 on a cosine over 2,000 steps with a warm-up of 100; its own formula, whose last step is step 2,000.
+    # 1e-3 to 1e-4 on a cosine over 2,000 steps with a warm-up of 100; its own formula, whose last
+    # step is step 2,000.
     schedule = SCHEDULES.create({"name": "cosine", "warmup": 100, "final": 0.1}, max_steps=2001)
     for step in (0, 50, 99, 100, 1050, 2000):
         share = (step - 100) / (2000 - 100)
-        published = 1e-3 * (step + 1) / 101 if step < 100 else 1e-4 + 0.5 * (1 + math.cos(math.pi * share)) * 9e-4
+        published = (
+            1e-3 * (step + 1) / 101
+            if step < 100
+            else 1e-4 + 0.5 * (1 + math.cos(math.pi * share)) * 9e-4
+        )
         assert 1e-3 * schedule(step) == pytest.approx(published)
 
 
 @every
 def test_a_schedule_travels_to_a_worker(name):
     schedule = SCHEDULES.create(SCHEDULES.defaults(name), max_steps=300)
-    assert [pickle.loads(pickle.dumps(schedule))(s) for s in (0, 150, 299)] == [schedule(s) for s in (0, 150, 299)]
+    assert [pickle.loads(pickle.dumps(schedule))(s) for s in (0, 150, 299)] == [
+        schedule(s) for s in (0, 150, 299)
+    ]
 
 
 @pytest.mark.parametrize(
     ("node", "fault"),
     [
         ({"name": "cosine", "warmup": -1}, "schedule.warmup: must be at least 0 steps; got -1."),
-        ({"name": "linear", "final": 2}, "schedule.final: must be a fraction of optim.lr from 0 to 1; got 2. Try 0.1."),
+        (
+            {"name": "linear", "final": 2},
+            "schedule.final: must be a fraction of optim.lr from 0 to 1; got 2. Try 0.1.",
+        ),
         (
             {"name": "linear", "final": float("nan")},
             "schedule.final: must be a finite number; got nan.",
         ),
         (
             {"name": "wsd", "decay": 0.0},
-            "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. "
-            "Try 0.2, or schedule=constant.",
+            (
+                "schedule.decay: must be a fraction of the run above 0 and up to 1; got 0.0. "
+                "Try 0.2, or schedule=constant."
+            ),
         ),
         ({"name": "noam"}, "schedule: 'noam' is called 'inverse_sqrt' here."),
         (
             {"name": "cosin"},
-            "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? "
-            "Known: constant, cosine, inverse_sqrt, linear, wsd.",
+            (
+                "schedule: no schedule is called 'cosin'. Did you mean 'cosine'? "
+                "Known: constant, cosine, inverse_sqrt, linear, wsd."
+            ),
         ),
         (
             {"name": "constant", "final": 0.1},
-            "schedule.final: schedule 'constant' has no option 'final'. "
-            "It has: warmup. Try schedule=cosine, schedule=linear or schedule=wsd.",
+            (
+                "schedule.final: schedule 'constant' has no option 'final'. "
+                "It has: warmup. Try schedule=cosine, schedule=linear or schedule=wsd."
+            ),
         ),
     ],
 )

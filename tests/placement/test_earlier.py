@@ -75,7 +75,9 @@ def test_dense_former_averages_with_learned_numbers(factor):
 @torch.no_grad()
 def test_a_model_of_averages_starts_as_one_with_pre():
     case = Case(tiny(placement="pre"), "")
-    plain, averages = (make(config).eval() for config in (case.config, tiny(placement="dense_former")))
+    plain, averages = (
+        make(config).eval() for config in (case.config, tiny(placement="dense_former"))
+    )
     assert_close(case.read(averages, case.ids), case.read(plain, case.ids))
 
 
@@ -88,7 +90,9 @@ def test_lime_reads_the_mix_of_x_transformers():
         mix = X
         if len(streams) > 1:
             theirs = module(DIM, len(streams), norm=False).double()
-            theirs.to_weights[0].load_state_dict({k: v.flip(0) for k, v in part.route.state_dict().items()})
+            theirs.to_weights[0].load_state_dict(
+                {k: v.flip(0) for k, v in part.route.state_dict().items()}
+            )
             weights_from, theirs.to_weights = theirs.to_weights, None
             theirs.to_weights = nn.Sequential(part.before, *weights_from)
             mix = theirs(streams[-1], streams)
@@ -104,7 +108,10 @@ def test_the_first_group_has_nothing_to_mix():
 
 def test_a_shared_block_has_weights_for_its_last_call():
     config = tiny(placement="dense_former", layers=5, unique_layers=2, sharing="cycle")
-    sizes = [[part.average.numel() for part in block.placement.values()] for block in make(config).decoder.blocks]
+    sizes = [
+        [part.average.numel() for part in block.placement.values()]
+        for block in make(config).decoder.blocks
+    ]
     assert sizes == [[10, 11], [8, 9]]  # layers 4 and 3 of two groups each
 
 
@@ -119,12 +126,16 @@ def test_blocks_compile_whole_in_every_depth(name):
     assert compiled.decoder.kinds == 5
 
 
-@pytest.mark.parametrize(("other", "words"), [("pre", "1 stream"), ("aggregated", "all earlier outputs")])
+@pytest.mark.parametrize(
+    ("other", "words"), [("pre", "1 stream"), ("aggregated", "all earlier outputs")]
+)
 def test_a_tower_has_one_kind_of_stream(other, words):
     variants = {"pattern": ["base", "other"], "variants": {"other": {"placement": other}}}
     (fault,) = faults(tiny(placement="lime", decoder=variants))
     assert re.fullmatch(
-        rf"model\.decoder\.variants\.other\.placement: '{other}' carries {words} and the tower's 'lime' all earlier streams; "
-        r"a tower has one kind of residual stream\. Leave it out, or give the tower the same at placement\.",
+        rf"model\.decoder\.variants\.other\.placement: '{other}' carries {words} and the tower's"
+        r" 'lime' all earlier streams; "
+        r"a tower has one kind of residual stream\. Leave it out, or give the tower the same at"
+        r" placement\.",
         fault,
     )

@@ -28,9 +28,17 @@ for layer in (F, G):
 def made(name, kinds, **options):
     """A placement over layer norms, with every parameter drawn."""
     part = PLACEMENTS.create(
-        {"name": name, **options}, dim=DIM, norm=lambda: nn.LayerNorm(DIM), depth=1, layers=4, order=2,
-        parallel=len(kinds), kinds=kinds, tower="decoder", towers={"decoder": 4},
-    )  # fmt: skip
+        {"name": name, **options},
+        dim=DIM,
+        norm=lambda: nn.LayerNorm(DIM),
+        depth=1,
+        layers=4,
+        order=2,
+        parallel=len(kinds),
+        kinds=kinds,
+        tower="decoder",
+        towers={"decoder": 4},
+    )
     draw = torch.Generator().manual_seed(1)
     for parameter in part.parameters():
         nn.init.normal_(parameter, mean=float(parameter.ndim < 2), generator=draw)
@@ -38,8 +46,12 @@ def made(name, kinds, **options):
 
 
 def result(part, sublayers, factor=1.0, finish=True):
-    state = part(part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
-    state = part(state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)  # twice, so that each stream is read
+    state = part(
+        part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
+    )
+    state = part(
+        state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
+    )  # twice, so that each stream is read
     return part.finish(state, lambda x: 3 * x) if finish else state
 
 
@@ -58,10 +70,19 @@ def gated(p, x, y):
     return (1 - z) * x + z * torch.tanh(y @ p.w_g.weight.T + (r * x) @ p.u_g.weight.T)
 
 
-# part -> (options, one sublayer, two in parallel), each a function of the part and the stream, with m the model's factor
+# part -> (options, one sublayer, two in parallel), each a function of the part and the stream, with
+# m the model's factor
 EQUATIONS = {
-    "pre": ({}, lambda p, x, m: x + m * F(p.norm[0](x)), lambda p, x, m: x + m * (F(p.norm[0](x)) + G(p.norm[0](x)))),
-    "post": ({}, lambda p, x, m: p.norm(x + m * F(x)), lambda p, x, m: p.norm(x + m * (F(x) + G(x)))),
+    "pre": (
+        {},
+        lambda p, x, m: x + m * F(p.norm[0](x)),
+        lambda p, x, m: x + m * (F(p.norm[0](x)) + G(p.norm[0](x))),
+    ),
+    "post": (
+        {},
+        lambda p, x, m: p.norm(x + m * F(x)),
+        lambda p, x, m: p.norm(x + m * (F(x) + G(x))),
+    ),
     "sandwich": (
         {"shared": False},
         lambda p, x, m: x + m * p.after[0](F(p.before[0](x))),
@@ -90,7 +111,9 @@ EQUATIONS = {
     "layer_scale": (
         {},
         lambda p, x, m: x + m * p.scale[0].weight * F(p.norm[0](x)),
-        lambda p, x, m: x + m * (p.scale[0].weight * F(p.norm[0](x)) + p.scale[1].weight * G(p.norm[0](x))),
+        lambda p, x, m: (
+            x + m * (p.scale[0].weight * F(p.norm[0](x)) + p.scale[1].weight * G(p.norm[0](x)))
+        ),
     ),
     "gru": (
         {"shared": False},
@@ -99,7 +122,9 @@ EQUATIONS = {
     ),
     "sphere": (
         {"alpha_init": 0.3, "alpha_scale": 0.1},
-        lambda p, x, m: unit(unit(x) + m * 3 * p.steps[0].weight.abs() * (unit(F(unit(x))) - unit(x))),
+        lambda p, x, m: unit(
+            unit(x) + m * 3 * p.steps[0].weight.abs() * (unit(F(unit(x))) - unit(x))
+        ),
         lambda p, x, m: unit(
             unit(x)
             + m * 3 * p.steps[0].weight.abs() * (unit(F(unit(x))) - unit(x))
@@ -125,7 +150,13 @@ def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
 
 def test_every_placement_is_written_out():
     earlier = {"aggregated", "dense_former", "lime"}
-    assert set(EQUATIONS) | {"resi_dual", "normformer", "hyper_connections", *earlier, *STREAMS} == set(PLACEMENTS)
+    assert set(EQUATIONS) | {
+        "resi_dual",
+        "normformer",
+        "hyper_connections",
+        *earlier,
+        *STREAMS,
+    } == set(PLACEMENTS)
 
 
 @pytest.mark.parametrize("sublayers", [[F], [F, G]])
@@ -140,14 +171,22 @@ def test_resi_dual_carries_a_normalised_and_a_plain_stream(sublayers):
 
 
 def test_normformer_has_a_norm_behind_attention_alone():
-    attention, network, both = (made("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"]))
-    assert_close(attention((X,), [F], sum, UNKNOWN)[0], X + attention.after[0](F(attention.before[0](X))))
+    attention, network, both = (
+        made("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"])
+    )
+    assert_close(
+        attention((X,), [F], sum, UNKNOWN)[0], X + attention.after[0](F(attention.before[0](X)))
+    )
     assert_close(network((X,), [F], sum, UNKNOWN)[0], X + F(network.before[0](X)))
     h = both.before[0](X)
     assert_close(both((X,), [F, G], sum, UNKNOWN)[0], X + both.after[0](F(h)) + G(h))
     scaled = made("normformer", ["ffn"], scale_residual=True)
-    assert_close(scaled((X,), [F], sum, UNKNOWN)[0], scaled.stream.weight * X + F(scaled.before[0](X)))
-    assert not hasattr(made("normformer", ["attn"], scale_residual=True).stream, "weight")  # of networks alone
+    assert_close(
+        scaled((X,), [F], sum, UNKNOWN)[0], scaled.stream.weight * X + F(scaled.before[0](X))
+    )
+    assert not hasattr(
+        made("normformer", ["attn"], scale_residual=True).stream, "weight"
+    )  # of networks alone
 
 
 def test_without_a_residual_stream_a_sublayer_is_all_there_is():
@@ -170,7 +209,10 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
     norm = partial(nn.LayerNorm, DIM, dtype=torch.float64)
     for shared in (True, False):
         create = partial(
-            PLACEMENTS.create, {"name": "pre", "shared": shared, "depth_scaled": True}, norm=norm, parallel=2
+            PLACEMENTS.create,
+            {"name": "pre", "shared": shared, "depth_scaled": True},
+            norm=norm,
+            parallel=2,
         )
         for depth, factor in ((0, 1.0), (3, 0.5)):
             h = factor * norm()(X)
@@ -179,12 +221,19 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
 
 @torch.no_grad()
 def test_layer_norm_scaling_counts_layers_from_the_first_of_a_tower():
-    """Its norm behind the tower is not scaled, and two layers differ from none by the 1 / sqrt(2) of the second."""
+    """Its norm behind the tower is not scaled, and two layers differ from none by the 1 / sqrt(2)
+    of the second.
+    """
     case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")
     scaled, plain = case.model(), case.model(placement=tiny()["placement"])
     for part in plain.decoder.blocks[1].placement.values():
         part.norm[0].weight.mul_(2**-0.5)
-    case.same(case.read(scaled, case.ids), case.read(plain, case.ids), "the second layer reads something else", 1e-6)
+    case.same(
+        case.read(scaled, case.ids),
+        case.read(plain, case.ids),
+        "the second layer reads something else",
+        1e-6,
+    )
 
 
 # Hyper-connections: sections 2.1 to 2.3 of the paper.
@@ -219,24 +268,34 @@ def test_hyper_connections_are_their_matrices(streams, dynamic, sublayers):
 def test_a_model_of_hyper_connections_starts_as_one_with_pre(options):
     """Eq. 14: all streams are then one, and their sum is n of it."""
     plain, several = (
-        tiny(placement=node, final_norm=False) for node in ("pre", {"name": "hyper_connections", **options})
+        tiny(placement=node, final_norm=False)
+        for node in ("pre", {"name": "hyper_connections", **options})
     )
     case = Case(plain, "")
-    expected, sums = (case.read(make(config).double().eval(), case.ids) for config in (plain, several))
+    expected, sums = (
+        case.read(make(config).double().eval(), case.ids) for config in (plain, several)
+    )
     assert_close(sums, options["streams"] * expected)
 
 
 def test_sublayers_start_by_reading_one_stream_after_another():
     """Two layers of attention and a network with three streams: 0, 1, 2, and 0 again."""
     model = make(tiny(placement={"name": "hyper_connections", "streams": 3}))
-    read = [part.alpha[:, 0].tolist() for block in model.decoder.blocks for part in block.placement.values()]
+    read = [
+        part.alpha[:, 0].tolist()
+        for block in model.decoder.blocks
+        for part in block.placement.values()
+    ]
     assert read == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
 
 
 def test_what_hyper_connections_share_among_tokens_does_not_decay():
     model = make(tiny(placement="hyper_connections", layers=1))
     decayed, free = parameter_groups(model, 0.1)
-    names = [{name.rsplit(".", 1)[-1] for name, _ in g["params"] if ".placement." in name} for g in (decayed, free)]
+    names = [
+        {name.rsplit(".", 1)[-1] for name, _ in g["params"] if ".placement." in name}
+        for g in (decayed, free)
+    ]
     assert names == [{"dynamic"}, {"alpha", "beta", "scale", "weight"}]
 
 
@@ -258,7 +317,9 @@ def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
 
 
 def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
-    part = PLACEMENTS.create({"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1).double()
+    part = PLACEMENTS.create(
+        {"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1
+    ).double()
     for matrix in ("w_r", "w_z", "w_g", "u_r", "u_z", "u_g"):
         nn.init.zeros_(getattr(part.gate, matrix).weight)
     assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
@@ -273,13 +334,21 @@ def test_a_model_starts_with_the_gates_bias_that_is_said():
 # DeepNorm: figure 2 of the paper.
 
 
-@pytest.mark.parametrize(("towers", "tower", "alpha", "beta"), [
-    ({"decoder": 18}, "decoder", 36**0.25, 144**-0.25),
-    ({"encoder": 2}, "encoder", math.sqrt(2), 0.5),
-    ({"encoder": 6, "decoder": 6}, "encoder", 0.81 * 6 ** (5 / 16), 0.87 * 6 ** (-5 / 16)),
-    ({"encoder": 100, "decoder": 3}, "encoder", 0.81 * (1e8 * 3) ** (1 / 16), 0.87 * (1e8 * 3) ** (-1 / 16)),
-    ({"encoder": 100, "decoder": 3}, "decoder", math.sqrt(3), 36**-0.25),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("towers", "tower", "alpha", "beta"),
+    [
+        ({"decoder": 18}, "decoder", 36**0.25, 144**-0.25),
+        ({"encoder": 2}, "encoder", math.sqrt(2), 0.5),
+        ({"encoder": 6, "decoder": 6}, "encoder", 0.81 * 6 ** (5 / 16), 0.87 * 6 ** (-5 / 16)),
+        (
+            {"encoder": 100, "decoder": 3},
+            "encoder",
+            0.81 * (1e8 * 3) ** (1 / 16),
+            0.87 * (1e8 * 3) ** (-1 / 16),
+        ),
+        ({"encoder": 100, "decoder": 3}, "decoder", math.sqrt(3), 36**-0.25),
+    ],
+)
 def test_the_table_of_deepnet(towers, tower, alpha, beta):
     assert deepnet(tower, towers) == pytest.approx((alpha, beta))
 
@@ -287,7 +356,8 @@ def test_the_table_of_deepnet(towers, tower, alpha, beta):
 def test_deepnet_scales_values_outputs_and_networks_once():
 
     plain, deep, init = (
-        built(placement, init) for placement, init in (("post", "xavier"), ("deep", "xavier"), ("post", "deepnet"))
+        built(placement, init)
+        for placement, init in (("post", "xavier"), ("deep", "xavier"), ("post", "deepnet"))
     )
     both = built("deep", "deepnet")
     for name, value in plain.items():
@@ -308,7 +378,13 @@ def built(placement, init):
 
 
 def test_stochastic_depth_skips_rows_more_often_in_later_layers():
-    config = tiny(stochastic_depth=0.6, decoder={"layout": ["ffn"]}, layers=3, placement="none", final_norm=False)
+    config = tiny(
+        stochastic_depth=0.6,
+        decoder={"layout": ["ffn"]},
+        layers=3,
+        placement="none",
+        final_norm=False,
+    )
     tower = Case(config, "").model().train().decoder
     assert_close(tower.keep, torch.tensor([0.8, 0.6, 0.4], dtype=torch.float64))
     seen = []
@@ -318,7 +394,9 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
             (y,), _, _ = block((x,), [], keep=tower.keep[depth])
             (whole,), _, _ = block((x,), [])
         stayed = (y != x).any(-1)[:, 0]
-        assert_close((y - x)[stayed] * tower.keep[depth], (whole - x)[stayed])  # so that the mean stays
+        assert_close(
+            (y - x)[stayed] * tower.keep[depth], (whole - x)[stayed]
+        )  # so that the mean stays
         seen.append(stayed.double().mean().item())
     assert seen == pytest.approx([0.8, 0.6, 0.4], abs=0.04)
 
@@ -338,30 +416,59 @@ def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
     assert outputs[0].shape[0] == BATCH
 
 
-@pytest.mark.parametrize(("changes", "sentence"), [
-    ({"stochastic_depth": 1.0}, r"model\.stochastic_depth: must be at least 0 and below 1; got 1\.0\."),
-    ({"residual_multiplier": 0.0}, r"model\.residual_multiplier: must be above 0; got 0\.0\. Try 1\.0\."),
-    ({"placement": {"name": "deep", "alpha": 0.0}}, r"placement\.alpha: must be above 0; got 0\.0\. null is that of the paper\."),
-    ({"placement": {"name": "hyper_connections", "streams": 0}}, r"placement\.streams: must be at least 1 stream; got 0\."),
-    ({"placement": {"name": "sphere", "alpha_init": 0.0}}, r"placement\.alpha_init: must be above 0; got 0\.0\. Try 0\.05\."),
-    (
-        {"placement": {"name": "hyper_connections", "iterations": 3}},
-        r"placement\.iterations: belongs to mixing=doubly_stochastic, and mixing is free; got \d+\. Leave it null\.",
-    ),
-    (
-        {
-            "placement": "hyper_connections",
-            "decoder": {"pattern": ["base", "two"], "variants": {"two": {"placement": {"streams": 2}}}},
-        },
-        r"model\.decoder\.variants\.two\.placement: 'hyper_connections' carries 2 streams and the tower's "
-        r"'hyper_connections' 4 streams; a tower has one kind of residual stream\. Leave it out, or give the tower the same "
-        r"at placement\.",
-    ),
-    (
-        {"placement": {"name": "none", "residual": False}, "stochastic_depth": 0.1},
-        r"placement: placement 'none' without residual adds nothing .* model\.stochastic_depth=0\.",
-    ),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"stochastic_depth": 1.0},
+            r"model\.stochastic_depth: must be at least 0 and below 1; got 1\.0\.",
+        ),
+        (
+            {"residual_multiplier": 0.0},
+            r"model\.residual_multiplier: must be above 0; got 0\.0\. Try 1\.0\.",
+        ),
+        (
+            {"placement": {"name": "deep", "alpha": 0.0}},
+            r"placement\.alpha: must be above 0; got 0\.0\. null is that of the paper\.",
+        ),
+        (
+            {"placement": {"name": "hyper_connections", "streams": 0}},
+            r"placement\.streams: must be at least 1 stream; got 0\.",
+        ),
+        (
+            {"placement": {"name": "sphere", "alpha_init": 0.0}},
+            r"placement\.alpha_init: must be above 0; got 0\.0\. Try 0\.05\.",
+        ),
+        (
+            {"placement": {"name": "hyper_connections", "iterations": 3}},
+            (
+                r"placement\.iterations: belongs to mixing=doubly_stochastic, and mixing is free;"
+                r" got \d+\. Leave it null\."
+            ),
+        ),
+        (
+            {
+                "placement": "hyper_connections",
+                "decoder": {
+                    "pattern": ["base", "two"],
+                    "variants": {"two": {"placement": {"streams": 2}}},
+                },
+            },
+            r"model\.decoder\.variants\.two\.placement: 'hyper_connections' carries 2 streams and"
+            r" the tower's "
+            r"'hyper_connections' 4 streams; a tower has one kind of residual stream\. Leave it"
+            r" out, or give the tower the same "
+            r"at placement\.",
+        ),
+        (
+            {"placement": {"name": "none", "residual": False}, "stochastic_depth": 0.1},
+            (
+                r"placement: placement 'none' without residual adds nothing .*"
+                r" model\.stochastic_depth=0\."
+            ),
+        ),
+    ],
+)
 def test_what_cannot_be_is_answered(changes, sentence):
     (fault,) = faults(tiny(**changes))
     assert re.fullmatch(sentence, fault)

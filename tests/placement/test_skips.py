@@ -15,7 +15,9 @@ from xformer_kit.placement.skips import Join
 
 def entered(x, y, weight):
     """a x + b y, or x + [x, y] W."""
-    return x + torch.cat([x, y], -1) @ weight.T if weight.ndim > 1 else weight[0] * x + weight[1] * y
+    return (
+        x + torch.cat([x, y], -1) @ weight.T if weight.ndim > 1 else weight[0] * x + weight[1] * y
+    )
 
 
 def looped(model, ids):
@@ -40,7 +42,10 @@ def looped(model, ids):
 def test_a_tower_with_skips_is_its_loop(reinject, unet):
     case = Case(tiny(layers=6, reinject=reinject, unet=unet), "")
     model = case.model()
-    assert (len(model.decoder.skip.reinject), sorted(model.decoder.skip.unet)) == (5, ["3", "4", "5"])
+    assert (len(model.decoder.skip.reinject), sorted(model.decoder.skip.unet)) == (
+        5,
+        ["3", "4", "5"],
+    )
     assert_close(case.read(model, case.ids), looped(model, case.ids))
 
 
@@ -50,9 +55,16 @@ def test_an_odd_tower_has_a_layer_in_the_middle_that_nothing_enters():
 
 @torch.no_grad()
 def test_each_stream_gets_what_the_same_stream_was():
-    """With factors a and b, two streams that are one stay one: the output is that of a tower of one stream, twice."""
-    case = Case(tiny(layers=3, reinject="factor", unet="factor", placement="pre", final_norm=False), "")
-    hyper = {**case.config, "placement": {"name": "hyper_connections", "streams": 2, "dynamic": False, "shared": True}}
+    """With factors a and b, two streams that are one stay one: the output is that of a tower of one
+    stream, twice.
+    """
+    case = Case(
+        tiny(layers=3, reinject="factor", unet="factor", placement="pre", final_norm=False), ""
+    )
+    hyper = {
+        **case.config,
+        "placement": {"name": "hyper_connections", "streams": 2, "dynamic": False, "shared": True},
+    }
     one, two = (make(config).double().eval() for config in (case.config, hyper))
     for model in (one, two):
         randomise(model.decoder.skip)
@@ -73,7 +85,9 @@ def test_a_matrix_is_the_combination_of_x_transformers():
 @pytest.mark.parametrize("way", ["factor", "matrix"])
 def test_a_model_with_skips_starts_as_one_without(way):
     case = Case(tiny(layers=4), "")
-    plain, skips = (make(config).eval() for config in (case.config, tiny(layers=4, reinject=way, unet=way)))
+    plain, skips = (
+        make(config).eval() for config in (case.config, tiny(layers=4, reinject=way, unet=way))
+    )
     assert_close(case.read(skips, case.ids), case.read(plain, case.ids))
 
 
@@ -85,10 +99,13 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     assert "decoder.skip.unet.1.weight" in dict(free["params"])
 
 
-@pytest.mark.parametrize("changes", [
-    {"layers": 5, "unique_layers": 2, "sharing": "cycle_rev", "placement": "post"},
-    {"model": "encoder_decoder", "encoder": {"layers": 1}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": 5, "unique_layers": 2, "sharing": "cycle_rev", "placement": "post"},
+        {"model": "encoder_decoder", "encoder": {"layers": 1}},
+    ],
+)
 def test_skips_keep_every_law(changes):
     config = tiny(reinject="factor", unet="matrix", **changes)
     for law in LAWS.values():
@@ -105,13 +122,19 @@ def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
     assert all((a - b).abs().max() > 1e-3 for a, b in zip(read, moved, strict=True))
 
 
-@pytest.mark.parametrize(("changes", "sentence"), [
-    (
-        {"layers": 1, "reinject": "factor"},
-        r"model\.reinject: leads to a later layer, and there is none; got 'factor'\. Try model\.layers=2, or null\.",
-    ),
-    ({"unet": "sum"}, r"model\.unet: .*factor.*matrix.*got 'sum'.*"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"layers": 1, "reinject": "factor"},
+            (
+                r"model\.reinject: leads to a later layer, and there is none; got 'factor'\. Try"
+                r" model\.layers=2, or null\."
+            ),
+        ),
+        ({"unet": "sum"}, r"model\.unet: .*factor.*matrix.*got 'sum'.*"),
+    ],
+)
 def test_what_cannot_be_is_answered(changes, sentence):
     (fault,) = faults(tiny(**changes))
     assert re.fullmatch(sentence, fault)

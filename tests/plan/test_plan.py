@@ -64,8 +64,18 @@ def test_heads_carry_over_to_another_attention():
 
     ATTENTIONS.register("other")(Other)
     try:
-        base = ATTENTIONS.defaults("multi_head") | {"heads": 6, "kv_heads": 3, "head_dim": 10, "bias": True}
-        assert merge("attn", base, "other") == {"name": "other", "heads": 6, "head_dim": 10, "knob": 1}
+        base = ATTENTIONS.defaults("multi_head") | {
+            "heads": 6,
+            "kv_heads": 3,
+            "head_dim": 10,
+            "bias": True,
+        }
+        assert merge("attn", base, "other") == {
+            "name": "other",
+            "heads": 6,
+            "head_dim": 10,
+            "knob": 1,
+        }
         assert merge("attn", base, {"name": "other", "heads": 4}) == {
             "name": "other",
             "heads": 4,
@@ -116,12 +126,18 @@ def test_a_variant_differs_from_its_tower():
 
 def test_a_part_that_is_replaced_forgets_where_the_old_options_came_from():
     variants = {"all": {"mask": "causal"}}
-    decoder = {"mask": {"name": "sliding_window", "window": 9}, "pattern": ["all"], "variants": variants}
+    decoder = {
+        "mask": {"name": "sliding_window", "window": 9},
+        "pattern": ["all"],
+        "variants": variants,
+    }
     assert plan(decoder).blocks[0].origins == {"mask.name": "model.decoder.variants.all.mask"}
 
 
 def test_layers_of_one_variant_share_a_plan():
-    blocks = plan({"pattern": ["base", "x"], "variants": {"x": {"attn": {"bias": True}}}}, layers=4).blocks
+    blocks = plan(
+        {"pattern": ["base", "x"], "variants": {"x": {"attn": {"bias": True}}}}, layers=4
+    ).blocks
     assert blocks[0] is blocks[2]
     assert blocks[1] is blocks[3]
 
@@ -190,7 +206,9 @@ def test_a_sublayer_may_differ():
 
 
 def test_a_variant_may_have_a_layout_of_its_own():
-    base, bare = plan({"pattern": ["base", "bare"], "variants": {"bare": {"layout": ["ffn"]}}}).blocks
+    base, bare = plan(
+        {"pattern": ["base", "bare"], "variants": {"bare": {"layout": ["ffn"]}}}
+    ).blocks
     assert words(base) == [["attn"], ["ffn"]]
     assert words(bare) == [["ffn"]]
 
@@ -205,9 +223,14 @@ def test_nested_masks_replace_as_a_whole():
 # Sizes, and the config itself.
 
 
-@pytest.mark.parametrize(("own", "data", "expected"), [(29, 13, 29), (None, 13, 13), (None, None, 1024)])
+@pytest.mark.parametrize(
+    ("own", "data", "expected"), [(29, 13, 29), (None, 13, 13), (None, None, 1024)]
+)
 def test_the_longest_sequence(own, data, expected):
-    assert max_len({"model": {"max_len": own}, "data": {"seq_len": data} if data else None}) == expected
+    assert (
+        max_len({"model": {"max_len": own}, "data": {"seq_len": data} if data else None})
+        == expected
+    )
 
 
 def test_a_plan_leaves_the_config_as_it_was():
@@ -226,7 +249,10 @@ def test_a_plan_leaves_the_config_as_it_was():
     [
         (
             {"pattern": ["base", "lokal"], "variants": {"local": {}}},
-            "model.decoder.pattern: no variant is called 'lokal'. Did you mean 'local'? Known: base, local.",
+            (
+                "model.decoder.pattern: no variant is called 'lokal'. Did you mean 'local'? Known:"
+                " base, local."
+            ),
         ),
         (
             {"first": ["base", "base", "base"]},
@@ -234,53 +260,79 @@ def test_a_plan_leaves_the_config_as_it_was():
         ),
         (
             {"variants": {"local": {"mask": {"name": "sliding_window", "windw": 3}}}},
-            "model.decoder.variants.local.mask.windw: mask 'sliding_window' has no option 'windw'. "
-            "Did you mean 'window'? It has: window, causal.",
+            (
+                "model.decoder.variants.local.mask.windw: mask 'sliding_window' has no option"
+                " 'windw'. Did you mean 'window'? It has: window, causal."
+            ),
         ),
         (
             {"pattern": ["x"], "variants": {"x": {"position": "learned"}}},
-            "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to the whole tower; "
-            "set it as position=learned.",
+            (
+                "model.decoder.variants.x.position: 'learned' is added to the embeddings, which"
+                " belong to the whole tower; set it as position=learned."
+            ),
         ),
         (
             {"variants": {"base": {}}},
-            "model.decoder.variants.base: 'base' is the tower itself; give the variant another name.",
+            (
+                "model.decoder.variants.base: 'base' is the tower itself; give the variant another"
+                " name."
+            ),
         ),
         (
             {"layout": ["attn", "fnn"]},
-            "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known: attn, cross, ffn.",
+            (
+                "model.decoder.layout: no sublayer is called 'fnn'. Did you mean 'ffn'? Known:"
+                " attn, cross, ffn."
+            ),
         ),
         (
             {"layout": ["attn", "cross"]},
-            "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave it out.",
+            (
+                "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave"
+                " it out."
+            ),
         ),
         (
             {"variants": {"x": {"norms": "rms"}}},
-            "model.decoder.variants.x.norms: no such key. Did you mean 'norm'? "
-            "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross.",
+            (
+                "model.decoder.variants.x.norms: no such key. Did you mean 'norm'? "
+                "It has: attn, mask, position, norm, placement, ffn, kernel, layout, cross."
+            ),
         ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_in_a_tower_is_one_whole_sentence(decoder, sentence):
     assert faults(tiny(decoder=decoder)) == [sentence]
 
 
 def test_a_sublayer_may_have_a_norm_of_its_own():
-    """ModernBERT's first layer has none before its attention (Warner et al., 2024, arXiv:2412.13663, section 2.1)."""
+    """ModernBERT's first layer has none before its attention (Warner et al., 2024,
+    arXiv:2412.13663, section 2.1).
+    """
     bare = "model.decoder.variants.bare={layout:[{attn:{norm:none}},ffn]}"
     model = build(compose(["model.layers=2", "norm=layer", "model.decoder.first=[bare]", bare]), 17)
     names = [name for name, _ in model.decoder.named_parameters() if name.endswith("norm.0.weight")]
-    assert names == [f"{place}.norm.0.weight" for place in ("0.placement.ffn", "1.placement.attn", "1.placement.ffn")]
+    assert names == [
+        f"{place}.norm.0.weight"
+        for place in ("0.placement.ffn", "1.placement.attn", "1.placement.ffn")
+    ]
 
 
 @pytest.mark.parametrize(
     ("layout", "sentence"),
     [
-        ("[{attn:{norm:laye}},ffn]", "layout.attn.norm: no norm is called 'laye'. Did you mean 'layer'?"),
+        (
+            "[{attn:{norm:laye}},ffn]",
+            "layout.attn.norm: no norm is called 'laye'. Did you mean 'layer'?",
+        ),
         ("[attn,{ffn:{norm:{eps:-1}}}]", "layout.ffn.norm.eps: must be at least 0; got -1."),
         (
             "[[{attn:{norm:layer}},ffn]]",
-            "layout: attn, ffn run in parallel, and the norms of a parallel group are of one kind; give",
+            (
+                "layout: attn, ffn run in parallel, and the norms of a parallel group are of one"
+                " kind; give"
+            ),
         ),
     ],
 )
@@ -290,14 +342,19 @@ def test_a_norm_of_a_sublayer_is_checked(layout, sentence):
 
 @torch.no_grad()
 def test_a_macaron_takes_half_steps():
-    """x + f(x) / 2, then + attention, then + g(x) / 2 (Macaron-Net: Lu et al., 2019, arXiv:1906.02762, section 3.2), each times
-    the model's own multiplier."""
+    """x + f(x) / 2, then + attention, then + g(x) / 2 (Macaron-Net: Lu et al., 2019,
+    arXiv:1906.02762, section 3.2), each times the model's own multiplier.
+    """
     half = {"ffn": {"multiplier": 0.5}}
-    case = Case(tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), "")
+    case = Case(
+        tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), ""
+    )
     model, gave = case.model(), {}
     block = model.tower.blocks[0]
     for name in ("ffn", "attn", "ffn_2"):
-        block.get_submodule(name).register_forward_hook(lambda module, args, out, name=name: gave.update({name: out}))
+        block.get_submodule(name).register_forward_hook(
+            lambda module, args, out, name=name: gave.update({name: out})
+        )
     block.register_forward_hook(
         lambda module, args, kwargs, out: gave.update(x=args[0], state=out[0]), with_kwargs=True
     )
@@ -314,7 +371,8 @@ WRONG_STEPS = {
         "model.decoder.layout.ffn.multiplier: must be a number; got 'half'."
     ),
     "model=encoder_decoder task=seq2seq data=scan model.decoder.cross={multiplier:0.5}": (
-        "model.decoder.cross.multiplier: is of a place in a layout; say it there: {cross: {multiplier: 0.5}}."
+        "model.decoder.cross.multiplier: is of a place in a layout; say it there: {cross:"
+        " {multiplier: 0.5}}."
     ),
 }
 

@@ -1,4 +1,6 @@
-"""Positions that are added to the embeddings: the equation of waves, far from the start of a text too."""
+"""Positions that are added to the embeddings: the equation of waves, far from the start of a text
+too.
+"""
 
 import numpy as np
 import pytest
@@ -14,5 +16,7 @@ def test_waves_are_those_of_their_equation_however_far_from_the_start(layout):
     at = np.array([0, 1, 2, 511, 4_096, 100_003, 1_000_001])
     added = place.embed(torch.zeros(1, len(at), 16), Tokens(position=torch.tensor(at)[None]))[0]
     angle = at[:, None] / 10_000 ** (np.arange(0, 16, 2) / 16)
-    waves = np.stack([np.sin(angle), np.cos(angle)], 1 if layout == "concatenated" else 2).reshape(len(at), 16)
+    waves = np.stack([np.sin(angle), np.cos(angle)], 1 if layout == "concatenated" else 2).reshape(
+        len(at), 16
+    )
     torch.testing.assert_close(added, torch.tensor(waves).float(), rtol=0, atol=1e-6)

@@ -1,4 +1,6 @@
-"""Scores that depend on what tokens hold: the papers' equations written out, and DeBERTa's released code."""
+"""Scores that depend on what tokens hold: the papers' equations written out, and DeBERTa's released
+code.
+"""
 
 import math
 import os
@@ -18,12 +20,23 @@ LENGTH, HEADS, HEAD = 13, 6, 10
 
 @torch.no_grad()
 def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = None):
-    """The first attention, its position, its queries, keys and values (h, t, d) of the first row, and what its heads give."""
-    attn = {"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": HEAD, "bias": True, "scale": 0.4}
+    """The first attention, its position, its queries, keys and values (h, t, d) of the first row,
+    and what its heads give.
+    """
+    attn = {
+        "name": "multi_head",
+        "heads": HEADS,
+        "kv_heads": 3,
+        "head_dim": HEAD,
+        "bias": True,
+        "scale": 0.4,
+    }
     case = Case(tiny(model, attn=attn, position=node), "")
     built, held = case.model(), {}
     layer = built.tower.blocks[0].attn
-    layer.register_forward_hook(lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True)
+    layer.register_forward_hook(
+        lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
+    )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
     case.read(built, case.ids[:1], real=real)
     q, k, v = (layer.split(p(held["x"]))[0] for p in (layer.q, layer.k, layer.v))
@@ -62,14 +75,18 @@ def test_transformer_xl_is_its_equation(model):
     for i, j in PAIRS:
         wave = torch.cat([torch.sin((i - j) * rate), torch.cos((i - j) * rate)])
         far = (place.r.weight @ wave).view(HEADS, HEAD)
-        scores[:, i, j] = (((q[:, i] + place.u) * k[:, j]).sum(-1) + ((q[:, i] + place.v) * far).sum(-1)) * 0.4
+        scores[:, i, j] = (
+            ((q[:, i] + place.u) * k[:, j]).sum(-1) + ((q[:, i] + place.v) * far).sum(-1)
+        ) * 0.4
     torch.testing.assert_close(out, mixed(scores, v, model == "decoder"))
 
 
 @TOWERS
 @torch.no_grad()
 def test_cope_is_its_equation(model):
-    """In an encoder a token counts all from j on, those behind itself too; padding is not counted."""
+    """In an encoder a token counts all from j on, those behind itself too; padding is not
+    counted.
+    """
     real = torch.arange(LENGTH)[None] < 11
     _, place, (q, k, v), out = attention({"name": "cope", "longest": 4}, model, real)
     scores = torch.full((HEADS, LENGTH, LENGTH), -math.inf, dtype=torch.float64)
@@ -92,10 +109,17 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
     from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
 
     config = transformers.DebertaV2Config(
-        hidden_size=36, num_attention_heads=HEADS, relative_attention=True, position_buckets=buckets,
-        max_relative_positions=longest, max_position_embeddings=longest, share_att_key=True, pos_att_type=list(terms),
-        attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0,
-    )  # fmt: skip
+        hidden_size=36,
+        num_attention_heads=HEADS,
+        relative_attention=True,
+        position_buckets=buckets,
+        max_relative_positions=longest,
+        max_position_embeddings=longest,
+        share_att_key=True,
+        pos_att_type=list(terms),
+        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=0.0,
+    )
     theirs = DisentangledSelfAttention(config).double().eval()
     rows = longest if buckets < 0 else buckets
     node = {
@@ -111,19 +135,28 @@ def test_disentangled_scores_are_those_of_deberta(buckets, longest, terms):
     layer, place = model.encoder.blocks[0].attn, model.encoder.position["base"]
     for name, ours in (("query", layer.q), ("key", layer.k), ("value", layer.v)):
         getattr(theirs, f"{name}_proj").load_state_dict(ours.state_dict())
-    layer.register_forward_hook(lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True)
+    layer.register_forward_hook(
+        lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
+    )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
     case.read(model, case.ids)
     seen = torch.ones(3, 1, LENGTH, LENGTH, dtype=torch.bool)
     expected = theirs(held["x"], seen, rel_embeddings=place.weight)[0]
-    torch.testing.assert_close(held["out"], expected, rtol=1e-6, atol=1e-6)  # their scale is of fp32
+    torch.testing.assert_close(
+        held["out"], expected, rtol=1e-6, atol=1e-6
+    )  # their scale is of fp32
 
 
 @torch.no_grad()
 def test_disentangled_sends_its_table_through_each_half_of_a_differential_attention():
     """Each of the two attentions is one of multi_head, with its own halves of the projections."""
     node = {"name": "disentangled", "buckets": 4, "longest": 9}
-    case = Case(tiny(attn={"name": "differential", "heads": 6, "kv_heads": 3, "head_dim": 5}, position=node), "")
+    case = Case(
+        tiny(
+            attn={"name": "differential", "heads": 6, "kv_heads": 3, "head_dim": 5}, position=node
+        ),
+        "",
+    )
     model, seen = case.model(), []
     layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
     kernel = layer.kernel
@@ -136,45 +169,76 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
     layer.kernel = Watched()
     case.read(model, case.ids[:1])
     for half, (q, k, view, scores) in enumerate(seen):
-        plain = {"name": "multi_head", "heads": 6, "kv_heads": 3, "head_dim": 5, "scale": layer.scale}
+        plain = {
+            "name": "multi_head",
+            "heads": 6,
+            "kv_heads": 3,
+            "head_dim": 5,
+            "scale": layer.scale,
+        }
         alone = Case(tiny(attn=plain, position=node), "").model().tower.blocks[0].attn
         for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
-            ours.weight.copy_(theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1))
+            ours.weight.copy_(
+                theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
+            )
         torch.testing.assert_close(scores, place.scores(alone, q, k, view))
 
 
 @torch.no_grad()
 def test_disentangled_scores_of_latent_attention_are_those_of_its_decoupled_channels():
     node = {"name": "disentangled", "buckets": 4, "longest": 9}
-    attn = {"name": "latent", "heads": 6, "head_dim": 5, "rope_head_dim": 4, "kv_rank": 7, "q_rank": 3, "bias": True}
+    attn = {
+        "name": "latent",
+        "heads": 6,
+        "head_dim": 5,
+        "rope_head_dim": 4,
+        "kv_rank": 7,
+        "q_rank": 3,
+        "bias": True,
+    }
     case = Case(tiny(attn=attn, position=node), "")
     model, held = case.model(), {}
     layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
-    layer.register_forward_hook(lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True)
+    layer.register_forward_hook(
+        lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
+    )
     layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
     case.read(model, case.ids[:1])
 
     def projected(x):
         q = layer.q(layer.q_norm(layer.q_down(x))).unflatten(-1, (6, 9))
         latent = layer.kv_norm(layer.kv_down(x))
-        return q[..., :5], q[..., 5:], layer.k(latent).unflatten(-1, (6, 5)), layer.k_rope(x), latent
+        return (
+            q[..., :5],
+            q[..., 5:],
+            layer.k(latent).unflatten(-1, (6, 5)),
+            layer.k_rope(x),
+            latent,
+        )
 
     q, asks, k, shared, latent = projected(held["x"][0])
     _, far_asks, _, far_shared, _ = projected(place.weight)
-    v, rows = layer.v(latent).unflatten(-1, (6, 5)).transpose(0, 1), place.row(torch.arange(-12, 13))
+    v, rows = (
+        layer.v(latent).unflatten(-1, (6, 5)).transpose(0, 1),
+        place.row(torch.arange(-12, 13)),
+    )
     scores = torch.zeros(6, LENGTH, LENGTH, dtype=torch.float64)
     for i, j in PAIRS:
         row = rows[i - j + 12]
         placed = asks[i] @ shared[j] + asks[i] @ far_shared[row] + far_asks[row] @ shared[j]
         scores[:, i, j] = ((q[i] * k[j]).sum(-1) + placed / math.sqrt(3)) * layer.scale
-    torch.testing.assert_close(held["out"][0].unflatten(-1, (6, 5)).transpose(0, 1), mixed(scores, v, True))
+    torch.testing.assert_close(
+        held["out"][0].unflatten(-1, (6, 5)).transpose(0, 1), mixed(scores, v, True)
+    )
 
 
 def test_log_buckets_are_those_of_deberta():
     from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
     for buckets, longest in ((256, 512), (6, 11), (16, 4000)):
-        place = POSITIONS.create({"name": "disentangled", "buckets": buckets, "longest": longest}, dim=4)
+        place = POSITIONS.create(
+            {"name": "disentangled", "buckets": buckets, "longest": longest}, dim=4
+        )
         distance = torch.arange(-5000, 5000)
         theirs = make_log_bucket_position(distance, buckets, longest).long()
         assert torch.equal(place.row(distance), (theirs + buckets).clamp(0, 2 * buckets - 1))
@@ -185,14 +249,20 @@ def test_log_buckets_are_those_of_deberta():
     [
         ({"name": "shaw", "span": 0}, "position.span: must be at least 1 token; got 0."),
         ({"name": "cope", "longest": 1}, "position.longest: must be at least 2 counts; got 1."),
-        ({"name": "disentangled", "buckets": 1, "longest": None}, "position.buckets: must be at least 2 rows; got 1."),
+        (
+            {"name": "disentangled", "buckets": 1, "longest": None},
+            "position.buckets: must be at least 2 rows; got 1.",
+        ),
         (
             {"name": "disentangled", "longest": 129},
             "position.longest: must be above buckets / 2 + 1; got 129 and 256. Try 130.",
         ),
         (
             {"name": "disentangled", "content_to_position": False, "position_to_content": False},
-            "position.position_to_content: one of the two terms must stay; got neither. Choose position=none for none.",
+            (
+                "position.position_to_content: one of the two terms must stay; got neither. Choose"
+                " position=none for none."
+            ),
         ),
     ],
 )
@@ -217,7 +287,8 @@ def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
 
 def test_a_fused_kernel_cannot_compute_scores_by_content():
     (sentence,) = faults(tiny(position="cope", kernel="sdpa"))
-    assert sentence == (
-        "kernel: 'sdpa' cannot: position 'cope' computes scores of its own, and sdpa computes them itself. "
-        "Use kernel=auto or kernel=reference."
+    assert (
+        sentence
+        == "kernel: 'sdpa' cannot: position 'cope' computes scores of its own, and sdpa computes"
+        " them itself. Use kernel=auto or kernel=reference."
     )

@@ -1,4 +1,6 @@
-"""Curves over the distance, mixed by the token that looks: those of x-transformers, and the equation for later tokens."""
+"""Curves over the distance, mixed by the token that looks: those of x-transformers, and the
+equation for later tokens.
+"""
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ LENGTH, HEADS = 13, 6
 
 @torch.no_grad()
 def added(model: str, **options):
-    """The position of the first attention, what that reads (b, t, dim), and what is added to its scores (b, h, q, k)."""
+    """The position of the first attention, what that reads (b, t, dim), and what is added to its
+    scores (b, h, q, k).
+    """
     case = Case(tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), "")
     built, held = case.model(), {}
     place = built.tower.position[built.tower.looks[0].position]
@@ -39,7 +43,9 @@ def test_what_is_added_is_what_x_transformers_adds():
     torch.testing.assert_close(ours.masked_fill(~seen, 0), other(x).masked_fill(~seen, 0))
 
 
-@pytest.mark.parametrize(("model", "both"), [("encoder", None), ("decoder", True), ("encoder", False)])
+@pytest.mark.parametrize(
+    ("model", "both"), [("encoder", None), ("decoder", True), ("encoder", False)]
+)
 def test_later_tokens_have_curves_of_their_own_or_nothing(model, both):
     place, x, ours = added(model, bidirectional=both)
     wants = (x @ place.weight.T + place.offset).unflatten(-1, (HEADS, 3))
@@ -54,15 +60,28 @@ def test_later_tokens_have_curves_of_their_own_or_nothing(model, both):
 
 def test_a_layer_has_curves_of_its_own_or_the_tower_one_set():
     names = [
-        {name for name, _ in Case(tiny(position={"name": "curves", "per_layer": alone}), "").model().named_parameters()}
+        {
+            name
+            for name, _ in (
+                Case(tiny(position={"name": "curves", "per_layer": alone}), "")
+                .model()
+                .named_parameters()
+            )
+        }
         for alone in (True, False)
     ]
-    assert {name for name in names[0] if "curve" in name} == {f"decoder.position.layer_{i}.curve" for i in range(2)}
+    assert {name for name in names[0] if "curve" in name} == {
+        f"decoder.position.layer_{i}.curve" for i in range(2)
+    }
     assert {name for name in names[1] if "curve" in name} == {"decoder.position.base.curve"}
 
 
 def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
-    place = Case(tiny("encoder", position={"name": "curves", "curves": 3}), "").model().encoder.position["layer_0"]
+    place = (
+        Case(tiny("encoder", position={"name": "curves", "curves": 3}), "")
+        .model()
+        .encoder.position["layer_0"]
+    )
     assert (place.longest, place.curve.shape) == (29, (3, 2 * 29))
 
 

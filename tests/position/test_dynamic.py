@@ -1,4 +1,6 @@
-"""A network of the distance, with x-transformers' weights, and by its equation where tokens stand anywhere."""
+"""A network of the distance, with x-transformers' weights, and by its equation where tokens stand
+anywhere.
+"""
 
 import pytest
 import torch
@@ -90,14 +92,18 @@ def test_what_is_refused(node, sentence):
 
 @pytest.mark.parametrize("name", ["dynamic", "forgetting"])
 def test_it_needs_no_queries(name):
-    """Its tables turn nothing, so that the plain mean of all tokens may have it, as it may have other biases."""
+    """Its tables turn nothing, so that the plain mean of all tokens may have it, as it may have
+    other biases.
+    """
     assert "rotate" not in POSITIONS[name].hooks()
     assert faults(tiny(attn="mean", position=name)) == []
 
 
 @pytest.mark.parametrize("position", ["dynamic", "transformer_xl"])
 def test_positions_that_are_given_count_as_those_that_are_slots(position):
-    """Of slots the number of tokens bounds the distances, and a table serves; of others only the device has the bounds."""
+    """Of slots the number of tokens bounds the distances, and a table serves; of others only the
+    device has the bounds.
+    """
     case = Case(tiny(position=position), "")
     model, at = case.read_only, torch.arange(case.ids.shape[1])[None]
     expected = model(case.ids)

@@ -1,4 +1,6 @@
-"""What tokens forget: the sums written out pair by pair, and x-transformers' own modules with the same weights."""
+"""What tokens forget: the sums written out pair by pair, and x-transformers' own modules with the
+same weights.
+"""
 
 import math
 
@@ -13,7 +15,9 @@ LENGTH, HEADS = 13, 6
 
 @torch.no_grad()
 def layer(node: dict, model: str = "decoder", **fields):
-    """The first layer's position, what its attention was given, and what the position added to the scores, of the first row."""
+    """The first layer's position, what its attention was given, and what the position added to the
+    scores, of the first row.
+    """
     case = Case(tiny(model, position={"name": "forgetting", **node}), "")
     built, held = case.model(), {}
     place = built.tower.position["layer_0"]
@@ -29,7 +33,8 @@ def layer(node: dict, model: str = "decoder", **fields):
 
 
 @pytest.mark.parametrize(
-    ("node", "model"), [({}, "decoder"), ({}, "encoder"), ({"gates": "pair", "gate_dim": 3}, "decoder")]
+    ("node", "model"),
+    [({}, "decoder"), ({}, "encoder"), ({"gates": "pair", "gate_dim": 3}, "decoder")],
 )
 @torch.no_grad()
 def test_what_is_forgotten_is_that_of_x_transformers(node, model):
@@ -53,7 +58,9 @@ def test_gates_of_later_tokens_and_of_pairs_are_summed_between_the_two():
     real = torch.arange(LENGTH)[None] < 11
     place, x, added = layer({"gates": "pair", "gate_dim": 3}, "encoder", real=real)
     asks, keys = (x[0] @ place.weight.T).unflatten(-1, (2, 2, HEADS, 3)).unbind(1)
-    logs = torch.nn.functional.logsigmoid(torch.einsum("iwhd,jwhd->whij", asks, keys) / math.sqrt(3))
+    logs = torch.nn.functional.logsigmoid(
+        torch.einsum("iwhd,jwhd->whij", asks, keys) / math.sqrt(3)
+    )
     for i in range(11):
         for j in range(11):
             between = logs[0, :, i, j:i] if j <= i else logs[1, :, i, i + 1 : j + 1]
@@ -65,13 +72,19 @@ def test_gates_start_nearly_open():
 
     place = Model(tiny(position="forgetting"), 37).decoder.position["layer_1"]
     assert (place.offset == 5).all()
-    shared = Model(tiny(position={"name": "forgetting", "per_layer": False, "start": 2.0}), 37).decoder.position
+    shared = Model(
+        tiny(position={"name": "forgetting", "per_layer": False, "start": 2.0}), 37
+    ).decoder.position
     assert list(shared) == ["base"]
     assert (shared["base"].offset == 2).all()
 
 
-@pytest.mark.parametrize("law", ["cache with padding", "documents", "causality", "select and rewind"])
-@pytest.mark.parametrize("attn", ["mean", {"name": "latent", "rope_head_dim": 0}, "differential"], ids=str)
+@pytest.mark.parametrize(
+    "law", ["cache with padding", "documents", "causality", "select and rewind"]
+)
+@pytest.mark.parametrize(
+    "attn", ["mean", {"name": "latent", "rope_head_dim": 0}, "differential"], ids=str
+)
 def test_a_bias_of_what_tokens_hold_needs_no_channels(attn, law):
     node = {"name": "forgetting", "gates": "pair" if attn == "mean" else "token", "gate_dim": 3}
     assert LAWS[law](tiny(attn=attn, position=node)) is None
@@ -83,12 +96,15 @@ def test_what_cannot_forget_is_refused():
     ]
     assert faults(tiny(position={"name": "forgetting", "start": 3.0})) == []
     assert faults(tiny(position={"name": "forgetting", "gates": "pair", "start": 3.0})) == [
-        "position.start: belongs to gates=token; got 3.0. Leave it out, or try position.gates=token."
+        "position.start: belongs to gates=token; got 3.0. Leave it out, or try"
+        " position.gates=token."
     ]
     (sentence,) = faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
     assert "tokens of two texts have none between them" in sentence
     (sentence,) = faults(tiny(position="forgetting", kernel="sdpa"))
-    assert sentence.startswith("kernel: 'sdpa' cannot: position 'forgetting' computes scores of its own")
+    assert sentence.startswith(
+        "kernel: 'sdpa' cannot: position 'forgetting' computes scores of its own"
+    )
 
 
 @pytest.mark.parametrize("gates", ["token", "pair"])
@@ -97,4 +113,6 @@ def test_padding_between_a_prompt_and_what_follows_forgets_nothing(gates):
     case = Case(tiny(position={"name": "forgetting", "gates": gates}), "")
     model, ids = case.model(), case.ids[:1]
     real = torch.tensor([[True] * 5 + [False] * 4 + [True] * 4])
-    torch.testing.assert_close(case.logits(model, ids, real=real)[:, real[0]], case.logits(model, ids[:, real[0]]))
+    torch.testing.assert_close(
+        case.logits(model, ids, real=real)[:, real[0]], case.logits(model, ids[:, real[0]])
+    )

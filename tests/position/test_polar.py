@@ -16,7 +16,11 @@ LENGTH = 13
 @torch.no_grad()
 def test_polar_is_its_equation(model):
     _, place, (q, k, v), out = attention({"name": "polar", "theta": 50.0}, model)
-    q, k, d = torch.nn.functional.softplus(q), torch.nn.functional.softplus(k), place.angle.clamp(-2 * math.pi, 0)
+    q, k, d = (
+        torch.nn.functional.softplus(q),
+        torch.nn.functional.softplus(k),
+        place.angle.clamp(-2 * math.pi, 0),
+    )
     rate = 50.0 ** (-torch.arange(10) / 10).double()
     scores = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
     for i, j in PAIRS:
@@ -46,6 +50,8 @@ def test_angles_start_at_zero_or_are_drawn():
 
 
 def test_what_is_refused():
-    assert faults(tiny(position={"name": "polar", "theta": 0})) == ["position.theta: must be above 0; got 0."]
+    assert faults(tiny(position={"name": "polar", "theta": 0})) == [
+        "position.theta: must be above 0; got 0."
+    ]
     (sentence,) = faults(tiny(position="polar", kernel="sdpa"))
     assert sentence.startswith("kernel: 'sdpa' cannot: position 'polar' computes scores of its own")

@@ -16,7 +16,9 @@ transformers = pytest.importorskip("transformers")
 
 
 def made(node: dict, heads: int = 6, tower: str = "decoder"):
-    place = POSITIONS.create(node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, tower=tower).double()
+    place = POSITIONS.create(
+        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, tower=tower
+    ).double()
     randomise(place)
     return place
 
@@ -40,7 +42,11 @@ def test_alibi_is_that_of_bloom_and_of_mpt(heads, symmetric):
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
     from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
-    bloom = build_alibi_tensor(torch.ones(1, 9), heads, torch.float32).view(heads, 1, 9).expand(-1, 9, -1)
+    bloom = (
+        build_alibi_tensor(torch.ones(1, 9), heads, torch.float32)
+        .view(heads, 1, 9)
+        .expand(-1, 9, -1)
+    )
     press = made({"name": "alibi", "symmetric": symmetric}, heads)
     torch.testing.assert_close(causal_weights(bias(press, 9, heads)), causal_weights(bloom))
     theirs = build_mpt_alibi_tensor(heads, 9, alibi_bias_max=6).view(heads, 1, 9).expand(-1, 9, -1)
@@ -51,14 +57,23 @@ def test_alibi_is_that_of_bloom_and_of_mpt(heads, symmetric):
 def test_geometric_slopes_have_one_ratio():
     """Six heads: 2^(-8/6), 2^(-16/6), ...; of a power of two they are the usual ones."""
     slope = POSITIONS.create({"name": "alibi", "slopes": "geometric"}, heads=6).slope.double()
-    torch.testing.assert_close(slope[1:] / slope[:-1], torch.full((5,), 2 ** (-8 / 6), dtype=torch.float64))
+    torch.testing.assert_close(
+        slope[1:] / slope[:-1], torch.full((5,), 2 ** (-8 / 6), dtype=torch.float64)
+    )
     assert slope[-1] == 2**-8
-    usual, geometric = (POSITIONS.create({"name": "alibi", "slopes": s}, heads=8).slope for s in ("press", "geometric"))
+    usual, geometric = (
+        POSITIONS.create({"name": "alibi", "slopes": s}, heads=8).slope
+        for s in ("press", "geometric")
+    )
     assert torch.equal(usual, geometric)
 
 
 def test_alibi_by_eye():
-    assert bias(made({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [[0, -1, -2], [-1, 0, -1], [-2, -1, 0]]
+    assert bias(made({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [
+        [0, -1, -2],
+        [-1, 0, -1],
+        [-2, -1, 0],
+    ]
     causal = bias(made({"name": "alibi", "symmetric": False}, 1), 3, 1)[0]
     assert causal.mul(256).tolist() == [[0, 0, 0], [-1, 0, 0], [-2, -1, 0]]
 
@@ -70,15 +85,36 @@ def test_t5_buckets_are_those_of_transformers(tower, buckets, longest):
 
     place = made({"name": "t5", "buckets": buckets, "longest": longest}, tower=tower)
     distance = torch.arange(-1500, 1500)
-    expected = T5Attention._relative_position_bucket(-distance, tower == "encoder", buckets, longest)
+    expected = T5Attention._relative_position_bucket(
+        -distance, tower == "encoder", buckets, longest
+    )
     assert torch.equal(place.bucket(distance), expected)
     assert torch.equal(bias(place, 7)[2, 5], place.weight[place.bucket(5 - torch.arange(7)), 2])
 
 
 def test_t5_buckets_by_eye():
-    """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; in an encoder 4 for each direction."""
+    """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; in an encoder 4
+    for each direction.
+    """
     past = made({"name": "t5", "buckets": 8, "longest": 16})
-    assert past.bucket(torch.arange(-2, 14)).tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 6, 7, 7]
+    assert past.bucket(torch.arange(-2, 14)).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        2,
+        3,
+        4,
+        4,
+        5,
+        5,
+        6,
+        6,
+        6,
+        6,
+        7,
+        7,
+    ]
     both = made({"name": "t5", "buckets": 8, "longest": 16, "bidirectional": True})
     assert both.bucket(torch.tensor([-9, -1, 0, 1, 9])).tolist() == [7, 5, 0, 1, 3]
 
@@ -93,7 +129,10 @@ def test_kerple_is_its_equation(kernel, first):
         for i in range(7):
             for j in range(7):
                 far = abs(i - j)
-                by_log, by_power = -r1 * torch.log(1 + r2.exp() * far), -r1 * far ** (2 * r2.sigmoid())
+                by_log, by_power = (
+                    -r1 * torch.log(1 + r2.exp() * far),
+                    -r1 * far ** (2 * r2.sigmoid()),
+                )
                 torch.testing.assert_close(got[h, i, j], by_log if kernel == "log" else by_power)
 
 
@@ -131,7 +170,9 @@ def test_fire_is_its_equation(first):
             torch.testing.assert_close(got[:, i - first, j - first], place.down.weight @ hidden)
 
 
-@pytest.mark.parametrize("node", ["t5", "kerple", {"name": "kerple", "kernel": "power"}, "fire", "alibi"], ids=str)
+@pytest.mark.parametrize(
+    "node", ["t5", "kerple", {"name": "kerple", "kernel": "power"}, "fire", "alibi"], ids=str
+)
 def test_a_bias_is_point_wise(node):
     """So a kernel may ask for one pair of tokens and one head at a time."""
     place = made({"name": node} if isinstance(node, str) else node)
@@ -153,9 +194,13 @@ def test_a_table_is_the_towers_or_each_layers():
         config = tiny(position={"name": "t5", "buckets": 8, **node}, layers=3)
         model = Case(config, "").model()
         assert set(model.decoder.position) == names
-        assert [block.looks["attn"] for block in model.decoder.blocks] == ([0, 0, 0] if len(names) == 1 else [0, 1, 2])
+        assert [block.looks["attn"] for block in model.decoder.blocks] == (
+            [0, 0, 0] if len(names) == 1 else [0, 1, 2]
+        )
     two = {"layout": ["attn", {"attn": {"position": {"buckets": 6}}}, "attn", "ffn"]}
-    model = Case(tiny(position={"name": "t5", "buckets": 8, "per_layer": True}, decoder=two), "").model()
+    model = Case(
+        tiny(position={"name": "t5", "buckets": 8, "per_layer": True}, decoder=two), ""
+    ).model()
     assert set(model.decoder.position) == {"layer_0", "layer_0_2", "layer_1", "layer_1_2"}
 
 
@@ -175,7 +220,10 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
     model = Case(tiny(position={"name": "learned", "offset": 2}), "").model()
     place = model.decoder.position["base"]
     assert place.weight.shape == (29 + 2, 36)
-    tokens = Tokens(ids=torch.zeros(1, 5, dtype=torch.long), real=torch.tensor([[False, False, True, True, True]]))
+    tokens = Tokens(
+        ids=torch.zeros(1, 5, dtype=torch.long),
+        real=torch.tensor([[False, False, True, True, True]]),
+    )
     got = place.embed(torch.zeros(1, 5, 36, dtype=torch.float64), tokens.placed())
     assert torch.equal(got[0, 2:], place.weight[2:5])
 
@@ -183,7 +231,10 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
 @pytest.mark.parametrize(
     ("node", "sentence"),
     [
-        ({"name": "t5", "longest": 16}, "position.longest: must be above half the buckets; got 16 and 32. Try 17."),
+        (
+            {"name": "t5", "longest": 16},
+            "position.longest: must be above half the buckets; got 16 and 32. Try 17.",
+        ),
         ({"name": "t5", "buckets": 3}, "position.buckets: must be at least 4 buckets; got 3."),
         ({"name": "alibi", "exponent": 0}, "position.exponent: must be above 0; got 0."),
         ({"name": "fire", "threshold": 0.0}, "position.threshold: must be above 0; got 0.0."),
@@ -193,6 +244,6 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
             "position.kernel: no choice is called 'pow'. Did you mean 'power'? Known: log, power.",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_distance_that_cannot_be_is_refused(node, sentence):
     assert faults(tiny(position=node)) == [sentence]

@@ -1,4 +1,6 @@
-"""Rotation: pairings, fractions and scalings are those of transformers; what a length changes is read anew."""
+"""Rotation: pairings, fractions and scalings are those of transformers; what a length changes is
+read anew.
+"""
 
 import os
 
@@ -25,22 +27,49 @@ SCALINGS = {  # ours, theirs, and the tokens of the training
     "yarn": ({"factor": 4.0}, {"factor": 4.0}, 64),
     "yarn, whole": ({"factor": 4.0, "truncate": False}, {"factor": 4.0, "truncate": False}, 64),
     "yarn, mscale": (
-        {"factor": 4.0, "mscale": 0.7, "mscale_all": 0.4}, {"factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.4}, 64,
+        {"factor": 4.0, "mscale": 0.7, "mscale_all": 0.4},
+        {"factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.4},
+        64,
     ),
-    "yarn, gain": ({"factor": 4.0, "attention_factor": 1.5}, {"factor": 4.0, "attention_factor": 1.5}, 64),
-    "llama3": ({"low": 1.0, "high": 3.0}, {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0}, 64),
-    "longrope, short": ({"short": SHORT, "long": LONG, "factor": 4.0}, {"short_factor": SHORT, "long_factor": LONG}, LENGTH),
-    "longrope, long": ({"short": SHORT, "long": LONG, "factor": 4.0}, {"short_factor": SHORT, "long_factor": LONG}, LENGTH - 1),
-}  # fmt: skip
+    "yarn, gain": (
+        {"factor": 4.0, "attention_factor": 1.5},
+        {"factor": 4.0, "attention_factor": 1.5},
+        64,
+    ),
+    "llama3": (
+        {"low": 1.0, "high": 3.0},
+        {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0},
+        64,
+    ),
+    "longrope, short": (
+        {"short": SHORT, "long": LONG, "factor": 4.0},
+        {"short_factor": SHORT, "long_factor": LONG},
+        LENGTH,
+    ),
+    "longrope, long": (
+        {"short": SHORT, "long": LONG, "factor": 4.0},
+        {"short_factor": SHORT, "long_factor": LONG},
+        LENGTH - 1,
+    ),
+}
 
 
 def llama(theirs: dict, ours: dict, longest: int):
     """The same Llama twice, with a rotation of each kind."""
     config = transformers.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=DIM, intermediate_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        num_key_value_heads=3, head_dim=10, max_position_embeddings=longest, rms_norm_eps=1e-5,
-        tie_word_embeddings=False, attn_implementation="eager", rope_parameters={"rope_theta": 500.0, **theirs},
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=DIM,
+        intermediate_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=3,
+        head_dim=10,
+        max_position_embeddings=longest,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        attn_implementation="eager",
+        rope_parameters={"rope_theta": 500.0, **theirs},
+    )
     model = peer(transformers.LlamaForCausalLM(config))
     return model, loaded(
         tiny(
@@ -49,10 +78,13 @@ def llama(theirs: dict, ours: dict, longest: int):
             norm={"name": "rms", "eps": 1e-5},
             ffn={"name": "glu", "width": WIDTH},
             tie_embeddings=False,
-            dim=DIM, layers=LAYERS, max_len=64, vocab_multiple=1,
+            dim=DIM,
+            layers=LAYERS,
+            max_len=64,
+            vocab_multiple=1,
         ),
         llama_state(model.state_dict()),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", SCALINGS)
@@ -86,7 +118,9 @@ def test_pairs_are_those_of_gpt_j_and_of_gpt_neox():
 
     x = torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(0))
     sin, cos = create_sinusoidal_positions(7, 4).chunk(2, -1)
-    first = gptj(x[..., :4].transpose(1, 2), sin.expand(2, -1, -1), cos.expand(2, -1, -1)).transpose(1, 2)
+    first = gptj(
+        x[..., :4].transpose(1, 2), sin.expand(2, -1, -1), cos.expand(2, -1, -1)
+    ).transpose(1, 2)
     expected = torch.cat([first, x[..., 4:]], -1)
     torch.testing.assert_close(turned({"pairing": "interleaved", "fraction": 0.5}, x), expected)
     angle = torch.arange(7)[:, None] * 10_000 ** -(torch.arange(0, 4, 2) / 4)
@@ -103,7 +137,9 @@ def test_the_two_pairings_differ_by_a_permutation_of_channels():
 
 
 def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
-    """A row of 13 tokens beside one of 7, and documents of 6 and 7 in one row, are turned as each is alone."""
+    """A row of 13 tokens beside one of 7, and documents of 6 and 7 in one row, are turned as each
+    is alone.
+    """
     scaling = {"name": "dynamic", "factor": 2.0, "original": 6}
     case = Case(tiny(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
@@ -116,7 +152,9 @@ def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
         document = (torch.arange(LENGTH) >= 6).long()[None]
         packed = case.logits(model, torch.cat([ids[:1, :6], ids[:1, :7]], 1), document=document)
         case.same(packed, torch.cat(alone[:2], 1), "documents")
-    assert (alone[1][:, :6] - alone[0]).abs().max() > 1e-3  # the seventh token changes the rotation of six
+    assert (
+        alone[1][:, :6] - alone[0]
+    ).abs().max() > 1e-3  # the seventh token changes the rotation of six
 
 
 BY_LENGTH = {
@@ -131,7 +169,9 @@ BY_LENGTH = {
 @torch.no_grad()
 def test_generation_beyond_the_trained_length_is_that_without_a_cache(kind, original, padded):
     """From a prompt of 9 tokens to 13, one by one."""
-    case = Case(tiny(position={"name": "rotary", "scaling": {**BY_LENGTH[kind], "original": original}}), "")
+    case = Case(
+        tiny(position={"name": "rotary", "scaling": {**BY_LENGTH[kind], "original": original}}), ""
+    )
     model, past = case.model(), case.past(case.model())
     real = torch.arange(LENGTH) >= torch.tensor([0, 2, 5])[:, None] if padded else None
     for start, end in ((0, 9), (9, 10), (10, 11), (11, 12), (12, 13)):
@@ -143,7 +183,9 @@ def test_generation_beyond_the_trained_length_is_that_without_a_cache(kind, orig
 
 @torch.no_grad()
 def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
-    case = Case(tiny(position={"name": "rotary", "scaling": {**BY_LENGTH["dynamic"], "original": 8}}), "")
+    case = Case(
+        tiny(position={"name": "rotary", "scaling": {**BY_LENGTH["dynamic"], "original": 8}}), ""
+    )
     model, ids = case.model(), case.ids
     past = model.cache(3, LENGTH)
     for start, end in ((0, 6), (6, 10), (10, 11)):
@@ -161,20 +203,29 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
     [
         (
             {"fraction": 0.5},
-            ": rotary turns pairs of channels, so position.fraction * attn.head_dim must be an even number of at least 2 "
-            "channels; got 0.5 * 10, which is 5. Try position.fraction=0.6.",
+            (
+                ": rotary turns pairs of channels, so position.fraction * attn.head_dim must be an"
+                " even number of at least 2 channels; got 0.5 * 10, which is 5. Try"
+                " position.fraction=0.6."
+            ),
         ),
         ({"fraction": 1.5}, ".fraction: must be above 0 and at most 1; got 1.5."),
         (
             {"scaling": "yran"},
-            ".scaling: no scaling is called 'yran'. Did you mean 'yarn'? Known: dynamic, linear, llama3, longrope, none, yarn.",
+            (
+                ".scaling: no scaling is called 'yran'. Did you mean 'yarn'? Known: dynamic,"
+                " linear, llama3, longrope, none, yarn."
+            ),
         ),
         ({"scaling": {"name": "linear", "factor": 0}}, ".scaling.factor: must be above 0; got 0."),
         (
             {"scaling": {"name": "yarn", "mscale": 1.0}},
             ".scaling.mscale: goes with mscale_all, which is null; got 1.0. Set both, or neither.",
         ),
-        ({"scaling": {"name": "llama3", "high": 1.0}}, ".scaling.high: must be above low; got 1.0 and 1.0."),
+        (
+            {"scaling": {"name": "llama3", "high": 1.0}},
+            ".scaling.high: must be above low; got 1.0 and 1.0.",
+        ),
         (
             {"scaling": {"name": "longrope", "short": [1.0], "long": [2.0]}},
             ": scaling 'longrope' must have a number for each of the 5 pairs of channels; got 1.",
@@ -194,7 +245,9 @@ def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
 
 
 def test_the_gain_of_longrope_by_eye():
-    """sqrt(1 + ln(factor) / ln(original)): sqrt(2) where both are 2, and 1 where ln(original) is 0."""
+    """sqrt(1 + ln(factor) / ln(original)): sqrt(2) where both are 2, and 1 where ln(original) is
+    0.
+    """
     gains = {of: LongRope((1.0,), (1.0,), factor=2.0, original=of).gain(64) for of in (1, 2, 16)}
     assert gains == pytest.approx({1: 1.0, 2: 2**0.5, 16: 1.25**0.5})
     assert LongRope((1.0,), (1.0,), original=2).gain(64) == 1
@@ -203,9 +256,10 @@ def test_the_gain_of_longrope_by_eye():
 def test_a_scaling_by_length_has_no_place_between_two_texts():
     cross = {"cross": {"position": {"name": "rotary", "scaling": "dynamic"}}}
     (found,) = faults(tiny("encoder_decoder", position="none", decoder=cross))
-    assert found == (
-        "model.decoder.cross.position: scaling 'dynamic' goes by the length of one text, and cross attention has two; use "
-        "another scaling there."
+    assert (
+        found
+        == "model.decoder.cross.position: scaling 'dynamic' goes by the length of one text, and"
+        " cross attention has two; use another scaling there."
     )
 
 
@@ -217,14 +271,20 @@ def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_xpos_is_its_equation(pairing):
-    """Of a query at n and a key at m, both as complex numbers: sum of Re(q conj(k) e^(i (n - m) rate)) z^((n - m) / span)."""
-    place = POSITIONS.create({"name": "xpos", "pairing": pairing, "span": 5.0}, head_dim=8, max_len=16)
+    """Of a query at n and a key at m, both as complex numbers: sum of Re(q conj(k) e^(i (n - m)
+    rate)) z^((n - m) / span).
+    """
+    place = POSITIONS.create(
+        {"name": "xpos", "pairing": pairing, "span": 5.0}, head_dim=8, max_len=16
+    )
     draw = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 7, 8, generator=draw) for _ in range(2))
     at = Tokens(slot=torch.arange(7)[None], position=torch.arange(7)[None])
     table = place.begin(at, at)
     scores = (table.rotate(q, at) @ table.rotate_key(k, at).mT)[0, 0]
-    later = Tokens(slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None])  # these ask the whole text
+    later = Tokens(
+        slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None]
+    )  # these ask the whole text
     table = place.begin(later, at)
     of_later = (table.rotate(q[:, :, 4:], later) @ table.rotate_key(k, at).mT)[0, 0]
     torch.testing.assert_close(of_later, scores[4:], rtol=1e-4, atol=1e-4)
@@ -235,7 +295,9 @@ def test_xpos_is_its_equation(pairing):
     for n in range(7):
         for m in range(7):
             turned = (q[n] * k[m].conj() * torch.exp(1j * (n - m) * rate)).real
-            torch.testing.assert_close(scores[n, m], (turned * z ** ((n - m) / 5)).sum(), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                scores[n, m], (turned * z ** ((n - m) / 5)).sum(), rtol=1e-4, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("law", ["shift", "cache"])
@@ -246,4 +308,7 @@ def test_a_rotation_by_the_length_says_what_it_breaks(law):
     assert "turns by the length of its text" in LAWS[law](config)
     with pytest.raises(LawBroken):
         LAWS[law].__wrapped__(Case(config, law))  # without the exemption
-    assert LAWS[law](tiny(position={"name": "rotary", "scaling": {**dynamic, "original": None}})) is None
+    assert (
+        LAWS[law](tiny(position={"name": "rotary", "scaling": {**dynamic, "original": None}}))
+        is None
+    )

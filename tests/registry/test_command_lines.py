@@ -41,12 +41,17 @@ def test_a_line_is_read_as_it_was_meant(tmp_path, monkeypatch, name):
 
 
 def test_a_plain_line_has_no_quotes_and_no_parts_that_were_not_typed():
-    assert proposed.resume("outputs/decoder/2026-11-20_12-00-00") == (
-        "python train.py resume=outputs/decoder/2026-11-20_12-00-00"
+    assert (
+        proposed.resume("outputs/decoder/2026-11-20_12-00-00")
+        == "python train.py resume=outputs/decoder/2026-11-20_12-00-00"
     )
-    assert proposed.xformer("generate", "run", "--prompt", '"The "') == 'xformer generate run --prompt "The "'
-    assert proposed.resume("my run", ["a.py", "/b c.py"]) == (
-        """python train.py "parts=[a.py,'/b c.py']" "resume='my run'\""""
+    assert (
+        proposed.xformer("generate", "run", "--prompt", '"The "')
+        == 'xformer generate run --prompt "The "'
+    )
+    assert (
+        proposed.resume("my run", ["a.py", "/b c.py"])
+        == """python train.py "parts=[a.py,'/b c.py']" "resume='my run'\""""
     )
 
 
@@ -55,6 +60,10 @@ def test_a_file_is_named_from_here_and_a_link_by_its_own_name(tmp_path, monkeypa
     (tmp_path / "there" / "second.py").touch()
     (tmp_path / "mine.py").symlink_to(tmp_path / "there" / "second.py")
     monkeypatch.chdir(tmp_path)
-    assert proposed.xformer("evaluate", "r", parts=[tmp_path / "mine.py"]).endswith("--parts mine.py")
+    assert proposed.xformer("evaluate", "r", parts=[tmp_path / "mine.py"]).endswith(
+        "--parts mine.py"
+    )
     monkeypatch.chdir(tmp_path / "there")
-    assert proposed.xformer("evaluate", "r", parts=["../mine.py"]).endswith(f"--parts {tmp_path}/mine.py")
+    assert proposed.xformer("evaluate", "r", parts=["../mine.py"]).endswith(
+        f"--parts {tmp_path}/mine.py"
+    )

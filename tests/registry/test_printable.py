@@ -1,4 +1,6 @@
-"""Names, texts and figures of a foreign run: a terminal obeys none of them, and a spreadsheet computes none."""
+"""Names, texts and figures of a foreign run: a terminal obeys none of them, and a spreadsheet
+computes none.
+"""
 
 import csv
 import io
@@ -47,18 +49,24 @@ def test_no_foreign_control_character_reaches_a_terminal(foreign):
 
 
 def test_faults_have_no_control_characters():
-    assert str(ConfigError([f"data.name: no corpus is called {TITLE!s}."])) == (
-        "data.name: no corpus is called \ufffd]0;owned\ufffd."
+    assert (
+        str(ConfigError([f"data.name: no corpus is called {TITLE!s}."]))
+        == "data.name: no corpus is called \ufffd]0;owned\ufffd."
     )
 
 
 def test_no_text_turns_the_order_in_which_a_line_is_read():
-    assert printable("python train.py \u202egnp.exe\u2069 שלום") == "python train.py \ufffdgnp.exe\ufffd שלום"
+    assert (
+        printable("python train.py \u202egnp.exe\u2069 שלום")
+        == "python train.py \ufffdgnp.exe\ufffd שלום"
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("terminal", [True, False])
-def test_generated_text_goes_to_a_terminal_without_control_characters_and_to_a_file_as_it_is(terminal):
+def test_generated_text_goes_to_a_terminal_without_control_characters_and_to_a_file_as_it_is(
+    terminal,
+):
     ours, theirs = os.openpty() if terminal else os.pipe()
     code = f"from tasks.cli.generate import _write; _write({TITLE!r})"
     subprocess.run([sys.executable, "-c", code], stdout=theirs, check=True)
@@ -73,7 +81,7 @@ FORMULAS = ["=1+1", "=HYPERLINK(0)", "+1+cmd", "-cmd", "@SUM(1)", "\t=1", "\n=1"
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_a_cell_is_no_formula(text):
-    (names, values) = csv.reader(io.StringIO(_text([{text: text, "loss": -1.5}]), newline=""))
+    names, values = csv.reader(io.StringIO(_text([{text: text, "loss": -1.5}]), newline=""))
     assert names == [f"'{text}", "loss"] and values == [f"'{text}", "-1.5"]
 
 

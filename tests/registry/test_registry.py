@@ -84,31 +84,26 @@ def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(h
     assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
 
 
-# fmt: off
 def test_a_meaning_may_stand_behind_a_default_in_brackets():
     def part(
         *,
         # of a long name
         a: int = 1,
-        b: float = (
-            0.5  # of that
-        ),
+        # of that
+        b: float = 0.5,
         c: str = "c",
-        d: bool = (
-            False  # whether
-        ),
+        # whether
+        d: bool = False,
     ):
         """A part."""
 
     class Data:
-        e: int | None = (
-            None  # inches
-        )
+        # inches
+        e: int | None = None
         f: int = 2  # type: ignore[assignment]  # feet
 
     assert [meaning(part, name) for name in "abcd"] == ["", "of that", "", "whether"]
     assert [meaning(Data, name) for name in "ef"] == ["inches", "feet"]
-# fmt: on
 
 
 def test_defaults_are_a_complete_node(hats):
@@ -123,7 +118,9 @@ def test_a_part_gets_what_it_asks_for_and_no_more(hats):
 
 
 def test_nested_parts_are_built(hats):
-    stack = hats.create({"name": "stack", "of": [{"name": "bare"}, {"name": "stack", "of": [{"name": "bare"}]}]})
+    stack = hats.create(
+        {"name": "stack", "of": [{"name": "bare"}, {"name": "stack", "of": [{"name": "bare"}]}]}
+    )
     assert isinstance(stack.of, tuple)
     assert [type(hat).__name__ for hat in (*stack.of, *stack.of[1].of)] == ["Bare", "Stack", "Bare"]
 
@@ -152,8 +149,10 @@ def test_star_args_are_refused():
     def part(*sizes):
         pass
 
-    assert refused(part) == (
-        "hat 'wrong' takes *sizes; name every option instead, so that a typo in a config is an error."
+    assert (
+        refused(part)
+        == "hat 'wrong' takes *sizes; name every option instead, so that a typo in a config is an"
+        " error."
     )
 
 
@@ -161,8 +160,10 @@ def test_double_star_kwargs_are_refused():
     def part(dim: int, **rest: int):
         pass
 
-    assert refused(part) == (
-        "hat 'wrong' takes **rest; name every option instead, so that a typo in a config is an error."
+    assert (
+        refused(part)
+        == "hat 'wrong' takes **rest; name every option instead, so that a typo in a config is an"
+        " error."
     )
 
 
@@ -177,9 +178,15 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
     def part(size: int = 3):
         pass
 
-    assert refused(part) == "hat 'wrong': the model does not give 'size' (it gives dim); put options behind a bare *."
-    assert refused(part, given=()) == (
-        "hat 'wrong': the model does not give 'size' (it gives nothing); put options behind a bare *."
+    assert (
+        refused(part)
+        == "hat 'wrong': the model does not give 'size' (it gives dim); put options behind a"
+        " bare *."
+    )
+    assert (
+        refused(part, given=())
+        == "hat 'wrong': the model does not give 'size' (it gives nothing); put options behind a"
+        " bare *."
     )
 
 
@@ -217,7 +224,10 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ({"height": 3}, "wardrobe: must name a hat; got {height: 3}. Known: bare, stack, top."),
         (
             {"name": "top", "hight": 3},
-            "wardrobe.hight: hat 'top' has no option 'hight'. Did you mean 'height'? It has: height, felt, brim.",
+            (
+                "wardrobe.hight: hat 'top' has no option 'hight'. Did you mean 'height'? It has:"
+                " height, felt, brim."
+            ),
         ),
         (
             {"name": "bare", "brim": 1},
@@ -225,7 +235,10 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ),
         (
             {"name": "stack", "of": [], "fellt": 1},
-            "wardrobe.fellt: hat 'stack' has no option 'fellt'. Did you mean 'felt' of wardrobe=top? It has: of.",
+            (
+                "wardrobe.fellt: hat 'stack' has no option 'fellt'. Did you mean 'felt' of"
+                " wardrobe=top? It has: of."
+            ),
         ),
         ({"name": "bare", "x": 1}, "wardrobe.x: hat 'bare' has no option 'x'. It has: none."),
         ({"name": "top", "height": "tall"}, "wardrobe.height: must be a whole number; got 'tall'."),
@@ -234,11 +247,17 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ({"name": "top", "brim": "wide"}, "wardrobe.brim: must be a number or null; got 'wide'."),
         (
             {"name": "top", "felt": "rabit"},
-            "wardrobe.felt: no choice is called 'rabit'. Did you mean 'rabbit'? Known: beaver, rabbit.",
+            (
+                "wardrobe.felt: no choice is called 'rabit'. Did you mean 'rabbit'? Known: beaver,"
+                " rabbit."
+            ),
         ),
         ({"name": "top", "height": 0}, "wardrobe.height: must be at least 1 inch; got 0."),
         ({"name": "top", "brim": 3}, "wardrobe.brim: must be at least 0 and below 3; got 3."),
-        ({"name": "stack"}, "wardrobe.of: hat 'stack' needs this option; give it hats, from below."),
+        (
+            {"name": "stack"},
+            "wardrobe.of: hat 'stack' needs this option; give it hats, from below.",
+        ),
         ({"name": "stack", "of": 3}, "wardrobe.of: must be a list of hat; got 3."),
         (
             {"name": "stack", "of": [{"name": "bare"}, {"name": "top", "height": 0}]},
@@ -246,7 +265,10 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ),
         (
             {"name": "stack", "of": ["bear"]},
-            "wardrobe.of[0]: no hat is called 'bear'. Did you mean 'bare'? Known: bare, stack, top.",
+            (
+                "wardrobe.of[0]: no hat is called 'bear'. Did you mean 'bare'? Known: bare, stack,"
+                " top."
+            ),
         ),
     ],
     ids=str,
@@ -257,7 +279,13 @@ def test_a_fault_is_one_whole_sentence(hats, node, sentence):
 
 @pytest.mark.parametrize(
     "node",
-    ["top", "bare", {"name": "top", "brim": 2}, {"name": "top", "brim": None}, {"name": "stack", "of": ["bare"]}],
+    [
+        "top",
+        "bare",
+        {"name": "top", "brim": 2},
+        {"name": "top", "brim": None},
+        {"name": "stack", "of": ["bare"]},
+    ],
     ids=str,
 )
 def test_what_fits_has_no_fault(hats, node):
@@ -284,13 +312,18 @@ def test_what_rests_on_an_option_at_fault_is_not_said():
 
 
 def test_an_unknown_name_is_an_error_that_names_the_group(hats):
-    with pytest.raises(ConfigError, match=r"^wardrobe: no hat is called 'fez'\. Known: bare, stack, top\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^wardrobe: no hat is called 'fez'\. Known: bare, stack, top\.$"
+    ):
         hats["fez"]
 
 
 def test_a_key_beside_the_options_is_offered(hats):
     [sentence] = hats.faults({"name": "bare", "bathc": 1}, "data", Context(), beside=["batch"])
-    assert sentence == "data.bathc: hat 'bare' has no option 'bathc'. Did you mean 'batch'? It has: batch."
+    assert (
+        sentence
+        == "data.bathc: hat 'bare' has no option 'bathc'. Did you mean 'batch'? It has: batch."
+    )
 
 
 def test_config_error_holds_every_fault():
@@ -312,14 +345,20 @@ def test_true_and_false_choose_parts_where_the_registry_says_which():
 
     lights = Registry("light", base=Light, switch=("off", "on"))
     lights.register("off")(Light)
-    lights.register("on")(dataclass(frozen=True)(type("On", (Light,), {"__annotations__": {"power": int}, "power": 3})))
+    lights.register("on")(
+        dataclass(frozen=True)(
+            type("On", (Light,), {"__annotations__": {"power": int}, "power": 3})
+        )
+    )
     assert [lights.complete(node) for node in (False, True, "on")] == [
         {"name": "off"},
         *[{"name": "on", "power": 3}] * 2,
     ]
     assert lights.create(True).power == 3
     assert not [*lights.faults(True, "light", Context()), *lights.faults(False, "light", Context())]
-    assert list(Registry("lamp").faults(True, "lamp", Context())) == ["lamp: must name a lamp; got true. Known: ."]
+    assert list(Registry("lamp").faults(True, "lamp", Context())) == [
+        "lamp: must name a lamp; got true. Known: ."
+    ]
 
 
 def test_an_option_that_a_part_lacks_is_none():

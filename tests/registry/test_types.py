@@ -26,11 +26,19 @@ def test_types_read_as_a_user_reads_them(annotation, name):
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
-        (float, 3), (float | None, None), (bool, False), (list[int], [1, 2]), (tuple[float, float], [0.9, 0.99]),
-        (Literal[1, 2], 2), (dict, {}), (dict[str, int], {"a": 1}), (Any, object()), (int, REQUIRED),
+        (float, 3),
+        (float | None, None),
+        (bool, False),
+        (list[int], [1, 2]),
+        (tuple[float, float], [0.9, 0.99]),
+        (Literal[1, 2], 2),
+        (dict, {}),
+        (dict[str, int], {"a": 1}),
+        (Any, object()),
+        (int, REQUIRED),
         (list[str] | None, ["a"]),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_fits(annotation, value):
     assert list(mismatch(annotation, value, "x", Context())) == []
 

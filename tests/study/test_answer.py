@@ -1,4 +1,6 @@
-"""The answer of a study, whole sentences: every figure in them can be checked from the differences beside it."""
+"""The answer of a study, whole sentences: every figure in them can be checked from the differences
+beside it.
+"""
 
 from math import ceil
 from statistics import stdev
@@ -21,7 +23,8 @@ def moved(name, *differences, **runs):
     return Runs(name, {seed: BASE.values[seed] + d for seed, d in enumerate(differences)}, **runs)
 
 
-# Mean 0.03, sd 0.00158: t = 42.4. Mean 0.002, sd 0.00158: t = 2.83, p = 0.047, in a family of two 0.09.
+# Mean 0.03, sd 0.00158: t = 42.4. Mean 0.002, sd 0.00158: t = 2.83, p = 0.047, in a family of two
+# 0.09.
 WORSE = moved("placement=post", 0.028, 0.029, 0.03, 0.031, 0.032)
 BARELY = moved("norm=dyt", 0.0, 0.001, 0.002, 0.003, 0.004)
 NOISY = moved("norm=rms", -0.02, 0.02, 0.01, -0.01, 0.005)
@@ -32,8 +35,10 @@ def sentence(variant, measured="val/loss", **options):
 
 
 def test_a_variant_that_is_worse():
-    assert sentence(WORSE) == (
-        "placement=post is worse than placement=pre by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
+    assert (
+        sentence(WORSE)
+        == "placement=post is worse than placement=pre by 0.0300 nats (95 % interval 0.0280 to"
+        " 0.0320, 5 seeds, p < 0.0001)."
     )
     assert sentence(WORSE, level=0.9).startswith(
         "placement=post is worse than placement=pre by 0.0300 nats (90 % interval 0.028"
@@ -41,63 +46,87 @@ def test_a_variant_that_is_worse():
 
 
 def test_the_metric_says_which_way_is_better():
-    assert sentence(WORSE, "val/accuracy") == (
-        "placement=post is better than placement=pre by 3.00 points (95 % interval 2.80 to 3.20, 5 seeds, p < 0.0001)."
+    assert (
+        sentence(WORSE, "val/accuracy")
+        == "placement=post is better than placement=pre by 3.00 points (95 % interval 2.80 to 3.20,"
+        " 5 seeds, p < 0.0001)."
     )
     better = moved("placement=post", -0.028, -0.029, -0.03, -0.031, -0.032)
     assert sentence(better).startswith(
-        "placement=post is better than placement=pre by 0.0300 nats (95 % interval 0.0280 to 0.0320,"
+        "placement=post is better than placement=pre by 0.0300 nats (95 % interval 0.0280 to"
+        " 0.0320,"
     )
 
 
 def test_nothing_is_claimed_where_nothing_was_seen():
-    """sd 0.01597 and 1.682 sd, what five seeds see in 8 of 10 studies, are 0.02686; half of the 0.027 is 0.845 sd."""
+    """sd 0.01597 and 1.682 sd, what five seeds see in 8 of 10 studies, are 0.02686; half of the
+    0.027 is 0.845 sd.
+    """
     sd = stdev([-0.02, 0.02, 0.01, -0.01, 0.005])
-    half, fifth = (ceil(TTestPower().solve_power(d / sd, power=0.8, alpha=0.05)) for d in (0.0135, 0.005))
-    assert sentence(NOISY) == (
-        "No difference between norm=rms and placement=pre was seen (difference 0.001 nats, 95 % interval -0.019 to 0.021, "
-        f"5 seeds, p = 0.9): with 5 seeds a difference of 0.027 nats could have been seen; for 0.0135 nats run {half}."
+    half, fifth = (
+        ceil(TTestPower().solve_power(d / sd, power=0.8, alpha=0.05)) for d in (0.0135, 0.005)
+    )
+    assert (
+        sentence(NOISY)
+        == "No difference between norm=rms and placement=pre was seen (difference 0.001 nats, 95 %"
+        " interval -0.019 to 0.021, 5 seeds, p = 0.9): with 5 seeds a difference of 0.027 nats"
+        f" could have been seen; for 0.0135 nats run {half}."
     )
     assert f"could have been seen; for 0.005 nats run {fifth}." in sentence(NOISY, margin=0.005)
-    assert sentence(NOISY, margin=0.03).endswith("could have been seen.") or "equivalent" in sentence(
-        NOISY, margin=0.03
-    )
+    assert sentence(NOISY, margin=0.03).endswith(
+        "could have been seen."
+    ) or "equivalent" in sentence(NOISY, margin=0.03)
 
 
 def test_a_family_corrects_what_one_alone_would_show():
     alone = answer(BASE, [BARELY], "val/loss").verdicts[0]
     among = answer(BASE, [BARELY, NOISY], "val/loss").verdicts[0]
     assert (alone.outcome, among.outcome) == ("worse", "unseen")
-    assert among.p == pytest.approx(2 * alone.p) and "after Holm" in among.sentence and "Holm" not in alone.sentence
-    assert answer(BASE, [BARELY, moved("gone")], "val/loss").verdicts[0].outcome == "worse"  # no p, no family
+    assert (
+        among.p == pytest.approx(2 * alone.p)
+        and "after Holm" in among.sentence
+        and "Holm" not in alone.sentence
+    )
+    assert (
+        answer(BASE, [BARELY, moved("gone")], "val/loss").verdicts[0].outcome == "worse"
+    )  # no p, no family
 
 
 def test_what_could_have_been_seen_is_what_passes_holm():
     one, two = (answer(BASE, [NOISY] * n, "val/loss").verdicts[0] for n in (1, 2))
     for verdict, alpha in ((one, 0.05), (two, 0.025)):
         seen = metric("val/loss").up(detectable(verdict.difference.sd, 5, alpha=alpha))
-        assert f"with 5 seeds a difference of {seen:.3g} nats could have been seen" in verdict.sentence
+        assert (
+            f"with 5 seeds a difference of {seen:.3g} nats could have been seen" in verdict.sentence
+        )
     assert one.sentence != two.sentence
 
 
 def test_equality_is_claimed_within_a_margin_alone():
     within = answer(BASE, [NOISY], "val/loss", margin=0.05).verdicts[0]
     assert within.outcome == "equivalent" and within.p_margin < 0.05
-    assert within.sentence == (
-        "norm=rms and placement=pre are equivalent within the margin of 0.05 nats (difference 0.001 nats, 95 % interval "
-        "-0.019 to 0.021, 5 seeds; of a difference that large, p = 0.0012)."
+    assert (
+        within.sentence
+        == "norm=rms and placement=pre are equivalent within the margin of 0.05 nats (difference"
+        " 0.001 nats, 95 % interval -0.019 to 0.021, 5 seeds; of a difference that large, p ="
+        " 0.0012)."
     )
     assert answer(BASE, [NOISY], "val/loss", margin=0.01).verdicts[0].outcome == "unseen"
     both = sentence(BARELY, margin=0.01)
-    assert both.startswith("norm=dyt is worse than") and both.endswith("), yet within the margin of 0.01 nats.")
+    assert both.startswith("norm=dyt is worse than") and both.endswith(
+        "), yet within the margin of 0.01 nats."
+    )
 
 
 def test_one_seed_or_none_in_common():
-    assert sentence(moved("x", 0.5)) == (
-        "x is worse than placement=pre by 0.5 nats at the one seed in common, which says nothing of others: run at least 5."
+    assert (
+        sentence(moved("x", 0.5))
+        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which says nothing"
+        " of others: run at least 5."
     )
     assert (
-        sentence(Runs("x", {9: 1.0})) == "x and placement=pre have no finished seed in common: they are not compared."
+        sentence(Runs("x", {9: 1.0}))
+        == "x and placement=pre have no finished seed in common: they are not compared."
     )
 
 
@@ -106,8 +135,10 @@ def test_differences_without_variance():
         sentence(Runs("x", BASE.values))
         == "x and placement=pre have the very same figures at all 5 seeds: no difference shows."
     )
-    assert sentence(Runs("x", {s: v + 0.5 for s, v in BASE.values.items()})) == (
-        "x is worse than placement=pre by 0.5 nats at each of 5 seeds alike (sign test, p = 0.062: too few seeds to tell)."
+    assert (
+        sentence(Runs("x", {s: v + 0.5 for s, v in BASE.values.items()}))
+        == "x is worse than placement=pre by 0.5 nats at each of 5 seeds alike (sign test, p ="
+        " 0.062: too few seeds to tell)."
     )
 
 
@@ -115,8 +146,8 @@ def test_runs_without_a_figure_are_named():
     """Three of five against none of five: 2 * C(5, 3) C(5, 0) / C(10, 3) = 1 / 6."""
     some = Runs("x", {0: 2.0, 1: 2.4}, diverged={3: 1200, 2: 90, 4: 7})
     assert sentence(some).endswith(
-        " 3 of the 5 runs of x diverged, seed 2 at step 90, seed 3 at step 1,200, seed 4 at step 7; "
-        "of placement=pre 0 of 5 (Fisher's exact test, p = 0.17)."
+        " 3 of the 5 runs of x diverged, seed 2 at step 90, seed 3 at step 1,200, seed 4 at step 7;"
+        " of placement=pre 0 of 5 (Fisher's exact test, p = 0.17)."
     )
     none = answer(BASE, [Runs("x", {}, diverged=dict.fromkeys(SEEDS, 10))], "val/loss")
     assert none.verdicts[0].outcome == "diverged" and not none.partial
@@ -129,39 +160,57 @@ def test_runs_without_a_figure_are_named():
 
 def test_an_unfinished_study_is_partial_and_says_so():
     found = answer(BASE, [Runs("x", {0: 2.1, 1: 2.35}, unfinished=(2, 4), failed=(3,))], "val/loss")
-    assert found.partial and found.sentence.endswith("; partial, for 3 of 10 runs have not finished.")
+    assert found.partial and found.sentence.endswith(
+        "; partial, for 3 of 10 runs have not finished."
+    )
     assert found.verdicts[0].sentence.endswith(
-        " 1 of 5 runs has failed (seed 3): this is partial. 2 of 5 runs are not finished (seeds 2, 4): this is partial."
+        " 1 of 5 runs has failed (seed 3): this is partial. 2 of 5 runs are not finished (seeds 2,"
+        " 4): this is partial."
     )
 
 
 def test_the_study_in_a_sentence():
     worst = moved("placement=output", 0.5, 0.51, 0.49, 0.5, 0.51)
     found = answer(BASE, [WORSE, NOISY, worst, Runs("gone", {})], "val/loss")
-    assert found.sentence == (
-        "Against placement=pre in val/loss: worse: placement=output, placement=post; no difference was seen: norm=rms; "
-        "not compared: gone."
+    assert (
+        found.sentence
+        == "Against placement=pre in val/loss: worse: placement=output, placement=post; no"
+        " difference was seen: norm=rms; not compared: gone."
     )
-    assert answer(BASE, [], "val/loss").sentence == "Against placement=pre in val/loss: there is nothing to compare."
+    assert (
+        answer(BASE, [], "val/loss").sentence
+        == "Against placement=pre in val/loss: there is nothing to compare."
+    )
 
 
 def test_a_verdict_holds_the_difference_that_its_sentence_says():
     verdict = answer(BASE, [WORSE], "val/loss").verdicts[0]
-    assert verdict.difference == paired(BASE.values, WORSE.values) and verdict.p == verdict.difference.p
+    assert (
+        verdict.difference == paired(BASE.values, WORSE.values)
+        and verdict.p == verdict.difference.p
+    )
 
 
 def test_effects_of_a_design_are_one_family():
-    """Alone the effect of a has p = 0.047; beside that of b and their interaction it is not enough."""
+    """Alone the effect of a has p = 0.047; beside that of b and their interaction it is not
+    enough.
+    """
     shift = [0.0, 0.001, 0.002, 0.003, 0.004]
     cells = [
-        Cell({"a": a, "b": b}, seed, 2 + seed + shift[seed] * (a == "a1") + 0.01 * (-1) ** seed * (b == "b1"))
+        Cell(
+            {"a": a, "b": b},
+            seed,
+            2 + seed + shift[seed] * (a == "a1") + 0.01 * (-1) ** seed * (b == "b1"),
+        )
         for a in ("a0", "a1")
         for b in ("b0", "b1")
         for seed in SEEDS
     ]
     found = effects(cells, {"a": "a0", "b": "b0"})
     assert found[0].difference.p == pytest.approx(0.047, abs=1e-3)
-    assert effect_sentences(found, "val/loss")[0].startswith("No difference between a=a1 and a=a0 was seen (")
+    assert effect_sentences(found, "val/loss")[0].startswith(
+        "No difference between a=a1 and a=a0 was seen ("
+    )
     assert effect_sentences(found[:1], "val/loss")[0].startswith("a=a1 is worse than a=a0 by ")
 
 
@@ -179,15 +228,26 @@ def test_effects_in_sentences():
         for seed in range(4)
     ]
     found = effect_sentences(effects(cells, {"placement": "pre", "norm": "ln"}), "val/loss")
-    assert found[0].startswith("placement=post is worse than placement=pre by 0.20") and "after Holm" in found[0]
+    assert (
+        found[0].startswith("placement=post is worse than placement=pre by 0.20")
+        and "after Holm" in found[0]
+    )
     assert found[0].endswith(" Averaged over 2 of 2 combinations of the other factors.")
-    assert found[2].startswith("placement=post and norm=rms together are worse than their effects apart by 0.1998 nats")
+    assert found[2].startswith(
+        "placement=post and norm=rms together are worse than their effects apart by 0.1998 nats"
+    )
     lost = effect_sentences(effects(cells[:-1], {"placement": "pre", "norm": "ln"}), "val/loss")
-    assert lost[0].endswith(" combinations of the other factors; 1 of 4 seeds left out, for runs are missing.")
+    assert lost[0].endswith(
+        " combinations of the other factors; 1 of 4 seeds left out, for runs are missing."
+    )
     flat = [cell._replace(value=cell.seed + noise[i // 4][i % 4]) for i, cell in enumerate(cells)]
     unseen = effect_sentences(effects(flat, {"placement": "pre", "norm": "ln"}), "val/loss")
-    assert unseen[2].startswith("No interaction of placement=post with norm=rms was seen (difference ")
+    assert unseen[2].startswith(
+        "No interaction of placement=post with norm=rms was seen (difference "
+    )
     alone = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
-    assert effect_sentences(effects(alone, {"placement": "pre", "norm": "ln"}), "val/loss")[2] == (
-        "Of placement=post with norm=rms these runs say nothing: no combination has all of its levels."
+    assert (
+        effect_sentences(effects(alone, {"placement": "pre", "norm": "ln"}), "val/loss")[2]
+        == "Of placement=post with norm=rms these runs say nothing: no combination has all of its"
+        " levels."
     )

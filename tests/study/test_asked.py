@@ -19,7 +19,8 @@ def test_a_metric_must_say_which_way_is_better():
     assert question.faults(NODE) == [] == question.faults({**NODE, "metric": "test/accuracy"})
     (fault,) = question.faults({**NODE, "metric": "val/los"})
     assert fault.startswith(
-        "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean 'loss'?"
+        "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean"
+        " 'loss'?"
     )
     assert fault.endswith("study.higher_is_better=true, or false.")
 
@@ -35,12 +36,19 @@ def test_what_must_be_a_mapping_is_shown_one(name, way):
 def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
     assert question.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}) == []
     assert question.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}) == []
-    (fault,) = question.faults({**NODE, "metric": "val/loss", "higher_is_better": True})  # of another metric, left over
-    assert fault.startswith("study.higher_is_better: val/loss is better lower; got true. Set it to null")
+    (fault,) = question.faults(
+        {**NODE, "metric": "val/loss", "higher_is_better": True}
+    )  # of another metric, left over
+    assert fault.startswith(
+        "study.higher_is_better: val/loss is better lower; got true. Set it to null"
+    )
 
 
 def test_a_further_metric_is_another_one():
-    assert question.faults({**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]}) == []
+    assert (
+        question.faults({**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]})
+        == []
+    )
     assert question.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]}) == [
         "study.also[1]: val/loss is what is compared. Leave it out.",
         "study.also[2]: seconds is named twice. Leave it out.",
@@ -55,7 +63,9 @@ def test_what_a_line_asks_replaces_what_the_file_asks():
     more = preflight([*line, "+study.factors={norm: [layer]}", "+study.baseline={norm: rms}"])
     assert more.study["baseline"] == {"placement": "pre", "norm": "rms"}
     assert set(more.study["factors"]) == {"placement", "norm"}
-    assert "+study.factors={norm: [layer]}" in more.argv  # which is what a study says is to be typed to go on
+    assert (
+        "+study.factors={norm: [layer]}" in more.argv
+    )  # which is what a study says is to be typed to go on
 
 
 @pytest.mark.parametrize("way", ["equal", "no_worse"])
@@ -66,7 +76,10 @@ def test_a_claim_of_what_is_shown_within_a_margin_needs_one(way):
 
     with pytest.raises(ConfigError) as error:
         of()
-    said = f"study.margin: must say within what '{way}' is meant, for the claim expects it; got null. Try 0.05."
+    said = (
+        f"study.margin: must say within what '{way}' is meant, for the claim expects it; got null."
+        " Try 0.05."
+    )
     assert error.value.faults == (said,)
     assert of(margin=0.1)
 
@@ -82,6 +95,7 @@ def test_a_claim_names_variants_of_the_study():
     with pytest.raises(ConfigError) as error:
         claiming("placement=pots")
     assert list(error.value.faults) == [
-        "study.claim.expect.variant: no variant is called 'placement=pots'. Did you mean 'placement=post'? "
-        "Known: baseline, placement=post, placement=output, OLMo 2. Or study without a claim: study.claim=null."
+        "study.claim.expect.variant: no variant is called 'placement=pots'. Did you mean"
+        " 'placement=post'? Known: baseline, placement=post, placement=output, OLMo 2. Or study"
+        " without a claim: study.claim=null."
     ]

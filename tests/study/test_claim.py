@@ -36,7 +36,15 @@ def outcome(variant, way, margin=None, than="baseline", metric="val/loss"):
 
 
 @pytest.mark.parametrize(
-    ("variant", "worse", "better", "equal", "equal_within", "no_worse", "no_worse_within"),  # margin 0.05
+    (
+        "variant",
+        "worse",
+        "better",
+        "equal",
+        "equal_within",
+        "no_worse",
+        "no_worse_within",
+    ),  # margin 0.05
     [
         ("worse", H, N, N, H, N, H),
         ("better", N, H, N, H, H, H),
@@ -50,22 +58,38 @@ def test_every_expectation_against_every_outcome(
     variant, worse, better, equal, equal_within, no_worse, no_worse_within
 ):
     assert outcome(variant, "worse") == worse and outcome(variant, "better") == better
-    assert outcome(variant, "equal") == equal and outcome(variant, "equal", margin=0.05) == equal_within
-    assert outcome(variant, "no_worse") == no_worse and outcome(variant, "no_worse", margin=0.05) == no_worse_within
+    assert (
+        outcome(variant, "equal") == equal
+        and outcome(variant, "equal", margin=0.05) == equal_within
+    )
+    assert (
+        outcome(variant, "no_worse") == no_worse
+        and outcome(variant, "no_worse", margin=0.05) == no_worse_within
+    )
 
 
 def test_a_margin_that_is_too_small_to_be_shown_or_passed():
     assert outcome("noisy", "equal", margin=0.001) == O  # too few seeds for so small a margin
     assert outcome("worse", "equal", margin=0.01) == N  # the whole interval lies outside
-    assert outcome("worse", "equal", margin=0.029) == O  # the margin lies in the interval, 0.028 to 0.032
-    assert outcome("noisy", "no_worse", margin=0.001) == outcome("worse", "no_worse", margin=0.029) == O
+    assert (
+        outcome("worse", "equal", margin=0.029) == O
+    )  # the margin lies in the interval, 0.028 to 0.032
+    assert (
+        outcome("noisy", "no_worse", margin=0.001)
+        == outcome("worse", "no_worse", margin=0.029)
+        == O
+    )
     assert outcome("worse", "no_worse", margin=0.01) == N
-    assert outcome("better", "equal", margin=0.01) == N and outcome("better", "no_worse", margin=0.01) == H
+    assert (
+        outcome("better", "equal", margin=0.01) == N
+        and outcome("better", "no_worse", margin=0.01) == H
+    )
 
 
 def test_the_metric_turns_a_claim_around():
     assert (
-        outcome("worse", "better", metric="val/accuracy") == H and outcome("worse", "worse", metric="val/accuracy") == N
+        outcome("worse", "better", metric="val/accuracy") == H
+        and outcome("worse", "worse", metric="val/accuracy") == N
     )
     assert outcome("worse", "no_worse", 0.01, metric="val/accuracy") == H
     assert outcome("better", "no_worse", 0.01, metric="val/accuracy") == N
@@ -75,18 +99,29 @@ def test_two_variants_may_be_compared_with_each_other():
     assert outcome("better", "better", than="worse") == H
     assert outcome("worse", "better", than="gone") == H  # the other one diverges
     assert outcome("worse", "no_worse", 0.01, than="gone") == H
-    found = held({"variant": "worse", "is": "worse"}, RUNS | {"pre": RUNS["better"]}, "val/loss", baseline="pre")
+    found = held(
+        {"variant": "worse", "is": "worse"},
+        RUNS | {"pre": RUNS["better"]},
+        "val/loss",
+        baseline="pre",
+    )
     assert found.outcome == H and found.differences[0].mean == pytest.approx(0.06)
 
 
 def test_a_variant_that_diverges_is_worse_where_that_is_no_chance():
-    """Fisher's exact p of five of five against none, 2 / 252, twice: figures could have decided too."""
+    """Fisher's exact p of five of five against none, 2 / 252, twice: figures could have decided
+    too.
+    """
     found = held({"variant": "gone", "is": "worse"}, RUNS, "val/loss")
     assert found.ps == (pytest.approx(4 / 252),)
     assert found.sentence.startswith(
-        "The claim held. gone is worse than baseline, for it diverges more often (p = 0.016). 5 of the 5 runs of gone diverged, "
+        "The claim held. gone is worse than baseline, for it diverges more often (p = 0.016). 5 of"
+        " the 5 runs of gone diverged, "
     )
-    two = {"baseline": RUNS["baseline"], "x": Runs("x", {0: 2.01, 1: 2.29, 2: 2.6}, diverged={3: 5, 4: 5})}
+    two = {
+        "baseline": RUNS["baseline"],
+        "x": Runs("x", {0: 2.01, 1: 2.29, 2: 2.6}, diverged={3: 5, 4: 5}),
+    }
     assert held({"variant": "x", "is": "worse"}, two, "val/loss").outcome == O
 
 
@@ -112,39 +147,52 @@ def test_several_expectations_are_one_claim():
     assert all_of(("worse", "worse"), ("better", "better")) == H
     assert all_of(("worse", "worse"), ("noisy", "better")) == O
     assert all_of(("worse", "better"), ("noisy", "better")) == N
-    one, three = (held([{"variant": "worse", "is": "worse"}] * n, RUNS, "val/loss").ps[0] for n in (1, 3))
+    one, three = (
+        held([{"variant": "worse", "is": "worse"}] * n, RUNS, "val/loss").ps[0] for n in (1, 3)
+    )
     assert three == pytest.approx(3 * one)
 
 
 def test_sentences():
-    assert held({"variant": "worse", "is": "better"}, RUNS, "val/loss").sentence == (
-        "The claim did not hold. worse is worse than baseline by 0.0300 nats "
+    assert (
+        held({"variant": "worse", "is": "better"}, RUNS, "val/loss").sentence
+        == "The claim did not hold. worse is worse than baseline by 0.0300 nats "
         "(95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
     )
     open_ = held({"variant": "noisy", "is": "equal"}, RUNS, "val/loss", margin=0.001).sentence
-    assert open_.startswith("The runs do not decide the claim. No difference between noisy and baseline was seen (")
+    assert open_.startswith(
+        "The runs do not decide the claim. No difference between noisy and baseline was seen ("
+    )
     assert "p = 0.9)" in open_ and "for 0.001 nats run " in open_
-    # A difference that is shown, on which side of the margin it is not: nobody says that none was seen.
-    assert held({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence == (
-        "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, "
-        "5 seeds, p < 0.0001). That may be more than the margin of 0.029 nats, or less."
+    # A difference that is shown, on which side of the margin it is not: nobody says that none was
+    # seen.
+    assert (
+        held({"variant": "worse", "is": "equal"}, RUNS, "val/loss", margin=0.029).sentence
+        == "The runs do not decide the claim. worse is worse than baseline by 0.0300 nats (95 %"
+        " interval 0.0280 to 0.0320, 5 seeds, p < 0.0001). That may be more than the margin of"
+        " 0.029 nats, or less."
     )
 
 
 def test_what_is_no_worse_is_said_with_what_was_seen():
     """Better, worse by less than the margin, or neither."""
     found = {
-        name: held({"variant": name, "is": "no_worse"}, RUNS, "val/loss", margin=0.05).sentence.removeprefix(
-            "The claim held. "
+        name: (
+            held(
+                {"variant": name, "is": "no_worse"}, RUNS, "val/loss", margin=0.05
+            ).sentence.removeprefix("The claim held. ")
         )
         for name in ("better", "worse", "noisy")
     }
-    assert found["better"] == (
-        "better is better than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001)."
+    assert (
+        found["better"]
+        == "better is better than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds,"
+        " p < 0.0001)."
     )
-    assert found["worse"] == (
-        "worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p < 0.0001), yet within "
-        "the margin of 0.05 nats."
+    assert (
+        found["worse"]
+        == "worse is worse than baseline by 0.0300 nats (95 % interval 0.0280 to 0.0320, 5 seeds, p"
+        " < 0.0001), yet within the margin of 0.05 nats."
     )
     assert found["noisy"].startswith(
         "noisy is no worse than baseline by the margin of 0.05 nats (difference 0.001 nats, "
@@ -156,17 +204,27 @@ def test_what_is_worse_by_the_margin_is_called_no_worse_in_one_of_twenty_studies
     rng, draws = np.random.default_rng(0), 800
     alarms = 0
     for x in rng.normal(size=(draws, 2, 5)) + [[0.0], [1.0]]:
-        runs = {name: Runs(name, dict(enumerate(row))) for name, row in zip(("baseline", "x"), x, strict=True)}
-        alarms += held({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
+        runs = {
+            name: Runs(name, dict(enumerate(row)))
+            for name, row in zip(("baseline", "x"), x, strict=True)
+        }
+        alarms += (
+            held({"variant": "x", "is": "no_worse"}, runs, "val/loss", margin=1.0).outcome == H
+        )
     assert abs(alarms / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
 def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
-    """Both sides together are wrong in 5 of 100: a false claim of one side holds in half of them."""
+    """Both sides together are wrong in 5 of 100: a false claim of one side holds in half of
+    them.
+    """
     rng, draws = np.random.default_rng(0), 800
     alarms = 0
     for x in rng.normal(size=(draws, 2, 5)):
-        runs = {name: Runs(name, dict(enumerate(row))) for name, row in zip(("baseline", "x"), x, strict=True)}
+        runs = {
+            name: Runs(name, dict(enumerate(row)))
+            for name, row in zip(("baseline", "x"), x, strict=True)
+        }
         alarms += held({"variant": "x", "is": "worse"}, runs, "val/loss").outcome == H
     assert alarms / draws <= 0.025 + 3 * (0.025 * 0.975 / draws) ** 0.5
 
@@ -178,13 +236,17 @@ def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
         (
             "post is worse",
             [
-                "study.claim.expect: must be {variant: ..., is: worse|better|equal|no_worse, than: ...}; got 'post is worse'."
+                "study.claim.expect: must be {variant: ..., is: worse|better|equal|no_worse, than:"
+                " ...}; got 'post is worse'."
             ],
         ),
         (
             {"variant": "wors", "is": "bad"},
             [
-                "study.claim.expect.variant: no variant is called 'wors'. Did you mean 'worse'? Known: baseline, worse.",
+                (
+                    "study.claim.expect.variant: no variant is called 'wors'. Did you mean 'worse'?"
+                    " Known: baseline, worse."
+                ),
                 "study.claim.expect.is: must be worse, better, equal or no_worse; got 'bad'.",
             ],
         ),

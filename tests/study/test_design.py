@@ -7,7 +7,10 @@ from xformer_kit.study.factor import read, text
 from xformer_kit.study.plan import words_of
 from xformer_kit.study.question import complete, faults, label, levels_of
 
-TWO = {"baseline": {"norm": "rms", "placement": "pre"}, "factors": {"norm": ["layer"], "placement": ["post", "output"]}}
+TWO = {
+    "baseline": {"norm": "rms", "placement": "pre"},
+    "factors": {"norm": ["layer"], "placement": ["post", "output"]},
+}
 SCORES = {
     "baseline": {"attn.score": "softmax", "attn.score.alpha": 1.5},
     "factors": {"attn.score": ["entmax"], "attn.score.alpha": [1.25]},
@@ -25,7 +28,11 @@ def test_one_at_a_time():
 
 
 def test_pairs_are_changes_alone_and_by_two():
-    assert chosen(TWO, "pairs") == [*chosen(TWO), "norm=layer, placement=post", "norm=layer, placement=output"]
+    assert chosen(TWO, "pairs") == [
+        *chosen(TWO),
+        "norm=layer, placement=post",
+        "norm=layer, placement=output",
+    ]
 
 
 def test_factorial_is_all_combinations():
@@ -36,13 +43,18 @@ def test_factorial_is_all_combinations():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_is_a_sample_without_repetition(seed):
     found = chosen(TWO, {"name": "random", "count": 3, "seed": seed})
-    assert found[0] == "baseline" and len(set(found)) == 4 and set(found) <= set(chosen(TWO, "factorial"))
+    assert (
+        found[0] == "baseline"
+        and len(set(found)) == 4
+        and set(found) <= set(chosen(TWO, "factorial"))
+    )
     assert len(chosen(TWO, {"name": "random", "count": 5})) == 6  # all
 
 
 def test_a_sample_of_more_than_there_are_is_refused():
     with pytest.raises(
-        ConfigError, match=r"study\.design\.count: .* got 6, and .* there are 5\. Try 5, or design=factorial"
+        ConfigError,
+        match=r"study\.design\.count: .* got 6, and .* there are 5\. Try 5, or design=factorial",
     ):
         chosen(TWO, {"name": "random", "count": 6})
 
@@ -51,13 +63,18 @@ def test_a_fraction_holds_the_baseline_and_is_balanced():
     """2^(5-1) of resolution 5: every two levels of two factors come equally often."""
     names = "abcde"
     node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
-    _, levels = levels_of(complete(node | {"design": {"name": "fractional", "resolution": 5}}, "name"))
+    _, levels = levels_of(
+        complete(node | {"design": {"name": "fractional", "resolution": 5}}, "name")
+    )
     assert levels[0] == dict.fromkeys(names, "0") and len(levels) == 16
     for a in names:
         for b in names:
             if a < b:
                 together = [(one[a], one[b]) for one in levels]
-                assert all(together.count(pair) == 4 for pair in (("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")))
+                assert all(
+                    together.count(pair) == 4
+                    for pair in (("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"))
+                )
 
 
 @pytest.mark.parametrize(
@@ -74,10 +91,13 @@ def test_what_a_fraction_cannot_vary(factors, reason):
 
 
 @pytest.mark.parametrize(
-    ("count", "resolution", "refused"), [(3, 3, False), (3, 4, True), (4, 4, False), (4, 5, True), (5, 5, False)]
+    ("count", "resolution", "refused"),
+    [(3, 3, False), (3, 4, True), (4, 4, False), (4, 5, True), (5, 5, False)],
 )
 def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refused):
-    """Box, Hunter and Hunter, 2005, chapter 6: 2^(3-1) is of resolution III, 2^(4-1) of IV, 2^(5-1) of V."""
+    """Box, Hunter and Hunter, 2005, chapter 6: 2^(3-1) is of resolution III, 2^(4-1) of IV, 2^(5-1)
+    of V.
+    """
     names = "abcde"[:count]
     node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
     found = faults(node | {"design": {"name": "fractional", "resolution": resolution}})
@@ -85,8 +105,14 @@ def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refus
 
 
 def test_a_condition_brings_what_it_needs():
-    """alpha is entmax's alone: changed by itself, it takes entmax with it, and beside softmax nothing is said of it."""
-    assert chosen(SCORES) == ["baseline", "attn.score=entmax", "attn.score=entmax, attn.score.alpha=1.25"]
+    """alpha is entmax's alone: changed by itself, it takes entmax with it, and beside softmax
+    nothing is said of it.
+    """
+    assert chosen(SCORES) == [
+        "baseline",
+        "attn.score=entmax",
+        "attn.score=entmax, attn.score.alpha=1.25",
+    ]
     assert chosen(SCORES, "factorial") == chosen(SCORES)
     factors, levels = levels_of(complete(SCORES, "name"))
     assert [words_of(factors, one) for one in levels] == [
@@ -97,13 +123,18 @@ def test_a_condition_brings_what_it_needs():
 
 
 def test_what_is_excluded_is_not_run():
-    node = TWO | {"design": "factorial", "exclude": [{"norm": "layer", "placement": "post"}, {"placement": "output"}]}
+    node = TWO | {
+        "design": "factorial",
+        "exclude": [{"norm": "layer", "placement": "post"}, {"placement": "output"}],
+    }
     assert chosen(node, "factorial") == ["baseline", "placement=post", "norm=layer"]
 
 
 def test_a_level_may_be_several_overrides_with_a_label():
     node = {
-        "factors": {"shape": {"wide": {"model.dim": 64, "model.layers": 1}, "deep": {"model.layers": 4}}},
+        "factors": {
+            "shape": {"wide": {"model.dim": 64, "model.layers": 1}, "deep": {"model.layers": 4}}
+        },
         "baseline": {"shape": {"model.layers": 2}},
     }
     assert faults(node) == [] and chosen(node) == ["baseline", "shape=wide", "shape=deep"]
@@ -118,7 +149,9 @@ def test_a_baseline_may_name_a_labelled_level():
     assert faults(node) == [] and levels == [{"size": "deep"}, {"size": "wide"}]
     assert [words_of(factors, one) for one in levels] == [["model.layers=8"], ["model.dim=64"]]
     (fault,) = faults(node | {"baseline": {"size": "small"}})
-    assert fault.startswith("study.baseline.size: must be one of wide, deep, or a mapping of overrides like them")
+    assert fault.startswith(
+        "study.baseline.size: must be one of wide, deep, or a mapping of overrides like them"
+    )
     (fault,) = faults(node | {"factors": {"size": {"deep": {"model.layers": 8}}}})
     assert fault == "study.factors.size: has no level but the baseline's, deep. Add another."
 
@@ -126,10 +159,15 @@ def test_a_baseline_may_name_a_labelled_level():
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        (None, "null"), (True, "true"), (1e-3, "0.001"), ("a b", "'a b'"), ([1, "x"], "[1,x]"), ("it's", "'it\\'s'"),
+        (None, "null"),
+        (True, "true"),
+        (1e-3, "0.001"),
+        ("a b", "'a b'"),
+        ([1, "x"], "[1,x]"),
+        ("it's", "'it\\'s'"),
         ({"name": "rotary", "theta": 100.0}, "{name:rotary,theta:100.0}"),
     ],
-)  # fmt: skip
+)
 def test_values_are_written_as_hydra_reads_them(value, written):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -150,79 +188,155 @@ def test_backslashes_come_back(value):
         ({}, "study.factors: a study varies something; got none."),
         (
             {"study": dict(TWO)},
-            "study.study: lies in a study already, for its file has no header. Begin the file with # @pack",
+            (
+                "study.study: lies in a study already, for its file has no header. Begin the file"
+                " with # @pack"
+            ),
         ),
         (
             TWO | {"tune": {"optim.lr": [0.001, 0.001]}},
             "study.tune.optim.lr: names a value twice; got [0.001, 0.001]. Leave one out.",
         ),
-        ({"factors": {"norm": ["layer"]}}, "study.baseline: must give every factor its level; got none for 'norm'."),
+        (
+            {"factors": {"norm": ["layer"]}},
+            "study.baseline: must give every factor its level; got none for 'norm'.",
+        ),
         (
             {"factors": {"placment": ["post"]}, "baseline": {"placement": "pre"}},
-            "study.factors.placment: has no level in study.baseline, which has placement. Give the factor one name in both.",
+            (
+                "study.factors.placment: has no level in study.baseline, which has placement. Give"
+                " the factor one name in both."
+            ),
         ),
         (
             {"factors": {"norm": ["layer", "rms"]}, "baseline": {"norm": "rms"}},
-            "study.factors.norm: its level rms equals the baseline, so there is nothing to compare.",
+            (
+                "study.factors.norm: its level rms equals the baseline, so there is nothing to"
+                " compare."
+            ),
         ),
-        ({"factors": {"norm": "layer"}, "baseline": {"norm": "rms"}}, "study.factors.norm: must list its levels"),
+        (
+            {"factors": {"norm": "layer"}, "baseline": {"norm": "rms"}},
+            "study.factors.norm: must list its levels",
+        ),
         (
             {"factors": {"norm": ["l2", "l2"]}, "baseline": {"norm": "rms"}},
             "study.factors.norm: has the level l2 twice.",
         ),
-        (TWO | {"baseline": TWO["baseline"] | {"nrm": 1}}, "study.baseline.nrm: is no factor. Did you mean 'norm'?"),
+        (
+            TWO | {"baseline": TWO["baseline"] | {"nrm": 1}},
+            "study.baseline.nrm: is no factor. Did you mean 'norm'?",
+        ),
         (TWO | {"design": "grid"}, "study.design: 'grid' is called 'factorial' here."),
-        (TWO | {"design": {"name": "random", "count": 0}}, "study.design.count: must be at least 1; got 0."),
-        (TWO | {"seeds": 0}, "study.seeds: must be at least 1; got 0. Try 5, or a list such as [0, 1, 2]."),
-        (TWO | {"seeds": []}, "study.seeds: must be at least 1; got []. Try 5, or a list such as [0, 1, 2]."),
+        (
+            TWO | {"design": {"name": "random", "count": 0}},
+            "study.design.count: must be at least 1; got 0.",
+        ),
+        (
+            TWO | {"seeds": 0},
+            "study.seeds: must be at least 1; got 0. Try 5, or a list such as [0, 1, 2].",
+        ),
+        (
+            TWO | {"seeds": []},
+            "study.seeds: must be at least 1; got []. Try 5, or a list such as [0, 1, 2].",
+        ),
         (
             TWO | {"seeds": [1, 1]},
-            "study.seeds: must be different numbers; got [1, 1]. A run at one seed twice is one run.",
+            (
+                "study.seeds: must be different numbers; got [1, 1]. A run at one seed twice is one"
+                " run."
+            ),
         ),
         (
             TWO | {"metric": ""},
-            "study.metric: must name a metric of the end of a run; got ''. Leave it out for val/loss.",
+            (
+                "study.metric: must name a metric of the end of a run; got ''. Leave it out for"
+                " val/loss."
+            ),
         ),
         (TWO | {"exclude": [{"norm": "rms"}]}, "study.exclude[0]: is the baseline"),
-        (TWO | {"exclude": [{"norm": "dyt"}]}, "study.exclude[0].norm: is no level; got dyt. Known: rms, layer."),
+        (
+            TWO | {"exclude": [{"norm": "dyt"}]},
+            "study.exclude[0].norm: is no level; got dyt. Known: rms, layer.",
+        ),
         (TWO | {"budget": {"match": "size"}}, "study.budget.match: no choice is called 'size'."),
-        (TWO | {"budget": {"match": "tokens", "by": "ffn.width"}}, "study.budget.by: is no knob for match=tokens"),
+        (
+            TWO | {"budget": {"match": "tokens", "by": "ffn.width"}},
+            "study.budget.by: is no knob for match=tokens",
+        ),
         (TWO | {"tune": {"optim.lr": [1e-3]}}, "study.tune.optim.lr: must list two values or more"),
-        (TWO | {"only": {"norm": {"mask": "causal"}}}, "study.only.norm.mask: must be another factor of the study"),
+        (
+            TWO | {"only": {"norm": {"mask": "causal"}}},
+            "study.only.norm.mask: must be another factor of the study",
+        ),
         (
             TWO | {"only": {"norm": {"norm": "rms"}}},
             "study.only.norm.norm: must be another factor of the study",
         ),
-        (TWO | {"only": {"norm": {}}}, "study.only.norm: must name a factor and the levels of another"),
+        (
+            TWO | {"only": {"norm": {}}},
+            "study.only.norm: must name a factor and the levels of another",
+        ),
         (
             TWO
-            | {"factors": TWO["factors"] | {"ffn": ["mlp"]}, "baseline": TWO["baseline"] | {"ffn": "glu"}}
+            | {
+                "factors": TWO["factors"] | {"ffn": ["mlp"]},
+                "baseline": TWO["baseline"] | {"ffn": "glu"},
+            }
             | {"only": {"norm": {"ffn": []}}},
             "study.only.norm.ffn: must be a level of that factor; got none. Known: glu, mlp.",
         ),
         (TWO | {"sedes": 3}, "study.sedes: the config has no such key. Did you mean 'seeds'?"),
         (TWO | {"seeds": [0, -1]}, "study.seeds: must be at least 0; got -1."),
-        (TWO | {"name": "../x"}, "study.name: must be the name of a directory under outputs/studies; got '../x'."),
-        (TWO | {"name": "."}, "study.name: must be the name of a directory under outputs/studies; got '.'."),
+        (
+            TWO | {"name": "../x"},
+            "study.name: must be the name of a directory under outputs/studies; got '../x'.",
+        ),
+        (
+            TWO | {"name": "."},
+            "study.name: must be the name of a directory under outputs/studies; got '.'.",
+        ),
         (
             {"factors": {"seed": [1]}, "baseline": {"seed": 0}},
-            "study.factors.seed: every variant is run at the same seeds, those of study.seeds; leave it out",
+            (
+                "study.factors.seed: every variant is run at the same seeds, those of study.seeds;"
+                " leave it out"
+            ),
         ),
-        (TWO | {"tune": {"seed": [1, 2]}}, "study.tune.seed: every variant is run at the same seeds"),
         (
-            {"factors": {"ffn.width": [32]}, "baseline": {"ffn.width": 64}, "budget": {"match": "params"}},
-            "study.budget.by: ffn.width is turned to match parameters, which would undo what study.factors.ffn.width sets; got "
-            "'ffn.width'. Turn model.dim or model.layers, or study.budget.match=none.",
+            TWO | {"tune": {"seed": [1, 2]}},
+            "study.tune.seed: every variant is run at the same seeds",
+        ),
+        (
+            {
+                "factors": {"ffn.width": [32]},
+                "baseline": {"ffn.width": 64},
+                "budget": {"match": "params"},
+            },
+            (
+                "study.budget.by: ffn.width is turned to match parameters, which would undo what"
+                " study.factors.ffn.width sets; got 'ffn.width'. Turn model.dim or model.layers, or"
+                " study.budget.match=none."
+            ),
         ),
         (
             TWO | {"tune": {"trainer.max_steps": [4, 8]}, "budget": {"match": "tokens"}},
-            "study.budget.by: trainer.max_steps is turned to match tokens, which would undo what study.tune.trainer.max_steps "
-            "sets; got 'trainer.max_steps'. Choose study.budget.match=none.",
+            (
+                "study.budget.by: trainer.max_steps is turned to match tokens, which would undo"
+                " what study.tune.trainer.max_steps sets; got 'trainer.max_steps'. Choose"
+                " study.budget.match=none."
+            ),
         ),
         (
-            {"factors": {"f": {"x": {"ffn": {"name": "mlp", "width": 3}}}}, "baseline": {"f": {"ffn": "glu"}}}
+            {
+                "factors": {"f": {"x": {"ffn": {"name": "mlp", "width": 3}}}},
+                "baseline": {"f": {"ffn": "glu"}},
+            }
             | {"budget": {"match": "params"}},
-            "study.budget.by: ffn.width is turned to match parameters, which would undo what study.factors.f sets;",
+            (
+                "study.budget.by: ffn.width is turned to match parameters, which would undo what"
+                " study.factors.f sets;"
+            ),
         ),
         (TWO | {"margin": -1.0}, "study.margin: must be above 0; got -1.0."),
     ],
@@ -239,17 +353,26 @@ def test_faults_are_told_before_anything_is_chosen():
 
 
 def test_a_sample_is_of_what_is_not_left_out():
-    """Ten combinations of one of six levels with one of two; without the baseline's own placement five are left."""
-    node = {"baseline": {"a": 0, "b": 0}, "factors": {"a": [1, 2, 3, 4, 5], "b": [1]}, "exclude": [{"b": 1}]}
+    """Ten combinations of one of six levels with one of two; without the baseline's own placement
+    five are left.
+    """
+    node = {
+        "baseline": {"a": 0, "b": 0},
+        "factors": {"a": [1, 2, 3, 4, 5], "b": [1]},
+        "exclude": [{"b": 1}],
+    }
     for count in (3, 5):
-        _, found = levels_of(complete(node | {"design": {"name": "random", "count": count}}, "name"))
+        _, found = levels_of(
+            complete(node | {"design": {"name": "random", "count": count}}, "name")
+        )
         assert len(found) == 1 + count and all(levels["b"] == "0" for levels in found)
 
 
 def test_factors_that_wait_for_each_other_are_refused():
     node = TWO | {"only": {"norm": {"placement": "post"}, "placement": {"norm": "layer"}}}
     assert faults(node) == [
-        "study.only: norm and placement wait for each other, so none can leave its baseline. Leave one out."
+        "study.only: norm and placement wait for each other, so none can leave its baseline. Leave"
+        " one out."
     ]
     at_home = TWO | {
         "only": {"norm": {"placement": "pre"}, "placement": {"norm": "rms"}}
@@ -259,9 +382,17 @@ def test_factors_that_wait_for_each_other_are_refused():
 
 def test_a_study_of_which_everything_is_left_out_is_refused():
     """Else its report would be written over by one that compares nothing."""
-    with pytest.raises(ConfigError, match=r"^study\.exclude: leaves no variant beside the baseline\. "):
+    with pytest.raises(
+        ConfigError, match=r"^study\.exclude: leaves no variant beside the baseline\. "
+    ):
         levels_of(
             complete(
-                TWO | {"exclude": [{name: level} for name, levels in TWO["factors"].items() for level in levels]}, "x"
+                TWO
+                | {
+                    "exclude": [
+                        {name: level} for name, levels in TWO["factors"].items() for level in levels
+                    ]
+                },
+                "x",
             )
         )

@@ -17,7 +17,9 @@ BASE = {"a": "a0", "b": "b0", "c": "c0"}
 def runs(value, seeds=4, levels=(A, B, THREE), base=BASE):
     """Every combination at every seed; value(levels, seed)."""
     combinations = [dict(zip(base, chosen, strict=True)) for chosen in product(*levels)]
-    return [Cell(chosen, seed, value(chosen, seed)) for chosen in combinations for seed in range(seeds)]
+    return [
+        Cell(chosen, seed, value(chosen, seed)) for chosen in combinations for seed in range(seeds)
+    ]
 
 
 def named(cells, base=BASE):
@@ -31,7 +33,12 @@ def noisy(seed=0):
 
 def additive(levels, seed):
     """Without interactions and noise; the seed moves all runs alike."""
-    return 100 * seed + {"a0": 0, "a1": 5}[levels["a"]] + {"b0": 0, "b1": 0}[levels["b"]] + 7 * int(levels["c"][1])
+    return (
+        100 * seed
+        + {"a0": 0, "a1": 5}[levels["a"]]
+        + {"b0": 0, "b1": 0}[levels["b"]]
+        + 7 * int(levels["c"][1])
+    )
 
 
 def test_a_table_by_hand():
@@ -42,8 +49,15 @@ def test_a_table_by_hand():
     found = named(cells, base)
     means = {name: effect.difference.mean for name, effect in found.items()}
     assert means == {"a=a1": 4, "b=b1": 5, "a=a1 with b=b1": 4}
-    assert all(effect.method == "matched" and effect.used == effect.combinations for effect in found.values())
-    assert (found["a=a1"].used, found["a=a1 with b=b1"].used, found["a=a1"].difference.count) == (2, 1, 4)
+    assert all(
+        effect.method == "matched" and effect.used == effect.combinations
+        for effect in found.values()
+    )
+    assert (found["a=a1"].used, found["a=a1 with b=b1"].used, found["a=a1"].difference.count) == (
+        2,
+        1,
+        4,
+    )
 
 
 def test_every_level_and_every_pair_of_levels_is_there():
@@ -72,19 +86,29 @@ def test_a_seed_that_moves_all_runs_alike_moves_no_effect():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_runs_that_are_missing_make_no_effect(seed):
-    """b does nothing. Levels of b that lost other combinations, or other seeds, would look different if those were compared."""
+    """b does nothing. Levels of b that lost other combinations, or other seeds, would look
+    different if those were compared.
+    """
     rng = np.random.default_rng(seed)
     cells = runs(additive, seeds=5)
     kept = [cell for cell in cells if rng.uniform() > 0.3]
     found = named(kept)
     assert {"b=b1", "c=c2"} <= found.keys()
-    for name, wanted in (("a=a1", 5), ("b=b1", 0), ("c=c1", 7), ("c=c2", 14), ("a=a1 with b=b1", 0)):
+    for name, wanted in (
+        ("a=a1", 5),
+        ("b=b1", 0),
+        ("c=c1", 7),
+        ("c=c2", 14),
+        ("a=a1 with b=b1", 0),
+    ):
         if found[name].method != "not crossed":
             assert found[name].difference.mean == pytest.approx(wanted, abs=1e-9), name
 
 
 def test_a_combination_that_is_missing_is_left_out_of_both_levels():
-    """All runs of a1 with b1 and c2 diverged: a is compared at the five other combinations, c2 with c0 at three."""
+    """All runs of a1 with b1 and c2 diverged: a is compared at the five other combinations, c2 with
+    c0 at three.
+    """
     gone = {"a": "a1", "b": "b1", "c": "c2"}
     found = named([cell for cell in runs(noisy()) if cell.levels != gone])
     assert (found["a=a1"].used, found["a=a1"].combinations) == (5, 6)
@@ -102,9 +126,15 @@ def test_one_run_that_is_missing_costs_its_seed_where_that_costs_less():
 
 
 def test_a_fraction_is_read_as_if_nothing_interacted_and_says_so():
-    """Half of 2 x 2 x 2: no two runs differ in one factor alone. Least squares of statsmodels, with seeds as blocks."""
+    """Half of 2 x 2 x 2: no two runs differ in one factor alone. Least squares of statsmodels, with
+    seeds as blocks.
+    """
     value = noisy(3)
-    cells = [c for c in runs(value, levels=(A, B, THREE[:2])) if sum(x[1] == "1" for x in c.levels.values()) % 2 == 0]
+    cells = [
+        c
+        for c in runs(value, levels=(A, B, THREE[:2]))
+        if sum(x[1] == "1" for x in c.levels.values()) % 2 == 0
+    ]
     found = named(cells)
     frame = pd.DataFrame([{**cell.levels, "seed": cell.seed, "y": cell.value} for cell in cells])
     wanted = ols("y ~ C(a) + C(b) + C(c) + C(seed)", frame).fit().params
@@ -112,7 +142,10 @@ def test_a_fraction_is_read_as_if_nothing_interacted_and_says_so():
         effect = found[f"{name}={name}1"]
         assert effect.difference.mean == pytest.approx(wanted[f"C({name})[T.{name}1]"])
         assert (effect.method, effect.used, effect.difference.count) == ("additive", 4, 4)
-    assert found["a=a1 with b=b1"].method == "not crossed" and found["a=a1 with b=b1"].difference.mean is None
+    assert (
+        found["a=a1 with b=b1"].method == "not crossed"
+        and found["a=a1 with b=b1"].difference.mean is None
+    )
 
 
 def test_what_the_runs_leave_open_stays_open():
@@ -126,15 +159,19 @@ def test_what_the_runs_leave_open_stays_open():
 def test_one_at_a_time_compares_at_the_baseline():
     cells = [c for c in runs(noisy()) if sum(c.levels[f] != x for f, x in BASE.items()) <= 1]
     found = named(cells)
-    assert {name: (e.method, e.used) for name, e in found.items() if len(e.factors) == 1} == dict.fromkeys(
-        ("a=a1", "b=b1", "c=c1", "c=c2"), ("matched", 1)
-    )
+    assert {
+        name: (e.method, e.used) for name, e in found.items() if len(e.factors) == 1
+    } == dict.fromkeys(("a=a1", "b=b1", "c=c1", "c=c2"), ("matched", 1))
     assert {e.method for e in found.values() if len(e.factors) == 2} == {"not crossed"}
 
 
 def test_tables_at_fault_are_refused():
-    with pytest.raises(ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"):
+    with pytest.raises(
+        ValueError, match=r"^A run has the factors \['a'\]; the baseline has \['a', 'b'\]\.$"
+    ):
         effects([Cell({"a": "a0"}, 1, 2.0)], {"a": "a0", "b": "b0"})
-    with pytest.raises(ValueError, match=r"^\{'a': 'a0'\}, seed 1: there are two figures of this run\.$"):
+    with pytest.raises(
+        ValueError, match=r"^\{'a': 'a0'\}, seed 1: there are two figures of this run\.$"
+    ):
         effects([Cell({"a": "a0"}, 1, 2.0), Cell({"a": "a0"}, 1, 3.0)], {"a": "a0"})
     assert effects([], {"a": "a0"}) == []

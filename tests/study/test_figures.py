@@ -1,4 +1,6 @@
-"""How figures are said: the way that is better, the unit, and as many digits as an error supports."""
+"""How figures are said: the way that is better, the unit, and as many digits as an error
+supports.
+"""
 
 import math
 
@@ -31,7 +33,8 @@ def test_which_way_is_better(name, higher, unit):
 
 def test_a_metric_of_ones_own_has_to_say_which_way_is_better():
     with pytest.raises(
-        ConfigError, match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'loss'\? "
+        ConfigError,
+        match=r"^study\.metric: it is not known whether 'val/los' is .*Did you mean 'loss'\? ",
     ):
         metric("val/los")
     assert metric("val/surprise", higher_is_better=False).better(-1)
@@ -39,7 +42,8 @@ def test_a_metric_of_ones_own_has_to_say_which_way_is_better():
 
 
 @pytest.mark.parametrize(
-    ("error", "digits"), [(0.007, 3), (0.0124, 3), (0.0354, 3), (0.0356, 2), (0.94, 1), (1.2, 1), (35, 0), (120, 0)]
+    ("error", "digits"),
+    [(0.007, 3), (0.0124, 3), (0.0354, 3), (0.0356, 2), (0.94, 1), (1.2, 1), (35, 0), (120, 0)],
 )
 def test_digits_follow_the_error(error, digits):
     """The rule's own example: an error of 0.119 supports 0.12, one of 0.367 supports 0.4."""

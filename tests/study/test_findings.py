@@ -1,4 +1,6 @@
-"""Published claims as studies: each composes in every variant, says whose claim it is, and what is expected of which variant."""
+"""Published claims as studies: each composes in every variant, says whose claim it is, and what is
+expected of which variant.
+"""
 
 import re
 from pathlib import Path
@@ -35,7 +37,9 @@ def claimed(node, compose):
     assert claim.faults(node["claim"]["expect"], [variant.name for variant in found]) == []
     assert PAPER.match(node["claim"]["paper"]) and node["question"].endswith("?")
     assert metric(node["metric"]) and len(seeds(node, 0)) >= 5
-    within = re.search("equal|no_worse", str(node["claim"]["expect"]))  # of a margin, without which it cannot be shown
+    within = re.search(
+        "equal|no_worse", str(node["claim"]["expect"])
+    )  # of a margin, without which it cannot be shown
     assert node["margin"] or not within
     return found
 
@@ -50,7 +54,12 @@ def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
     ]
     assert large["name"] == f"{name}_gpu" != node["name"]  # the directory of its plan
     factors, chosen = question.levels_of(large)
-    assert claim.faults(large["claim"]["expect"], [question.label(factors, levels) for levels in chosen]) == []
+    assert (
+        claim.faults(
+            large["claim"]["expect"], [question.label(factors, levels) for levels in chosen]
+        )
+        == []
+    )
     config, faults = compose(words_of(factors, chosen[0]))
     assert faults == [] and rows(config) >= 8 * rows(found[0].config)
     assert config["model"]["dim"] >= found[0].config["model"]["dim"]
@@ -65,6 +74,8 @@ def test_a_finding_that_has_no_small_size_claims_something_of_its_variants(tmp_p
 
 
 def test_a_finding_that_is_not_there_is_answered_with_the_nearest():
-    answer = r"^study: no choice is called 'findings/gpu/qk_nrm'\. Did you mean 'findings/gpu/qk_norm'\?"
+    answer = (
+        r"^study: no choice is called 'findings/gpu/qk_nrm'\. Did you mean 'findings/gpu/qk_norm'\?"
+    )
     with pytest.raises(ConfigError, match=answer):
         preflight(["study=findings/gpu/qk_nrm"])

@@ -1,4 +1,6 @@
-"""Ladders: rungs are composed, their steps make the tokens, and a known law comes back through the whole report."""
+"""Ladders: rungs are composed, their steps make the tokens, and a known law comes back through the
+whole report.
+"""
 
 import csv
 import io
@@ -26,14 +28,26 @@ from xformer_kit.study.results import title
 from xformer_kit.study.scaling import Point, fit
 
 TINY = [
-    "study=norm_placement", "experiment=copy", "model.layers=1", "attn.heads=2", "data.batch_size=2", "schedule.warmup=20",
+    "study=norm_placement",
+    "experiment=copy",
+    "model.layers=1",
+    "attn.heads=2",
+    "data.batch_size=2",
+    "schedule.warmup=20",
     "logger=none",
-]  # fmt: skip
+]
 SIZES = {"name": "ladder", "sizes": {"model.dim": [8, 12, 16]}, "multiples": [5, 10]}
 
 
 def node(**more):
-    return {"claim": None, "budget": {}, "seeds": 1, "design": SIZES, "factors": {}, "baseline": {}} | more
+    return {
+        "claim": None,
+        "budget": {},
+        "seeds": 1,
+        "design": SIZES,
+        "factors": {},
+        "baseline": {},
+    } | more
 
 
 def planned(*words, **more):
@@ -55,7 +69,12 @@ def test_every_variant_climbs_every_rung(plan):
         f"{name} {rung}" for name in ("baseline", "attn=linear") for rung in rungs
     ]
     assert len({run.key for run in plan.runs}) == 12
-    assert plan.runs[1].words == ["attn=multi_head", "model.dim=8", "trainer.max_steps=68", "seed=0"]
+    assert plan.runs[1].words == [
+        "attn=multi_head",
+        "model.dim=8",
+        "trainer.max_steps=68",
+        "seed=0",
+    ]
     assert [title(v) for v in plan.plain()["variants"]] == [v.title for v in plan.variants]
 
 
@@ -71,10 +90,19 @@ def test_steps_make_the_tokens_of_their_rung(plan):
 def test_a_dry_run_says_sizes_tokens_steps_and_where_the_laws_are_asked(plan, capsys):
     timed = [replace(v, cost={**v.cost, "seconds": 2.0, "beside": 0.0}) for v in plan.variants]
     place = {v.title: v for v in timed}
-    show(replace(plan, variants=timed, runs=[replace(run, variant=place[run.variant.title]) for run in plan.runs]))
+    show(
+        replace(
+            plan,
+            variants=timed,
+            runs=[replace(run, variant=place[run.variant.title]) for run in plan.runs],
+        )
+    )
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"baseline model.dim=16 x10 4\.4k \S+ 44k 220 ", said)
-    assert "x5: 5 tokens for each parameter, which give the steps. Laws are asked at 44k parameters." in said
+    assert (
+        "x5: 5 tokens for each parameter, which give the steps. Laws are asked at 44k parameters."
+        in said
+    )
     assert "Warm-up, schedule.warmup=20, is 59 % of the shortest run" in said
 
 
@@ -87,7 +115,9 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     for base, other in zip(found[:4], found[4:], strict=True):
         assert other.rung.words == base.rung.words and other.knob
         assert other.cost["flops"] == pytest.approx(base.cost["flops"], rel=0.03)
-        assert other.cost["tokens"] == pytest.approx(other.rung.multiple * other.cost["params"], rel=0.03)
+        assert other.cost["tokens"] == pytest.approx(
+            other.rung.multiple * other.cost["params"], rel=0.03
+        )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +127,10 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
             {"budget": {"match": "tokens"}},
             "study.budget: tokens are matched by trainer.max_steps, which the ladder sets",
         ),
-        ({"budget": {"match": "params", "by": "model.dim"}}, "study.budget.by: must not be a size of the ladder; got"),
+        (
+            {"budget": {"match": "params", "by": "model.dim"}},
+            "study.budget.by: must not be a size of the ladder; got",
+        ),
         (
             {"factors": {"model.dim": [4]}, "baseline": {"model.dim": 8}},
             "study.factors.model.dim: sets model.dim, as the",
@@ -112,7 +145,10 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
         ),
         (
             {"design": SIZES | {"multiples": [5]}},
-            "study.design.sizes: must be at least 4 for a law with one number of tokens per parameter; got 3. Or give a second",
+            (
+                "study.design.sizes: must be at least 4 for a law with one number of tokens per"
+                " parameter; got 3. Or give a second"
+            ),
         ),
         (
             {"design": SIZES | {"sizes": {"model.dim": [8, 12]}}},
@@ -124,7 +160,10 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
         ),
         (
             {"design": SIZES | {"sizes": {"model.dim": [8, 12, 16], "attn.heads": [2]}}},
-            "study.design.sizes: must give every override as many values as there are sizes; got 3 of model.dim, 1 of attn.heads",
+            (
+                "study.design.sizes: must give every override as many values as there are sizes;"
+                " got 3 of model.dim, 1 of attn.heads"
+            ),
         ),
         (
             {"design": SIZES | {"multiples": [5, 0]}},
@@ -143,28 +182,39 @@ def test_a_size_that_breaks_a_rule_is_told_by_its_path():
     with pytest.raises(ConfigError) as error:
         planned(design=SIZES | {"sizes": {"model.dim": [8, 11, 16]}})
     assert list(error.value.faults) == [
-        "attn.heads: must divide model.dim; got 2 and 11. Try 1 or 11, or set attn.head_dim. [variant baseline model.dim=11]"
+        "attn.heads: must divide model.dim; got 2 and 11. Try 1 or 11, or set attn.head_dim."
+        " [variant baseline model.dim=11]"
     ]
 
 
 def test_rungs_that_cannot_be_trained(plan):
     first, costs = plan.variants[0], Costs()
-    (fault,) = climb.faults(plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"])
+    (fault,) = climb.faults(
+        plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"]
+    )
     assert fault.startswith(
-        "trainer.max_steps: is set by the ladder on every rung; got trainer.max_steps=9. Leave it out"
+        "trainer.max_steps: is set by the ladder on every rung; got trainer.max_steps=9. Leave"
+        " it out"
     )
     with pytest.raises(
-        ConfigError, match=r"^study.design.multiples: 5 tokens for each parameter are 6,840, which steps of 200"
+        ConfigError,
+        match=r"^study.design.multiples: 5 tokens for each parameter are 6,840, which steps of 200",
     ):
         climb.climbed(first, 1e-3, costs)
-    short = {**first.config, "trainer": {**first.config["trainer"], "max_epochs": 1, "limit_train_batches": 10}}
+    short = {
+        **first.config,
+        "trainer": {**first.config["trainer"], "max_epochs": 1, "limit_train_batches": 10},
+    }
     with pytest.raises(
-        ConfigError, match=r"^trainer.max_epochs: ends the run after 10 steps, and its rung has 34\. Set"
+        ConfigError,
+        match=r"^trainer.max_epochs: ends the run after 10 steps, and its rung has 34\. Set",
     ):
         climb.climbed(replace(first, config=short), 0.01, costs)
     alike = [replace(v, cost={**v.cost, "params": 7.0}) for v in plan.variants]
     fault, _ = climb.unfit(alike)
-    assert fault.startswith("study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7")
+    assert fault.startswith(
+        "study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7"
+    )
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
     assert climb.unfit(steep)[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"
@@ -183,22 +233,35 @@ def test_known_laws_come_back_with_their_intervals(climbed):
         truth = LAW | {"A": factor}
         assert mine.law.points == 45 and mine.law.intervals.keys() == truth.keys()
         for name, (low, high) in mine.law.intervals.items():
-            reach = 0.5 * (high - low)  # a 95 % interval misses one in twenty; none misses by half of itself
+            reach = 0.5 * (
+                high - low
+            )  # a 95 % interval misses one in twenty; none misses by half of itself
             assert low - reach <= truth[name] <= high + reach, (mine.name, name, low, high)
         assert mine.law.alpha == pytest.approx(truth["alpha"], abs=0.06)
     size, read = climbed.laws.parameters, climbed.laws.tokens
-    assert size == pytest.approx(10 * max(step.parameters for step in base.steps)) and read == 20 * size
+    assert (
+        size == pytest.approx(10 * max(step.parameters for step in base.steps))
+        and read == 20 * size
+    )
     assert base.there.low <= ladder_law(size, read) <= base.there.high
-    assert other.gap.low <= ladder_law(size, read, 1.3) - ladder_law(size, read) <= other.gap.high and other.gap.low > 0
+    assert (
+        other.gap.low <= ladder_law(size, read, 1.3) - ladder_law(size, read) <= other.gap.high
+        and other.gap.low > 0
+    )
 
 
 def test_intervals_of_predictions_hold_the_truth(climbed):
-    """Laws of 20 other draws, each asked at 10 times the largest size; fewer than 14 of 20 at 90 % have a chance of 1 %."""
+    """Laws of 20 other draws, each asked at 10 times the largest size; fewer than 14 of 20 at 90 %
+    have a chance of 1 %.
+    """
     size, held = climbed.laws.parameters, 0
     exact = [(step.parameters, step.tokens) for step in climbed.laws.climbs[0].steps]
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0, 0.002, len(exact))
-        points = [Point(n, d, ladder_law(n, d) * np.exp(e)) for (n, d), e in zip(exact, noise, strict=True)]
+        points = [
+            Point(n, d, ladder_law(n, d) * np.exp(e))
+            for (n, d), e in zip(exact, noise, strict=True)
+        ]
         there = fit(points, resamples=60).predict(size, 20 * size)
         held += there.low <= ladder_law(size, 20 * size) <= there.high
     assert held >= 14
@@ -211,15 +274,20 @@ def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
     assert climbed.sentence.startswith(
         "Extrapolated to 10 times the largest size, the laws predict val/loss: baseline 2.1"
     )
-    assert "On the top rung (model.dim=256 x20): Against baseline in val/loss: worse: attn=linear." in climbed.sentence
+    assert (
+        "On the top rung (model.dim=256 x20): Against baseline in val/loss: worse: attn=linear."
+        in climbed.sentence
+    )
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for said in (climbed.sentence, *climbed.sentences):
         assert said in shown and said.replace("[", "\\[").replace("]", "\\]") in text
     assert page.count("<svg") >= 3 and 'id="laws-said"' in page and 'id="laws-compute-said"' in page
     assert "an extrapolation" in page and "where nothing was run" in text
-    (base, other) = csv.DictReader(io.StringIO((folder / "laws.csv").read_text()))
+    base, other = csv.DictReader(io.StringIO((folder / "laws.csv").read_text()))
     law = climbed.laws.climbs[0].law
-    assert float(base["alpha"]) == law.alpha and float(base["alpha_low"]) == law.intervals["alpha"][0]
+    assert (
+        float(base["alpha"]) == law.alpha and float(base["alpha_low"]) == law.intervals["alpha"][0]
+    )
     assert (base["difference"], other["runs"]) == ("", "45")
     runs = list(csv.DictReader(io.StringIO((folder / "runs.csv").read_text())))
     assert len(runs) == 90 and runs[0]["rung"] == "model.dim=64 x5" and runs[0]["multiple"] == "5.0"
@@ -232,13 +300,20 @@ def test_ticks_of_the_laws_are_exact(climbed):
 
 
 def test_a_ladder_that_is_not_climbed_has_no_law_yet():
-    """One variant stands on three sizes of one multiple, the other on all: only that one has a law."""
+    """One variant stands on three sizes of one multiple, the other on all: only that one has a
+    law.
+    """
     whole = ladder(multiples=(20,))
     kept = [
-        ended(o.variant, o.seed, "open") if o.variant < 5 and o.variant > 2 else o for o in whole.outcomes
+        ended(o.variant, o.seed, "open") if o.variant < 5 and o.variant > 2 else o
+        for o in whole.outcomes
     ]  # two sizes of the baseline are open
     said = content(replace(whole, outcomes=kept))
-    assert said.laws.climbs[0].law is None and said.laws.climbs[1].law is not None and said.laws.climbs[1].gap is None
+    assert (
+        said.laws.climbs[0].law is None
+        and said.laws.climbs[1].law is not None
+        and said.laws.climbs[1].gap is None
+    )
     assert said.sentences[0].startswith(
         "baseline has no law yet. A scaling law needs at least 4 numbers of parameters; got 3."
     )
@@ -247,17 +322,25 @@ def test_a_ladder_that_is_not_climbed_has_no_law_yet():
 
 
 def test_a_law_that_the_runs_do_not_tell_predicts_nothing_anywhere():
-    """The same losses whatever the size: alpha is at its bound, in the sentence as in the tables."""
+    """The same losses whatever the size: alpha is at its bound, in the sentence as in the
+    tables.
+    """
     whole = ladder()
     flat = [replace(o, facts={**o.facts, "val/loss": 3.0 + 0.01 * o.seed}) for o in whole.outcomes]
     said = content(replace(whole, outcomes=flat))
     assert said.laws.climbs[0].law.at_bounds and not said.laws.climbs[0].predicts
-    assert "predicts nothing" in said.sentences[0] and said.sentence.startswith("The runs show no law yet.")
+    assert "predicts nothing" in said.sentences[0] and said.sentence.startswith(
+        "The runs show no law yet."
+    )
     assert "Extrapolated" in markdown(content(whole)) and "Extrapolated" not in markdown(said)
 
 
 def test_at_one_number_of_tokens_per_parameter_the_law_is_one_of_size():
     said = content(ladder(multiples=(20,)))
     law = said.laws.climbs[0].law
-    assert law.beta is None and law.intervals.keys() == {"E", "A", "alpha"} and said.laws.climbs[0].best is None
+    assert (
+        law.beta is None
+        and law.intervals.keys() == {"E", "A", "alpha"}
+        and said.laws.climbs[0].best is None
+    )
     assert "L(N) = " in said.sentences[0] and "along D = 20 N" in markdown(said)

@@ -1,4 +1,6 @@
-"""Variants are composed and checked; budgets are met by a knob; a run's key is what decides its result."""
+"""Variants are composed and checked; budgets are met by a knob; a run's key is what decides its
+result.
+"""
 
 import json
 import sys
@@ -18,8 +20,14 @@ from xformer_kit.study.plan import variants
 from xformer_kit.study.question import complete
 
 SMALL = [
-    "data=copy", "experiment=copy", "model.dim=16", "model.layers=2", "attn.heads=2", "trainer.max_steps=3", "logger=none",
-]  # fmt: skip
+    "data=copy",
+    "experiment=copy",
+    "model.dim=16",
+    "model.layers=2",
+    "attn.heads=2",
+    "trainer.max_steps=3",
+    "logger=none",
+]
 
 
 def asked(*words: str, **node):
@@ -37,21 +45,38 @@ def planned(*words: str, **node):
 
 def test_the_study_that_is_shipped():
     plan = planned(seeds=2, budget={"match": "params"})
-    assert [v.label for v in plan.variants] == ["baseline", "placement=post", "placement=sandwich", "placement=output"]
+    assert [v.label for v in plan.variants] == [
+        "baseline",
+        "placement=post",
+        "placement=sandwich",
+        "placement=output",
+    ]
     assert [(run.seed, run.variant.label) for run in plan.runs][:5] == [
-        (0, "baseline"), (0, "placement=post"), (0, "placement=sandwich"), (0, "placement=output"), (1, "baseline"),
-    ]  # fmt: skip
+        (0, "baseline"),
+        (0, "placement=post"),
+        (0, "placement=sandwich"),
+        (0, "placement=output"),
+        (1, "baseline"),
+    ]
     assert len({run.key for run in plan.runs}) == 8
     target = plan.variants[0].cost["params"]
     for variant in plan.variants:
-        assert variant.cost["params"] / target - 1 == pytest.approx(variant.off) and abs(variant.off) <= 0.01
+        assert (
+            variant.cost["params"] / target - 1 == pytest.approx(variant.off)
+            and abs(variant.off) <= 0.01
+        )
         assert "study" not in variant.config
     json.dumps(plan.plain())
 
 
 @pytest.mark.parametrize(
     ("match", "by"),
-    [("params", "ffn.width"), ("params", "model.layers"), ("flops", "ffn.width"), ("flops", "trainer.max_steps")],
+    [
+        ("params", "ffn.width"),
+        ("params", "model.layers"),
+        ("flops", "ffn.width"),
+        ("flops", "trainer.max_steps"),
+    ],
 )
 def test_a_budget_is_met_by_its_knob(match, by):
     """Half of the layers are made good again by width, by layers, or by steps."""
@@ -63,9 +88,15 @@ def test_a_budget_is_met_by_its_knob(match, by):
     )
     base, other = plan.variants
     assert other.knob[0].startswith(f"{by}=") and base.knob == ()
-    assert other.cost[match] == pytest.approx(base.cost[match], rel=0.2 if by == "model.layers" else 0.01)
+    assert other.cost[match] == pytest.approx(
+        base.cost[match], rel=0.2 if by == "model.layers" else 0.01
+    )
     group, key = by.split(".")
-    assert other.config[group][key] > base.config[group].get(key) if base.config[group].get(key) else True
+    assert (
+        other.config[group][key] > base.config[group].get(key)
+        if base.config[group].get(key)
+        else True
+    )
 
 
 def test_the_knob_finds_the_nearest_whole_number():
@@ -78,9 +109,17 @@ def test_the_knob_finds_the_nearest_whole_number():
 
     match = matched(config, 100, node, costs, lambda config: [])
     assert match.words == ("ffn.width=14",) and match.off == pytest.approx(0.01)
-    odd = matched(config, 100, node | {"tolerance": 0.1}, costs, lambda c: ["odd"] if c["ffn"]["width"] % 3 else [])
+    odd = matched(
+        config,
+        100,
+        node | {"tolerance": 0.1},
+        costs,
+        lambda c: ["odd"] if c["ffn"]["width"] % 3 else [],
+    )
     assert odd.words == ("ffn.width=15",)
-    with pytest.raises(ConfigError, match=r"ffn.width=14 is off by \+1.0 % and ffn.width=13 is off by -6.0 %"):
+    with pytest.raises(
+        ConfigError, match=r"ffn.width=14 is off by \+1.0 % and ffn.width=13 is off by -6.0 %"
+    ):
         matched(config, 100, node | {"tolerance": 0.005}, costs, lambda config: [])
     with pytest.raises(ConfigError, match=r"ffn.width=142857 is off by \+0.0002 % and"):
         matched(config, 1_000_000, node | {"tolerance": 1e-9}, costs, lambda config: [])
@@ -89,41 +128,62 @@ def test_the_knob_finds_the_nearest_whole_number():
 def test_a_turned_config_is_the_composed_one():
     config = compose([*SMALL, "ffn.expand=2"])
     assert turned(config, "ffn.width", 40) == compose([*SMALL, "ffn.width=40", "ffn.expand=null"])
-    assert turned(config, "trainer.max_steps", 7) == compose([*SMALL, "ffn.expand=2", "trainer.max_steps=7"])
+    assert turned(config, "trainer.max_steps", 7) == compose(
+        [*SMALL, "ffn.expand=2", "trainer.max_steps=7"]
+    )
 
 
 def test_a_budget_that_cannot_be_met_names_the_nearest_sizes():
-    with pytest.raises(ConfigError, match=r"cannot be matched within 1 % by model.layers: .* \[variant ffn.width=80\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot be matched within 1 % by model.layers: .* \[variant ffn.width=80\]",
+    ):
         planned(
-            baseline={"ffn.width": 64}, factors={"ffn.width": [80]}, budget={"match": "params", "by": "model.layers"}
+            baseline={"ffn.width": 64},
+            factors={"ffn.width": [80]},
+            budget={"match": "params", "by": "model.layers"},
         )
 
 
 def test_too_many_runs_are_refused():
     line = asked(seeds=100, max_runs=300)
     with pytest.raises(
-        ConfigError, match=r"study\.max_runs: must hold the runs of the design; got 300, and 4 variants"
+        ConfigError,
+        match=r"study\.max_runs: must hold the runs of the design; got 300, and 4 variants",
     ):
         variants(line.study, line.compose)
 
 
 def test_faults_of_all_variants_come_together():
-    line = asked(baseline={"attn.heads": 4}, factors={"attn.heads": [5, 8], "norm": ["nrm"]} | {}, seeds=1)
+    line = asked(
+        baseline={"attn.heads": 4}, factors={"attn.heads": [5, 8], "norm": ["nrm"]} | {}, seeds=1
+    )
     line.study["baseline"]["norm"] = "rms"
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
-    assert [fault.rpartition("[variant ")[2] for fault in error.value.faults] == ["attn.heads=5]", "norm=nrm]"]
+    assert [fault.rpartition("[variant ")[2] for fault in error.value.faults] == [
+        "attn.heads=5]",
+        "norm=nrm]",
+    ]
 
 
 def test_a_fault_of_several_variants_is_one_sentence():
     tune = {"optim.rl": [1e-3, 3e-3]}
-    line = asked(baseline={"attn.heads": 4}, factors={"attn.heads": [8]}, seeds=1, tune=tune, budget={})
+    line = asked(
+        baseline={"attn.heads": 4}, factors={"attn.heads": [8]}, seeds=1, tune=tune, budget={}
+    )
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
     (fault,) = error.value.faults
-    assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith("[every variant]")
+    assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith(
+        "[every variant]"
+    )
     line = asked(
-        baseline={"norm": "rms"}, factors={"norm": ["nrm"]}, seeds=1, tune={"optim.lr": [1e-3, 3e-3]}, budget={}
+        baseline={"norm": "rms"},
+        factors={"norm": ["nrm"]},
+        seeds=1,
+        tune={"optim.lr": [1e-3, 3e-3]},
+        budget={},
     )
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
@@ -145,12 +205,21 @@ def test_a_level_that_changes_nothing_is_refused():
             {"placement=post": "A", "norm=layer": "A"},
             "study.labels: norm=layer and placement=post are both called 'A'.",
         ),
-        ({"placement=post": "baseline"}, "study.labels: baseline and placement=post are both called 'baseline'."),
-        ({"placement=post": "norm=layer"}, "study.labels: norm=layer and placement=post are both called 'norm=layer'."),
+        (
+            {"placement=post": "baseline"},
+            "study.labels: baseline and placement=post are both called 'baseline'.",
+        ),
+        (
+            {"placement=post": "norm=layer"},
+            "study.labels: norm=layer and placement=post are both called 'norm=layer'.",
+        ),
         ({"placement=post": " "}, "study.labels.placement=post: must be a name; got ' '."),
         ({"placement=post": [1]}, r"study.labels.placement=post: must be a name; got [1]."),
         ({"placement=no": "A"}, "study.labels.placement=no: is no variant."),
-        ({"post": "A"}, "study.labels.post: is no variant. Did you mean placement=post? Known: baseline; "),
+        (
+            {"post": "A"},
+            "study.labels.post: is no variant. Did you mean placement=post? Known: baseline; ",
+        ),
     ],
 )
 def test_names_of_variants_tell_them_apart(labels, fault):
@@ -163,17 +232,24 @@ def test_names_of_variants_tell_them_apart(labels, fault):
 def test_entries_that_are_one_run_are_refused():
     """What a run does not depend on tells no two apart, though their configs differ."""
     with pytest.raises(
-        ConfigError, match=r"data\.num_workers=1 and baseline are one and the same run, so there is nothing to"
+        ConfigError,
+        match=r"data\.num_workers=1 and baseline are one and the same run, so there is nothing to",
     ):
-        planned(seeds=2, factors={"data.num_workers": [1]}, baseline={"data.num_workers": 0}, budget={})
+        planned(
+            seeds=2, factors={"data.num_workers": [1]}, baseline={"data.num_workers": 0}, budget={}
+        )
 
 
 def test_tuning_runs_every_variant_with_every_value():
-    plan = planned(seeds=1, tune={"optim.lr": [1e-3, 3e-3]}, factors={"placement": ["post"]}, budget={})
+    plan = planned(
+        seeds=1, tune={"optim.lr": [1e-3, 3e-3]}, factors={"placement": ["post"]}, budget={}
+    )
     assert [(v.label, v.tuned, v.config["optim"]["lr"]) for v in plan.variants] == [
-        ("baseline", ("optim.lr=0.001",), 1e-3), ("baseline", ("optim.lr=0.003",), 3e-3),
-        ("placement=post", ("optim.lr=0.001",), 1e-3), ("placement=post", ("optim.lr=0.003",), 3e-3),
-    ]  # fmt: skip
+        ("baseline", ("optim.lr=0.001",), 1e-3),
+        ("baseline", ("optim.lr=0.003",), 3e-3),
+        ("placement=post", ("optim.lr=0.001",), 1e-3),
+        ("placement=post", ("optim.lr=0.003",), 3e-3),
+    ]
 
 
 def test_a_key_is_what_decides_the_result():
@@ -181,24 +257,43 @@ def test_a_key_is_what_decides_the_result():
     key = run_key(config, "data")
     assert key == run_key(compose([*SMALL, "trainer.val_every=7", "logger=csv"]), "data")
     others = [compose([*SMALL, word]) for word in ("seed=1", "placement=post", "optim.lr=7e-3")]
-    assert len({key, run_key(config, "other data"), *(run_key(other, "data") for other in others)}) == 5
+    assert (
+        len({key, run_key(config, "other data"), *(run_key(other, "data") for other in others)})
+        == 5
+    )
 
 
 def test_a_key_knows_the_code_of_the_parts(monkeypatch):
-    config = compose([*SMALL, "mask.name=all_of", "mask.of=[{name: causal}, {name: dilated}]", "attn.score=entmax"])
+    config = compose(
+        [
+            *SMALL,
+            "mask.name=all_of",
+            "mask.of=[{name: causal}, {name: dilated}]",
+            "attn.score=entmax",
+        ]
+    )
     named = set(modules(config))
-    assert {"xformer_kit.attention.multi_head", "xformer_kit.placement.pre", "xformer_kit.data.corpus.python"} & named
+    assert {
+        "xformer_kit.attention.multi_head",
+        "xformer_kit.placement.pre",
+        "xformer_kit.data.corpus.python",
+    } & named
     key = run_key(config, "data")
     monkeypatch.setattr("xformer_kit.study.key.code", lambda module: "changed")
     assert run_key(config, "data") != key
 
 
 def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
-    """Files of one's own, and theirs; not those of packages that are installed, nor what is in no part's file."""
+    """Files of one's own, and theirs; not those of packages that are installed, nor what is in no
+    part's file.
+    """
     from xformer_kit.study import key
 
     monkeypatch.syspath_prepend(tmp_path)
-    files = {"mine": "import json\nimport torch.nn\nfrom far_a import SCALE\n", "far_a": "import far_b\nSCALE = 1\n"}
+    files = {
+        "mine": "import json\nimport torch.nn\nfrom far_a import SCALE\n",
+        "far_a": "import far_b\nSCALE = 1\n",
+    }
     for name, text in (files | {"far_b": "x = 1\n", "far_c": "x = 1\n"}).items():
         (tmp_path / f"{name}.py").write_text(text)
     assert key._helpers(files["mine"], set()) == {tmp_path / "far_a.py", tmp_path / "far_b.py"}
@@ -209,7 +304,9 @@ def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
     found = []
     for file in ("far_a.py", "far_c.py", "far_b.py"):
         key.code.cache_clear()
-        (tmp_path / file).write_text("SCALE = x = 2\nimport far_b\n" if file == "far_a.py" else "x = 2\n")
+        (tmp_path / file).write_text(
+            "SCALE = x = 2\nimport far_b\n" if file == "far_a.py" else "x = 2\n"
+        )
         found.append(key.code(module.__name__))
     key.code.cache_clear()
     assert found[0] == found[1] != found[2]
@@ -218,7 +315,10 @@ def test_a_key_knows_what_ones_own_parts_import(tmp_path, monkeypatch):
 def test_costs_are_those_of_a_run():
     plan = planned(seeds=1, factors={"placement": ["post"]}, budget={})
     cost, config = plan.variants[0].cost, plan.variants[0].config
-    assert cost["steps"] == 3 and cost["tokens"] == 3 * config["data"]["seq_len"] * config["data"]["batch_size"]
+    assert (
+        cost["steps"] == 3
+        and cost["tokens"] == 3 * config["data"]["seq_len"] * config["data"]["batch_size"]
+    )
     assert cost["flops"] == cost["flops_per_token"] * cost["tokens"]
     with torch.device("meta"):
         assert cost["params"] == sum(

@@ -12,7 +12,9 @@ from xformer_kit.study.power import detectable, power_of, seeds_needed
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)])
 def test_sizes_that_are_in_every_table(ratio, count):
-    """Pairs for 80 % power at 5 %, two-sided, at Cohen's small, medium and large effect, as G*Power gives them."""
+    """Pairs for 80 % power at 5 %, two-sided, at Cohen's small, medium and large effect, as G*Power
+    gives them.
+    """
     assert seeds_needed(1.0, ratio) == count
 
 
@@ -20,7 +22,9 @@ def test_sizes_that_are_in_every_table(ratio, count):
 @pytest.mark.parametrize("alpha", [0.05, 0.01])
 def test_power_is_that_of_statsmodels(count, alpha):
     for ratio in (0.1, 0.5, 1.5):
-        assert power_of(ratio, 1.0, count, alpha) == pytest.approx(TTestPower().power(ratio, count, alpha), rel=1e-6)
+        assert power_of(ratio, 1.0, count, alpha) == pytest.approx(
+            TTestPower().power(ratio, count, alpha), rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 20, 1000])
@@ -41,7 +45,9 @@ def test_one_seed_fewer_is_too_few(difference):
 def test_where_there_is_nothing_to_know():
     assert detectable(None, 5) is None and detectable(0.1, 1) is None and detectable(0.0, 5) == 0
     assert seeds_needed(0.0, 0.1) == 2
-    with pytest.raises(ValueError, match=r"^difference: must not be 0; no number of seeds sees none\.$"):
+    with pytest.raises(
+        ValueError, match=r"^difference: must not be 0; no number of seeds sees none\.$"
+    ):
         seeds_needed(1.0, 0.0)
 
 

@@ -47,7 +47,11 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
-        self.links += [v for k, v in found.items() if k in ("src", "href", "xlink:href", "srcset", "action", "data")]
+        self.links += [
+            v
+            for k, v in found.items()
+            if k in ("src", "href", "xlink:href", "srcset", "action", "data")
+        ]
         self.ids += [found["id"]] if "id" in found else []
         self.links += re.findall(r"url\(([^)]*)\)", " ".join(filter(None, found.values())))
         assert tag != "script" and not any(k.startswith("on") for k in found)
@@ -85,7 +89,9 @@ def rows_of(text: str) -> list[dict[str, str]]:
 def markdown_rows(text: str) -> list[list[str]]:
     """Cells of all tables, unescaped."""
     signs = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
-    split = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| ")]
+    split = [
+        re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| ")
+    ]
     return [
         [re.sub(r"\\(.)|&\w+;", lambda m: m[1] or signs[m[0]], cell.strip()) for cell in row]
         for row in split
@@ -112,14 +118,20 @@ def test_every_variant_and_every_run_that_went_wrong_is_in_all_forms(made):
     for one in results.outcomes:
         if one.status == "finished":
             continue
-        name = " ".join((results.variants[one.variant]["name"], *results.variants[one.variant]["tuned"]))
+        name = " ".join(
+            (results.variants[one.variant]["name"], *results.variants[one.variant]["tuned"])
+        )
         (row,) = [row for row in page.rows if row[:2] == [name, str(one.seed)] and len(row) == 5]
         assert tuple(row) in unescaped
         assert one.status in row[2] or one.status == "open"
         assert not one.why or row[4] == one.why
         assert one.step is None or row[3] == str(one.step)
         (row,) = [row for row in runs if row["key"] == one.key]
-        assert (row["status"], row["step"], row["why"]) == (one.status, str(one.step or ""), one.why)
+        assert (row["status"], row["step"], row["why"]) == (
+            one.status,
+            str(one.step or ""),
+            one.why,
+        )
 
 
 def test_the_forms_have_the_same_figures(made):
@@ -130,7 +142,11 @@ def test_the_forms_have_the_same_figures(made):
     for row in rows_of(csv_files.variants(said)):
         name = " ".join(filter(None, (row["variant"], row["tuned"])))
         rounded[name] = row
-    means = [row for row in page.rows if len(row) == 5 and row[4].endswith(f"of {rounded.get(row[0], {}).get('runs')}")]
+    means = [
+        row
+        for row in page.rows
+        if len(row) == 5 and row[4].endswith(f"of {rounded.get(row[0], {}).get('runs')}")
+    ]
     assert len(means) == len(said.arms)
     for name, mean, span, *_ in means:
         _agree(mean, rounded[name]["mean"])
@@ -141,7 +157,9 @@ def test_the_forms_have_the_same_figures(made):
     for name, mean, span, effect, *_ in differences:
         _agree(mean, rounded[name]["difference"])
         _agree(effect, rounded[name]["effect_size"])
-        for shown, column in zip(span.split(" to "), ("difference_low", "difference_high"), strict=False):
+        for shown, column in zip(
+            span.split(" to "), ("difference_low", "difference_high"), strict=False
+        ):
             _agree(shown, rounded[name][column])
     for sentence in (said.sentence, *said.sentences):
         assert " ".join(sentence.split()) in page.text and plain(sentence) in text
@@ -165,19 +183,27 @@ def test_a_report_needs_nothing_beside_it(made):
 
 def test_a_claim_links_its_paper():
     expect = {"variant": "placement=post", "is": "worse", "than": "baseline"}
-    said = content(plain_study(claim={"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": expect}))
+    said = content(
+        plain_study(claim={"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": expect})
+    )
     assert said.claim.outcome == "held"
     page = Page(html(said))
-    assert [link for link in page.links if not link.startswith("#")] == ["https://arxiv.org/abs/2002.04745"]
+    assert [link for link in page.links if not link.startswith("#")] == [
+        "https://arxiv.org/abs/2002.04745"
+    ]
     assert "The claim held. placement=post is worse than baseline" in page.text
     assert "its p is not corrected for the other variants" in page.text
-    assert "[Xiong et al., 2020, arXiv:2002.04745](https://arxiv.org/abs/2002.04745)): The claim held." in markdown(
-        said
+    assert (
+        "[Xiong et al., 2020, arXiv:2002.04745](https://arxiv.org/abs/2002.04745)): The claim held."
+        in markdown(said)
     )
 
 
 def test_addresses_of_papers():
-    assert address("Press et al., 2022, arXiv:2108.12409, section 3") == "https://arxiv.org/abs/2108.12409"
+    assert (
+        address("Press et al., 2022, arXiv:2108.12409, section 3")
+        == "https://arxiv.org/abs/2108.12409"
+    )
     assert address("see https://example.org/a_b.pdf.") == "https://example.org/a_b.pdf"
     assert address("javascript:alert(1)") is None
 
@@ -190,25 +216,38 @@ def test_further_metrics_have_intervals_and_no_verdict():
     assert (said.sentence, said.sentences) == (alone.sentence, alone.sentences)
     assert [arm.verdict for arm in said.arms] == [arm.verdict for arm in alone.arms]
     page, text = Page(html(said)), markdown(said)
-    assert page.rows == markdown_rows(text) and "val/perplexity (" not in page.text and "Also measured" in page.text
+    assert (
+        page.rows == markdown_rows(text)
+        and "val/perplexity (" not in page.text
+        and "Also measured" in page.text
+    )
     rows = [row for row in page.rows if len(row) == 6 and row[0] == "placement=post"]
     base, mine = (list(results.values(i, "val/perplexity").values()) for i in (0, 1))
     test = stats.ttest_rel(mine, base)
-    (row,) = (row for row in rows_of(csv_files.variants(said)) if row["variant"] == "placement=post")
-    assert float(row["also.val/perplexity.difference"]) == pytest.approx(np.mean(mine) - np.mean(base))
+    (row,) = (
+        row for row in rows_of(csv_files.variants(said)) if row["variant"] == "placement=post"
+    )
+    assert float(row["also.val/perplexity.difference"]) == pytest.approx(
+        np.mean(mine) - np.mean(base)
+    )
     for name, bound in zip(("low", "high"), test.confidence_interval(), strict=True):
         assert float(row[f"also.val/perplexity.difference_{name}"]) == pytest.approx(bound)
     _agree(rows[0][1], row["also.val/perplexity.mean"])
     _agree(rows[0][3], row["also.val/perplexity.difference"])
     assert rows[1][1:4] == ["587000000", "-", "+7000000"] and "also.val/perplexity.p" not in row
-    with pytest.raises(ConfigError, match=r"^study\.also: no finished run has 'val/perplexty'\. Did you mean"):
+    with pytest.raises(
+        ConfigError, match=r"^study\.also: no finished run has 'val/perplexty'\. Did you mean"
+    ):
         content(placements(also=["val/perplexty"]))
 
 
 def test_a_metric_of_ones_own_is_better_the_way_it_is_said():
     def verdict(higher):
         known = placements(metric="val/surprise", higher_is_better=higher)
-        own = [replace(o, facts={**o.facts, "val/surprise": o.facts.get("val/loss")}) for o in known.outcomes]
+        own = [
+            replace(o, facts={**o.facts, "val/surprise": o.facts.get("val/loss")})
+            for o in known.outcomes
+        ]
         return content(replace(known, outcomes=own)).arms[1].verdict.outcome
 
     assert [verdict(higher) for higher in (False, True)] == ["worse", "better"]
@@ -217,7 +256,9 @@ def test_a_metric_of_ones_own_is_better_the_way_it_is_said():
 def test_a_level_without_a_name_is_its_overrides():
     base = variant("baseline", {"towers": "baseline"}, ["model=decoder", "mask=prefix"])
     known = [base, variant("towers=two", {"towers": "two"}, ["model=encoder_decoder"])]
-    said = content(study(known, [finished(i, s, 2.3 + i + 0.01 * s * i) for i in range(2) for s in range(2)]))
+    said = content(
+        study(known, [finished(i, s, 2.3 + i + 0.01 * s * i) for i in range(2) for s in range(2)])
+    )
     assert said.sentences[0].startswith("baseline (model=decoder, mask=prefix) has val/loss")
 
 
@@ -228,7 +269,9 @@ def test_a_question_is_text_and_no_markup():
     said = content(study(known, outcomes, question=question))
     page, text = Page(html(said)), markdown(said)
     assert question in page.text and "placement=<i>a</i> & $b$" in page.text
-    assert text.startswith(r'# Is &lt;b&gt;post&lt;/b&gt; &amp; "pre" \| \`norm\` \*worse\*? $x_1$ &lt;script&gt;')
+    assert text.startswith(
+        r'# Is &lt;b&gt;post&lt;/b&gt; &amp; "pre" \| \`norm\` \*worse\*? $x_1$ &lt;script&gt;'
+    )
     assert page.rows == markdown_rows(text)
 
 
@@ -240,19 +283,26 @@ def test_a_sample_cannot_leave_its_fence():
 
 def test_samples_are_of_a_seed_that_all_have():
     assert [(name, seed) for name, seed, _ in content(plain_study()).samples] == [
-        (name, 1) for name in ("baseline", "placement=post", "placement=output", "placement=sandwich")
+        (name, 1)
+        for name in ("baseline", "placement=post", "placement=output", "placement=sandwich")
     ]
 
 
 def test_a_partial_study_says_so_first():
     said = content(partial())
-    assert said.partial == (
-        "Partial: 4 of 12 runs have not finished (1 running, 1 stopped half-way, 1 not started, 1 failed). "
-        "What follows holds for the runs that have, and may change."
+    assert (
+        said.partial
+        == "Partial: 4 of 12 runs have not finished (1 running, 1 stopped half-way, 1 not started,"
+        " 1 failed). What follows holds for the runs that have, and may change."
     )
     text = markdown(said)
-    assert text.index(said.partial) < text.index(said.sentence) and said.partial in Page(html(said)).text
-    assert content(plain_study()).partial == "" and "Partial" not in markdown(content(plain_study()))
+    assert (
+        text.index(said.partial) < text.index(said.sentence)
+        and said.partial in Page(html(said)).text
+    )
+    assert content(plain_study()).partial == "" and "Partial" not in markdown(
+        content(plain_study())
+    )
 
 
 def test_a_study_that_has_just_begun_has_a_report_too():
@@ -263,27 +313,39 @@ def test_a_study_that_has_just_begun_has_a_report_too():
 
 
 def test_variants_are_compared_at_their_own_best_point():
-    """Post's smallest rate has the best figure, of the one run in three that did not diverge: that is not its best."""
+    """Post's smallest rate has the best figure, of the one run in three that did not diverge: that
+    is not its best.
+    """
     said = content(tuned())
     assert [arm.best.tuned for arm in said.arms] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
-    assert said.arms[1].verdict.difference.mean == pytest.approx(0.05 + 0.002 * (0 + 5 % 3 + 10 % 3 - 1 - 2) / 3)
+    assert said.arms[1].verdict.difference.mean == pytest.approx(
+        0.05 + 0.002 * (0 + 5 % 3 + 10 % 3 - 1 - 2) / 3
+    )
     assert said.tuning[0].startswith(
         "Every variant was run at the same 3 points of optim.lr, and is compared at its own best"
     )
     assert said.tuning[1:] == [
-        "The best optim.lr of placement=post, 0.01, is the largest that was tried: it may do better beyond."
+        "The best optim.lr of placement=post, 0.01, is the largest that was tried: it may do better"
+        " beyond."
     ]
     points = [row for row in Page(html(said)).rows if row[-1:] == ["best"]]
-    assert [row[:2] for row in points] == [["baseline", "optim.lr=0.003"], ["placement=post", "optim.lr=0.01"]]
+    assert [row[:2] for row in points] == [
+        ["baseline", "optim.lr=0.003"],
+        ["placement=post", "optim.lr=0.01"],
+    ]
 
 
 def test_higher_is_better_where_the_metric_says_so():
     results = tuned()
     shares = [
-        replace(o, facts={**o.facts, "val/accuracy": 0.9 - o.facts["val/loss"] / 10} if o.facts else {})
+        replace(
+            o, facts={**o.facts, "val/accuracy": 0.9 - o.facts["val/loss"] / 10} if o.facts else {}
+        )
         for o in results.outcomes
     ]
-    said = content(replace(results, study={**results.study, "metric": "val/accuracy"}, outcomes=shares))
+    said = content(
+        replace(results, study={**results.study, "metric": "val/accuracy"}, outcomes=shares)
+    )
     assert [arm.best.tuned for arm in said.arms] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
     assert "points" in said.sentences[1] and "higher is better" in markdown(said)
 
@@ -305,12 +367,19 @@ def test_runs_that_were_to_take_the_same_time_and_did_not_are_told_with_the_answ
 
     def said(what, share):
         of = [(0, 2.0, 500.0), (1, 1.5, 500.0 * share)]
-        took = [finished(i, seed, value, seconds=seconds) for i, value, seconds in of for seed in range(2)]
+        took = [
+            finished(i, seed, value, seconds=seconds)
+            for i, value, seconds in of
+            for seed in range(2)
+        ]
         return content(
             study(known, took, budget={"match": what, "by": "trainer.max_steps", "tolerance": 0.01})
         ).sentence
 
-    sentence = "But the runs did not take the same time, as was asked for: beside the baseline's, placement=post +32 %. So this "
+    sentence = (
+        "But the runs did not take the same time, as was asked for: beside the baseline's,"
+        " placement=post +32 %. So this "
+    )
     assert sentence in said("seconds", 1.32)
     assert "same time" not in said("seconds", 1.05) + said("flops", 1.32)
 
@@ -319,24 +388,31 @@ def test_what_was_matched():
     def of(*offs, **budget):
         known = [
             variant(),
-            *(changed("placement", f"p{i}", off=off, params=600_772 * (1 + off)) for i, off in enumerate(offs)),
+            *(
+                changed("placement", f"p{i}", off=off, params=600_772 * (1 + off))
+                for i, off in enumerate(offs)
+            ),
         ]
         outcomes = [finished(i, 0, 2.0 + i) for i in range(len(known))]
         whole = {"match": "params", "by": "ffn.width", "tolerance": 0.01} | budget
         return content(study(known, outcomes, budget=whole)).matched
 
-    assert of(0.002, -0.004) == (
-        "Parameters were brought to the baseline's by ffn.width: no variant misses it by more than 0.4 % "
-        "(placement=p1; tolerance 1 %)."
+    assert (
+        of(0.002, -0.004)
+        == "Parameters were brought to the baseline's by ffn.width: no variant misses it by more"
+        " than 0.4 % (placement=p1; tolerance 1 %)."
     )
-    assert of(0.0) == "Parameters were equal to the baseline's, exactly, by ffn.width (tolerance 1 %)."
+    assert (
+        of(0.0) == "Parameters were equal to the baseline's, exactly, by ffn.width (tolerance 1 %)."
+    )
     assert of(0.003, match="seconds", by="trainer.max_steps").endswith(
-        "They were planned from the time of a step. In measured time the largest difference to the baseline is +4.9 % "
-        "(placement=p0)."
+        "They were planned from the time of a step. In measured time the largest difference to the"
+        " baseline is +4.9 % (placement=p0)."
     )
-    assert of(0.25, match="none") == (
-        "No budget was matched: variants cost what their parts cost. In parameters the largest difference to the baseline is "
-        "+25 % (placement=p0)."
+    assert (
+        of(0.25, match="none")
+        == "No budget was matched: variants cost what their parts cost. In parameters the largest"
+        " difference to the baseline is +25 % (placement=p0)."
     )
 
 
@@ -358,31 +434,53 @@ def test_a_metric_that_no_run_has_is_named_with_those_that_exist():
 
 def test_runs_that_ended_early_are_marked():
     results = plain_study()
-    first = replace(results.outcomes[0], facts={**results.outcomes[0].facts, "stopped": "after 3 hours"})
+    first = replace(
+        results.outcomes[0], facts={**results.outcomes[0].facts, "stopped": "after 3 hours"}
+    )
     said = content(replace(results, outcomes=[first, *results.outcomes[1:]]))
-    assert [(t.status, t.why) for t in said.troubles if t.variant == "baseline"] == [("ended early", "after 3 hours")]
+    assert [(t.status, t.why) for t in said.troubles if t.variant == "baseline"] == [
+        ("ended early", "after 3 hours")
+    ]
 
 
 def test_other_data_or_kernels_are_said():
     results = plain_study()
     changed_ = replace(
-        results.outcomes[1], facts={**results.outcomes[1].facts, "data_fingerprint": "x", "kernels": {"a": "flex"}}
+        results.outcomes[1],
+        facts={**results.outcomes[1].facts, "data_fingerprint": "x", "kernels": {"a": "flex"}},
     )
-    said = content(replace(results, outcomes=[results.outcomes[0], changed_, *results.outcomes[2:]]))
+    said = content(
+        replace(results, outcomes=[results.outcomes[0], changed_, *results.outcomes[2:]])
+    )
     assert content(results).notes == []
     assert said.notes[0] == "Runs did not all see the same data: their fingerprints differ."
     assert "placement=post: flex, sdpa" in said.notes[1]
 
 
 def test_a_study_of_many_variants_stays_legible():
-    """30 of them: the baseline and the best seven have a look of their own, the sentences are folded."""
-    known = [variant(), *(changed("placement", f"p{i}", flops=3e13 + 1e12 * i) for i in range(1, 30))]
+    """30 of them: the baseline and the best seven have a look of their own, the sentences are
+    folded.
+    """
+    known = [
+        variant(),
+        *(changed("placement", f"p{i}", flops=3e13 + 1e12 * i) for i in range(1, 30)),
+    ]
     said = content(
-        study(known, [finished(i, s, 2.3 + 0.01 * i + 0.001 * s * (i % 3)) for i in range(30) for s in range(2)])
+        study(
+            known,
+            [
+                finished(i, s, 2.3 + 0.01 * i + 0.001 * s * (i % 3))
+                for i in range(30)
+                for s in range(2)
+            ],
+        )
     )
     page = html(said)
     assert "A sentence on each of the 30 variants" in Page(page).text
-    legend = re.findall(r">(placement=p\d+|baseline|22 others)</text>", page[page.index('id="curve-val-loss-figure') :])
+    legend = re.findall(
+        r">(placement=p\d+|baseline|22 others)</text>",
+        page[page.index('id="curve-val-loss-figure') :],
+    )
     assert legend[:9] == ["baseline", *(f"placement=p{i}" for i in range(1, 8)), "22 others"]
 
 

@@ -10,7 +10,9 @@ from xformer_kit.study.report.content import content
 
 
 def test_a_directory_becomes_a_report(tmp_path, capsys):
-    """Read from the files of real runs, with the same figures as from memory; twice gives the same files."""
+    """Read from the files of real runs, with the same figures as from memory; twice gives the same
+    files.
+    """
     results = partial()
     folder = write(results, tmp_path)
     assert [o.status for o in report(folder).outcomes] == [
@@ -22,7 +24,9 @@ def test_a_directory_becomes_a_report(tmp_path, capsys):
     first = {name: (folder / name).read_bytes() for name in names}
     said = content(results)
     assert first["variants.csv"].decode().splitlines() == csv_files.variants(said).splitlines()
-    assert "python train.py study=norm_placement seed=0" in first["report.md"].decode().splitlines()  # as it is typed
+    assert (
+        "python train.py study=norm_placement seed=0" in first["report.md"].decode().splitlines()
+    )  # as it is typed
     report(folder)
     assert {name: (folder / name).read_bytes() for name in names} == first
     shown = " ".join(capsys.readouterr().out.split())
@@ -32,10 +36,14 @@ def test_a_directory_becomes_a_report(tmp_path, capsys):
 
 def test_without_the_extra_the_runs_are_kept(tmp_path, capsys, monkeypatch):
     folder = write(placements(2), tmp_path)
-    monkeypatch.setattr("tasks.study.report.find_spec", lambda name: None if name == "scipy" else name)
+    monkeypatch.setattr(
+        "tasks.study.report.find_spec", lambda name: None if name == "scipy" else name
+    )
     report(folder)
-    assert capsys.readouterr().err == (
-        'A report needs scipy: pip install "xformer_kit[study]". The runs are kept; start the study again for its report.\n'
+    assert (
+        capsys.readouterr().err
+        == 'A report needs scipy: pip install "xformer_kit[study]". The runs are kept; start the'
+        " study again for its report.\n"
     )
     assert [path.name for path in folder.iterdir()] == ["plan.json"]
 

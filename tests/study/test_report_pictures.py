@@ -23,7 +23,9 @@ def test_ticks_of_pictures_are_exact(kind):
 @pytest.mark.parametrize("flops", [1.02e15, 3.1e13, 987.0])
 def test_ticks_of_costs_that_hardly_differ_are_exact(flops):
     known = [variant(flops=flops), changed("placement", "post", flops=1.04 * flops)]
-    said = content(study(known, [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)]))
+    said = content(
+        study(known, [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)])
+    )
     (picture,) = [one for one in pictures(said) if one.name == "cost flops"]
     picture.draw(assert_ticks_are_exact)
 
@@ -31,7 +33,14 @@ def test_ticks_of_costs_that_hardly_differ_are_exact(flops):
 def test_a_variant_of_few_steps_is_within_the_axes_of_its_curves():
     known = [variant(), changed("placement", "post", steps=150)]
     said = content(
-        study(known, [finished(i, seed, 2.3 + 4 * i, steps=(2000, 150)[i]) for i in range(2) for seed in range(2)])
+        study(
+            known,
+            [
+                finished(i, seed, 2.3 + 4 * i, steps=(2000, 150)[i])
+                for i in range(2)
+                for seed in range(2)
+            ],
+        )
     )
 
     def within(figure):
@@ -51,7 +60,10 @@ def long_names():
         "a" * 80,
         "b c" * 9,
     )
-    return replace(found, variants=[one | {"name": name} for one, name in zip(found.variants, names, strict=True)])
+    return replace(
+        found,
+        variants=[one | {"name": name} for one, name in zip(found.variants, names, strict=True)],
+    )
 
 
 ALL = KINDS | {"ladder": ladder, "long names": long_names}
@@ -62,7 +74,12 @@ def test_nothing_of_a_picture_is_beyond_its_rim(kind):
     def within(figure):
         figure.draw_without_rendering()
         box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-        assert box.x0 >= -0.02 and box.y0 >= -0.02 and box.x1 <= width + 0.02 and box.y1 <= height + 0.02
+        assert (
+            box.x0 >= -0.02
+            and box.y0 >= -0.02
+            and box.x1 <= width + 0.02
+            and box.y1 <= height + 0.02
+        )
 
     for picture in pictures(content(ALL[kind]())):
         picture.draw(within)
@@ -70,7 +87,9 @@ def test_nothing_of_a_picture_is_beyond_its_rim(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_a_page_fits_a_phone(kind):
-    """Pictures are as wide as the page, with letters of 8 pixels at least, and only tables are scrolled."""
+    """Pictures are as wide as the page, with letters of 8 pixels at least, and only tables are
+    scrolled.
+    """
     page = html(content(ALL[kind]()))
     pictures_ = re.findall(r"<figure>\s*<svg([^>]*)>(.*?)</svg>\s*<figcaption", page, re.DOTALL)
     assert len(pictures_) == page.count("<svg") > 0

@@ -1,4 +1,6 @@
-"""Scaling laws: known ones are found again, the best split of compute is the best, and too few runs are refused."""
+"""Scaling laws: known ones are found again, the best split of compute is the best, and too few runs
+are refused.
+"""
 
 import math
 
@@ -10,7 +12,13 @@ from xformer_kit.study import scaling
 from xformer_kit.study.descent import HUBER, huber
 from xformer_kit.study.scaling import Point, fit
 
-CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}  # Hoffmann et al., 2022, equation 10
+CHINCHILLA = {
+    "E": 1.69,
+    "A": 406.4,
+    "alpha": 0.34,
+    "B": 410.7,
+    "beta": 0.28,
+}  # Hoffmann et al., 2022, equation 10
 SIZES, MULTIPLES = np.geomspace(1e7, 1e10, 4), (5, 20, 80)
 
 
@@ -27,7 +35,10 @@ def grid(noise=0.0, seed=0):
 
 def ladder(noise=0.0, rng=None, runs=3):
     sizes = np.repeat(np.geomspace(1e4, 1e6, 5), runs)
-    return [Point(n, 1e9, (2 + 50 * n**-0.4) * math.exp(noise * rng.normal() if rng else 0)) for n in sizes]
+    return [
+        Point(n, 1e9, (2 + 50 * n**-0.4) * math.exp(noise * rng.normal() if rng else 0))
+        for n in sizes
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +47,9 @@ def exact():
 
 
 def test_a_law_of_both_is_found_again(exact):
-    assert {name: getattr(exact, name) for name in CHINCHILLA} == pytest.approx(CHINCHILLA, rel=1e-3)
+    assert {name: getattr(exact, name) for name in CHINCHILLA} == pytest.approx(
+        CHINCHILLA, rel=1e-3
+    )
     assert exact.residual < 1e-6 and exact.at_bounds == () and exact.points == 12
     assert exact.loss(7e10, 1.4e12) == pytest.approx(law(7e10, 1.4e12), rel=1e-5)
 
@@ -46,7 +59,9 @@ def test_a_law_of_one_axis_is_found_again():
     assert (found.E, found.A, found.alpha) == pytest.approx((2, 50, 0.4), rel=1e-4)
     assert found.B is found.beta is None and found.intervals.keys() == {"E", "A", "alpha"}
     turned = fit([Point(p.tokens, p.parameters, p.loss) for p in ladder()], resamples=5)
-    assert (turned.E, turned.B, turned.beta) == pytest.approx((2, 50, 0.4), rel=1e-4) and turned.alpha is None
+    assert (turned.E, turned.B, turned.beta) == pytest.approx(
+        (2, 50, 0.4), rel=1e-4
+    ) and turned.alpha is None
 
 
 def test_units_change_factors_and_no_exponent():
@@ -55,7 +70,10 @@ def test_units_change_factors_and_no_exponent():
 
 
 def test_the_slopes_of_the_search_are_those_of_its_curve():
-    x, y = np.random.default_rng(0).normal(size=(9, 2)), np.random.default_rng(1).normal(1, 0.003, size=9)
+    x, y = (
+        np.random.default_rng(0).normal(size=(9, 2)),
+        np.random.default_rng(1).normal(1, 0.003, size=9),
+    )
     theta = np.array([0.3, -0.5, 0.4, -0.2, 0.7])
 
     def slope(t):
@@ -69,16 +87,22 @@ def test_the_search_ends_where_a_library_ends():
     """Losses with noise, from a start at the law and one far off, also of two sets at once."""
     points = grid(0.004)
     sizes = np.log([[p.parameters, p.tokens] for p in points])
-    x, y = sizes - sizes.mean(0), np.log([[p.loss for p in points], [p.loss * 1.1 for p in grid(0.004, 1)]])
+    x, y = (
+        sizes - sizes.mean(0),
+        np.log([[p.loss for p in points], [p.loss * 1.1 for p in grid(0.004, 1)]]),
+    )
     starts = np.array([[0.5, 1.0, 0.3, 1.0, 0.3], [0.0, 0.0, 0.8, 0.5, 0.1]])
     found, losses = scaling._descend(x, y, starts)
     for i in range(2):
         options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000}
         bounds = [(None, None), *[(None, None), scaling.EXPONENTS] * 2]
         theirs = minimize(
-            lambda t, i=i: 1e6 * huber(scaling._curve(t, x)[0] - y[i]), found[i] + 0.01, method="L-BFGS-B",
-            bounds=bounds, options=options,
-        )  # fmt: skip
+            lambda t, i=i: 1e6 * huber(scaling._curve(t, x)[0] - y[i]),
+            found[i] + 0.01,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options=options,
+        )
         assert losses[i] * 1e6 <= theirs.fun * (1 + 1e-6)
 
 
@@ -94,15 +118,18 @@ def test_the_best_split_is_the_best(exact, flops):
     best = exact.optimal(flops)
     assert 6 * best.parameters * best.tokens == pytest.approx(flops)
     searched = minimize_scalar(
-        lambda log_n: exact.loss(math.exp(log_n), flops / 6 / math.exp(log_n)), bounds=(5, 35), options={"xatol": 1e-10}
+        lambda log_n: exact.loss(math.exp(log_n), flops / 6 / math.exp(log_n)),
+        bounds=(5, 35),
+        options={"xatol": 1e-10},
     )
     assert best.loss == pytest.approx(searched.fun, rel=1e-9)
     assert best.parameters == pytest.approx(math.exp(searched.x), rel=1e-3)
 
 
 def test_chinchillas_own_budget(exact):
-    """The published numbers give 32 to 33 billion parameters at 5.76e23 FLOPs, fewer than the 40 of table A3, as Besiroglu
-    et al. (2024) found: the paper rounds its exponents."""
+    """The published numbers give 32 to 33 billion parameters at 5.76e23 FLOPs, fewer than the 40 of
+    table A3, as Besiroglu et al. (2024) found: the paper rounds its exponents.
+    """
     assert 3.1e10 < exact.optimal(5.76e23).parameters < 3.4e10
 
 
@@ -125,7 +152,9 @@ def test_intervals_of_simulated_ladders_hold_the_exponent():
 
 
 def test_an_exponent_that_the_runs_leave_open_is_named():
-    """A loss that falls by the same at every doubling has no power law with a floor: the search ends at its bound."""
+    """A loss that falls by the same at every doubling has no power law with a floor: the search
+    ends at its bound.
+    """
     found = fit([Point(n, 1e9, 5 - 0.1 * math.log(n)) for n in SIZES], resamples=2)
     assert found.at_bounds == ("alpha",) and found.alpha == scaling.EXPONENTS[0]
 
@@ -133,7 +162,10 @@ def test_an_exponent_that_the_runs_leave_open_is_named():
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([], "A scaling law needs runs of several sizes; parameters and tokens are the same in all."),
+        (
+            [],
+            "A scaling law needs runs of several sizes; parameters and tokens are the same in all.",
+        ),
         (
             [Point(1e6, 1e8, 3.0)] * 9,
             "A scaling law needs runs of several sizes; parameters and tokens are the same in all.",
@@ -141,8 +173,10 @@ def test_an_exponent_that_the_runs_leave_open_is_named():
         (ladder()[:9], "A scaling law needs at least 4 numbers of parameters; got 3."),
         (
             [Point(n, d, 3.0) for n in (1e6, 1e7, 1e8) for d in (1e8, 1e9)],
-            "A scaling law needs at least 3 numbers of tokens; got 2. "
-            "Or keep tokens the same in all runs, for a law of the other.",
+            (
+                "A scaling law needs at least 3 numbers of tokens; got 2. "
+                "Or keep tokens the same in all runs, for a law of the other."
+            ),
         ),
         (
             [Point(n, n, 3.0) for n in (1e6, 1e7, 1e8)],
@@ -150,8 +184,10 @@ def test_an_exponent_that_the_runs_leave_open_is_named():
         ),
         (
             [Point(n, 20 * n, 3.0) for n in np.geomspace(1e6, 1e8, 7)],
-            "Tokens grow in step with parameters, so their exponents cannot be told apart: take more than one number of "
-            "tokens per parameter, or fit one axis (axis=parameters).",
+            (
+                "Tokens grow in step with parameters, so their exponents cannot be told apart: take"
+                " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
+            ),
         ),
         (
             [*ladder(), Point(1e6, 1e9, -1.0)],
@@ -176,6 +212,7 @@ def test_an_axis_that_is_asked_for():
     with pytest.raises(ValueError, match=r"^axis: must be parameters or tokens; got 'width'\.$"):
         fit(rising, "width")
     with pytest.raises(
-        ValueError, match=r"^A law of one axis knows no best split of compute: vary parameters and tokens\.$"
+        ValueError,
+        match=r"^A law of one axis knows no best split of compute: vary parameters and tokens\.$",
     ):
         found.optimal(1e18)

@@ -49,7 +49,12 @@ class Draws:
 def test_a_space_by_eye():
     assert asked() == []
     factors, _ = read(NODE)
-    assert [f.interval for f in factors.values()] == [Interval(1e-4, 1e-2, True), Interval(4, 16, step=4), None, None]
+    assert [f.interval for f in factors.values()] == [
+        Interval(1e-4, 1e-2, True),
+        Interval(4, 16, step=4),
+        None,
+        None,
+    ]
     assert factors["dim"].labels() == ["4", "8", "12", "16"] and factors["lr"].labels() is None
     assert factors["lr"].words("0.0123") == ["lr=0.0123"]
 
@@ -57,7 +62,12 @@ def test_a_space_by_eye():
 def test_a_trial_is_asked_for_what_its_conditions_allow():
     factors, _ = read(NODE)
     draws = Draws()
-    assert space.suggested(factors, draws) == {"lr": "0.0034", "dim": "8", "ffn": "mlp", "ffn.k": "3"}
+    assert space.suggested(factors, draws) == {
+        "lr": "0.0034",
+        "dim": "8",
+        "ffn": "mlp",
+        "ffn.k": "3",
+    }
     assert draws.asked["dim"] == (4, 16, 4, False) and draws.asked["ffn.k"] == ("1", "2", "3")
     draws = Draws(ffn="glu")
     assert space.suggested(factors, draws)["ffn.k"] == "1" and "ffn.k" not in draws.asked
@@ -74,7 +84,9 @@ def test_parameters_are_the_way_back():
 def test_points_of_a_small_space_are_counted_once():
     """dim has 4; under ffn=glu there is one ffn.k, under mlp three."""
     small = {**NODE, "factors": {k: v for k, v in NODE["factors"].items() if k != "lr"}}
-    factors, _ = read({**small, "baseline": {k: v for k, v in NODE["baseline"].items() if k != "lr"}})
+    factors, _ = read(
+        {**small, "baseline": {k: v for k, v in NODE["baseline"].items() if k != "lr"}}
+    )
     found = space.points(factors)
     assert len(found) == 4 * (1 + 3) and len({tuple(p.values()) for p in found}) == 16
     assert space.points(read(NODE)[0]) is None
@@ -91,17 +103,28 @@ def test_what_is_drawn_lies_within_its_ends(value):
     [
         (
             {"low": 1e-2, "high": 1e-4},
-            "study.factors.lr: must go from a number to a larger one; got low 0.01 and high 0.0001. Swap them.",
+            (
+                "study.factors.lr: must go from a number to a larger one; got low 0.01 and high"
+                " 0.0001. Swap them."
+            ),
         ),
         (
             {"low": 2, "high": 2},
-            "study.factors.lr: must go from a number to a larger one; got low 2 and high 2. "
-            "For 2 alone, list it as a level: [2].",
+            (
+                "study.factors.lr: must go from a number to a larger one; got low 2 and high 2. "
+                "For 2 alone, list it as a level: [2]."
+            ),
         ),
-        ({"low": 0, "high": 1, "log": True}, "study.factors.lr.low: must be above 0 on a logarithmic scale; got 0."),
+        (
+            {"low": 0, "high": 1, "log": True},
+            "study.factors.lr.low: must be above 0 on a logarithmic scale; got 0.",
+        ),
         ({"low": 0.1}, "study.factors.lr.high: must be a number; got null."),
         ({"low": 0.1, "high": "x"}, "study.factors.lr.high: must be a number; got 'x'."),
-        ({"low": 0.1, "hgih": 1}, "study.factors.lr.hgih: an interval has no such word. Did you mean 'high'?"),
+        (
+            {"low": 0.1, "hgih": 1},
+            "study.factors.lr.hgih: an interval has no such word. Did you mean 'high'?",
+        ),
         (
             {"low": 1e-4, "high": 1e-2, "log": True, "step": 1e-4},
             "study.factors.lr.step: belongs to an interval without log",
@@ -110,8 +133,14 @@ def test_what_is_drawn_lies_within_its_ends(value):
             {"low": 0.0, "high": 1.0, "step": 0.3},
             "study.factors.lr.step: must be above 0 and divide high - low; got 0.3",
         ),
-        ({"low": 0.1, "high": 1.0}, "study.baseline.lr: must be a number of its interval, 0.1 to 1; got 0.001."),
-        ({"low": 0, "high": 3}, "study.baseline.lr: must be a whole number of its interval, 0 to 3; got 0.001."),
+        (
+            {"low": 0.1, "high": 1.0},
+            "study.baseline.lr: must be a number of its interval, 0.1 to 1; got 0.001.",
+        ),
+        (
+            {"low": 0, "high": 3},
+            "study.baseline.lr: must be a whole number of its interval, 0 to 3; got 0.001.",
+        ),
         ([], "study.factors.lr: must list its levels"),
     ],
 )
@@ -123,22 +152,37 @@ def test_faults_of_an_interval(factor, fault):
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"design": "factorial"}, "study.factors.lr: is an interval, which design=search alone draws from."),
+        (
+            {"design": "factorial"},
+            "study.factors.lr: is an interval, which design=search alone draws from.",
+        ),
         (
             {"design": {"name": "search", "sampler": "tpee"}},
             "study.design.sampler: no choice is called 'tpee'. Did you mean",
         ),
-        ({"design": {"name": "search", "pruner": "mean"}}, "study.design.pruner: no choice is called 'mean'."),
-        ({"design": {"name": "search", "trials": 500}}, "study.max_runs: must hold the runs of the search; got 200"),
+        (
+            {"design": {"name": "search", "pruner": "mean"}},
+            "study.design.pruner: no choice is called 'mean'.",
+        ),
+        (
+            {"design": {"name": "search", "trials": 500}},
+            "study.max_runs: must hold the runs of the search; got 200",
+        ),
         (
             {"design": {"name": "search", "pruner": "none", "whole": 3}},
             "study.design.whole: has no effect without a pruner",
         ),
-        ({"metric": "test/loss"}, "study.design.pruner: ends trials by what each validation measures, and test/loss"),
+        (
+            {"metric": "test/loss"},
+            "study.design.pruner: ends trials by what each validation measures, and test/loss",
+        ),
         ({"metric": "val/lss"}, "study.metric: it is not known whether 'val/lss' is better"),
         ({"tune": {"optim.lr": [1, 2]}}, "study.tune: a search tunes whatever it varies"),
         ({"factors": {}, "baseline": {}}, "study.factors: a study varies something"),
-        ({"only": {"ffn.k": {"ffn": "mlp"}, "ffn": {"ffn.k": 2}}}, "study.only: ffn and ffn.k wait for each other"),
+        (
+            {"only": {"ffn.k": {"ffn": "mlp"}, "ffn": {"ffn.k": 2}}},
+            "study.only: ffn and ffn.k wait for each other",
+        ),
     ],
 )
 def test_faults_of_a_search(changes, fault):
@@ -147,9 +191,17 @@ def test_faults_of_a_search(changes, fault):
 
 
 def test_a_storage_belongs_to_a_search():
-    node = {**NODE, "design": None, "factors": {"ffn": ["mlp"]}, "baseline": {"ffn": "glu"}, "only": None}
+    node = {
+        **NODE,
+        "design": None,
+        "factors": {"ffn": ["mlp"]},
+        "baseline": {"ffn": "glu"},
+        "only": None,
+    }
     assert faults(node) == []
-    assert faults({**node, "storage": "x"})[0].startswith("study.storage: belongs to design=search; got x.")
+    assert faults({**node, "storage": "x"})[0].startswith(
+        "study.storage: belongs to design=search; got x."
+    )
 
 
 def test_a_step_counts_as_whole_or_not():

@@ -1,6 +1,7 @@
 """Statistics of a few seeds: against textbooks, scipy and statsmodels, and by simulation.
 
-A simulated rate has to lie within three standard errors of what it should be: sqrt(rate (1 - rate) / draws) each.
+A simulated rate has to lie within three standard errors of what it should be: sqrt(rate (1 - rate)
+/ draws) each.
 """
 
 import math
@@ -11,7 +12,16 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from xformer_kit.study.statistics import band, beyond, divergence, equivalence, hedges, holm, interval, paired
+from xformer_kit.study.statistics import (
+    band,
+    beyond,
+    divergence,
+    equivalence,
+    hedges,
+    holm,
+    interval,
+    paired,
+)
 
 # Hours of sleep that two drugs gained ten patients, the first data of the t test (Student, 1908).
 DEXTRO = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -23,7 +33,9 @@ def by_seed(values):
 
 
 def against_zero(differences, **options):
-    return paired(dict.fromkeys(range(len(differences)), 0.0), by_seed(differences), scale=1.0, **options)
+    return paired(
+        dict.fromkeys(range(len(differences)), 0.0), by_seed(differences), scale=1.0, **options
+    )
 
 
 def near(rate, wanted, draws):
@@ -41,11 +53,20 @@ def at_most(rate, wanted, draws):
 def test_an_interval_by_hand():
     found = interval([1, 2, 3])
     assert (found.mean, found.sd, found.count) == (2, 1, 3)
-    assert found.high - 2 == pytest.approx(2 - found.low) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert (
+        found.high - 2
+        == pytest.approx(2 - found.low)
+        == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    )
 
 
 def test_an_interval_of_one_run_or_none_has_no_bounds():
-    assert interval([7.0]) == (one := interval([7.0])) and (one.mean, one.low, one.high, one.sd) == (
+    assert interval([7.0]) == (one := interval([7.0])) and (
+        one.mean,
+        one.low,
+        one.high,
+        one.sd,
+    ) == (
         7,
         None,
         None,
@@ -55,11 +76,16 @@ def test_an_interval_of_one_run_or_none_has_no_bounds():
 
 
 def test_students_own_data():
-    """t = 4.0621, p = 0.002833, interval 0.7001 to 2.4599: as in every textbook, and in R's help of t.test."""
+    """t = 4.0621, p = 0.002833, interval 0.7001 to 2.4599: as in every textbook, and in R's help of
+    t.test.
+    """
     found = paired(by_seed(DEXTRO), by_seed(LAEVO))
     assert (found.mean, found.count, found.method) == (pytest.approx(1.58), 10, "t")
     assert found.p == pytest.approx(0.002833, abs=5e-7)
-    assert (found.low, found.high) == (pytest.approx(0.7001142, abs=1e-6), pytest.approx(2.4598858, abs=1e-6))
+    assert (found.low, found.high) == (
+        pytest.approx(0.7001142, abs=1e-6),
+        pytest.approx(2.4598858, abs=1e-6),
+    )
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
@@ -77,13 +103,20 @@ def test_only_seeds_in_common_are_compared():
 
 
 def test_the_effect_by_hand():
-    """Differences 1, 2, 3: d = 2, and J at two degrees of freedom is Gamma(1) / Gamma(1/2) = 1 / sqrt(pi)."""
+    """Differences 1, 2, 3: d = 2, and J at two degrees of freedom is Gamma(1) / Gamma(1/2) = 1 /
+    sqrt(pi).
+    """
     assert against_zero([1, 2, 3]).effect == pytest.approx(2 / math.sqrt(math.pi))
     assert hedges(51) == pytest.approx(1 - 3 / (4 * 50 - 1), abs=1e-4)  # the usual approximation
 
 
 def test_holm_by_hand():
-    assert holm([0.01, None, 0.04, 0.03]) == [pytest.approx(0.03), None, pytest.approx(0.06), pytest.approx(0.06)]
+    assert holm([0.01, None, 0.04, 0.03]) == [
+        pytest.approx(0.03),
+        None,
+        pytest.approx(0.06),
+        pytest.approx(0.06),
+    ]
     assert holm([None]) == [None] and holm([]) == [] and holm([0.9, 0.8]) == [1, 1]
 
 
@@ -94,7 +127,9 @@ def test_holm_is_that_of_statsmodels(count):
 
 
 def test_fishers_tea():
-    """Three of four cups told right, against one of four: p = 0.4857 (Fisher, 1935). All of five against none: 2 / C(10, 5)."""
+    """Three of four cups told right, against one of four: p = 0.4857 (Fisher, 1935). All of five
+    against none: 2 / C(10, 5).
+    """
     assert divergence((1, 4), (3, 4)) == pytest.approx(34 / 70)
     assert divergence((0, 5), (5, 5)) == pytest.approx(2 / 252)
     assert divergence((2, 5), (2, 5)) == pytest.approx(1)
@@ -118,7 +153,9 @@ def test_equivalence_is_that_of_statsmodels(margin):
 def test_one_seed_gives_a_difference_and_no_more():
     found = paired({3: 1.0}, {3: 1.5})
     assert found.mean == 0.5 and found.method == "one seed"
-    assert (found.low, found.high, found.p, found.effect, found.sd) == (None,) * 5 and equivalence(found, 1.0) is None
+    assert (found.low, found.high, found.p, found.effect, found.sd) == (None,) * 5 and equivalence(
+        found, 1.0
+    ) is None
 
 
 def test_no_seed_in_common_gives_nothing():
@@ -133,11 +170,16 @@ def test_equal_figures_are_no_difference():
 
 @pytest.mark.parametrize("other", [0.3, 0.1 + 0.2])
 def test_rounding_is_no_difference(other):
-    assert paired(dict.fromkeys(range(4), 0.1 + 0.2), {0: other, 1: 0.3, 2: 0.3, 3: 0.1 + 0.2}).method == "equal"
+    assert (
+        paired(dict.fromkeys(range(4), 0.1 + 0.2), {0: other, 1: 0.3, 2: 0.3, 3: 0.1 + 0.2}).method
+        == "equal"
+    )
 
 
 def test_the_same_difference_at_every_seed_has_the_p_of_a_sign_test():
-    """All n signs agree in 2 of the 2^n equally likely ways: however large the difference, four seeds are not enough."""
+    """All n signs agree in 2 of the 2^n equally likely ways: however large the difference, four
+    seeds are not enough.
+    """
     found = paired(dict.fromkeys(range(4), 1.0), dict.fromkeys(range(4), 0.0))
     assert (found.mean, found.p, found.method) == (-1, 2 / 2**4, "sign")
     assert (found.low, found.high, found.effect) == (None,) * 3
@@ -152,7 +194,9 @@ def test_what_is_not_finite_is_refused(bad):
         paired({1: 1.0, 2: 1.0}, {1: 1.0, 2: bad})
     with pytest.raises(ValueError, match="no figure"):
         interval([1.0, bad])
-    assert paired({1: 1.0, 2: 1.0}, {1: 1.0, 3: bad}).count == 1  # a seed that is not in common does not matter
+    assert (
+        paired({1: 1.0, 2: 1.0}, {1: 1.0, 3: bad}).count == 1
+    )  # a seed that is not in common does not matter
 
 
 def test_a_margin_is_above_zero():
@@ -177,7 +221,9 @@ def test_on_symmetric_differences_the_bootstrap_is_as_wide_as_t():
     x = stats.norm.ppf((np.arange(20) + 0.5) / 20)
     found, t = against_zero(x), interval(x)
     assert (found.high - found.low) / (t.high - t.low) == pytest.approx(1, abs=0.03)
-    plain = stats.bootstrap((x,), np.mean, method="BCa", rng=np.random.default_rng(0)).confidence_interval
+    plain = stats.bootstrap(
+        (x,), np.mean, method="BCa", rng=np.random.default_rng(0)
+    ).confidence_interval
     assert (plain.high - plain.low) / (t.high - t.low) < 0.95
 
 
@@ -193,11 +239,16 @@ SEEDS, DRAWS = 5, 3000
 
 
 def simulated(shift, draws=DRAWS, seeds=SEEDS, seed=0):
-    """Studies of a baseline and a variant: what a seed does to both is ten times what it does to their difference."""
+    """Studies of a baseline and a variant: what a seed does to both is ten times what it does to
+    their difference.
+    """
     rng = np.random.default_rng(seed)
     block = 10 * rng.normal(size=(draws, seeds))
     noise = rng.normal(size=(2, draws, seeds)) / math.sqrt(2)  # the sd of a difference is 1
-    return [paired(by_seed(a), by_seed(b)) for a, b in zip(block + noise[0], block + noise[1] + shift, strict=True)]
+    return [
+        paired(by_seed(a), by_seed(b))
+        for a, b in zip(block + noise[0], block + noise[1] + shift, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +288,9 @@ def test_a_family_of_nothing_raises_an_alarm_in_five_of_a_hundred_studies_under_
 
 
 def test_a_difference_as_large_as_the_margin_is_called_equal_in_five_of_a_hundred_studies(shifted):
-    """At most: 5 seeds with a margin of one sd rarely call anything equal. With four sd they do so as often as they may."""
+    """At most: 5 seeds with a margin of one sd rarely call anything equal. With four sd they do so
+    as often as they may.
+    """
     assert at_most(np.mean([equivalence(d, 1.0) <= 0.05 for d in shifted]), 0.05, DRAWS)
     wide = simulated(shift=4.0, seed=7)
     assert near(np.mean([equivalence(d, 4.0) <= 0.05 for d in wide]), 0.05, DRAWS)
@@ -247,7 +300,9 @@ def test_a_difference_as_large_as_the_margin_is_called_equal_in_five_of_a_hundre
 @pytest.mark.parametrize("law", ["normal", "uniform"])
 def test_bootstrap_intervals_of_twenty_seeds_hold_the_difference(law):
     draws, rng = 500, np.random.default_rng(8)
-    drawn = rng.normal(size=(draws, 20)) if law == "normal" else rng.uniform(-1, 1, size=(draws, 20))
+    drawn = (
+        rng.normal(size=(draws, 20)) if law == "normal" else rng.uniform(-1, 1, size=(draws, 20))
+    )
     found = [against_zero(x, resamples=999) for x in drawn]
     assert {d.method for d in found} == {"bootstrap"}
     assert near(np.mean([d.low <= 0 <= d.high for d in found]), 0.95, draws)
@@ -265,7 +320,11 @@ def test_a_band_by_eye():
 
 
 def test_a_band_covers_the_steps_that_all_seeds_have():
-    curves = {1: ([10, 20, 30], [4.0, 3.0, 2.0]), 2: ([30, 10, 40], [1.0, 5.0, 0.0]), 3: ([10, 30], [3.0, math.nan])}
+    curves = {
+        1: ([10, 20, 30], [4.0, 3.0, 2.0]),
+        2: ([30, 10, 40], [1.0, 5.0, 0.0]),
+        3: ([10, 30], [3.0, math.nan]),
+    }
     assert band(curves).steps == [10]
     assert band({seed: curves[seed] for seed in (1, 2)}).mean == [4.5, 1.5]
     alone = band({1: curves[1]})

@@ -1,4 +1,6 @@
-"""Variants that are stopped: rarely one that is no worse, always the same, marked everywhere, never called equal or better."""
+"""Variants that are stopped: rarely one that is no worse, always the same, marked everywhere, never
+called equal or better.
+"""
 
 import csv
 import io
@@ -30,32 +32,49 @@ def results(seeds=5, rule=RULE, **node):
     known = [variant(), *(changed("placement", name.partition("=")[2]) for name in SHIFTS)]
     shifts = [0.0, *SHIFTS.values()]
     draw = np.random.default_rng(0).normal(0, 0.01, (4, seeds))
-    outcomes = [finished(i, s, 2.3 + shifts[i] + 0.02 * s + float(draw[i, s])) for s in range(seeds) for i in range(4)]
+    outcomes = [
+        finished(i, s, 2.3 + shifts[i] + 0.02 * s + float(draw[i, s]))
+        for s in range(seeds)
+        for i in range(4)
+    ]
     return study(known, outcomes, stop=rule, **node)
 
 
 def test_only_what_is_worse_by_more_than_the_margin_is_stopped():
     found = stop.applied(results())
     assert list(found.stopped) == ["placement=post"]
-    assert found.stopped["placement=post"] == (
-        "placement=post was stopped after 3 of 5 seeds: it was worse than baseline by 0.5 nats, beyond the margin of 0.1 nats, "
-        "in 3 of them (one-sided t, p < 0.0001, look 1 of 2)."
+    assert (
+        found.stopped["placement=post"]
+        == "placement=post was stopped after 3 of 5 seeds: it was worse than baseline by 0.5 nats,"
+        " beyond the margin of 0.1 nats, in 3 of them (one-sided t, p < 0.0001, look 1 of 2)."
     )
-    assert [(o.seed, o.status) for o in found.of(1)][2:] == [(2, "finished"), (3, "left out"), (4, "left out")]
+    assert [(o.seed, o.status) for o in found.of(1)][2:] == [
+        (2, "finished"),
+        (3, "left out"),
+        (4, "left out"),
+    ]
     assert stop.applied(found) == found and stop.decided(results(rule=None)) == {}
 
 
 def test_the_higher_the_better_turns_it_round():
     whole = results(metric="val/accuracy", margin=0.1)
-    shares = [replace(o, facts={**o.facts, "val/accuracy": o.facts["val/loss"] - 2}) for o in whole.outcomes]
+    shares = [
+        replace(o, facts={**o.facts, "val/accuracy": o.facts["val/loss"] - 2})
+        for o in whole.outcomes
+    ]
     assert stop.decided(replace(whole, outcomes=shares)) == {}
-    turned = [replace(o, facts={**o.facts, "val/accuracy": 3 - o.facts["val/loss"]}) for o in whole.outcomes]
+    turned = [
+        replace(o, facts={**o.facts, "val/accuracy": 3 - o.facts["val/loss"]})
+        for o in whole.outcomes
+    ]
     assert list(stop.decided(replace(whole, outcomes=turned))) == ["placement=post"]
 
 
 @pytest.mark.parametrize("true", [0.0, 0.1])
 def test_one_that_is_no_worse_than_the_margin_is_stopped_in_at_most_alpha_of_studies(true):
-    """1,000 studies of 8 seeds, all looks, at no difference and at one as large as the margin. Three standard errors: 2 %."""
+    """1,000 studies of 8 seeds, all looks, at no difference and at one as large as the margin.
+    Three standard errors: 2 %.
+    """
     rng, measured = np.random.default_rng(1), metric("val/loss")
     looks, margin = range(2, 8), 0.1
     stopped = 0
@@ -63,7 +82,9 @@ def test_one_that_is_no_worse_than_the_margin_is_stopped_in_at_most_alpha_of_stu
         ps = [_p(noise[:count], margin, measured) for count in looks]
         stopped += min(ps) <= stop.threshold(0.05, len(looks))
     assert stopped / 1000 <= 0.05 + 0.02
-    assert (stopped / 1000 > 0.01) == (true == 0.1)  # at the margin the rule is used up, below it is strict
+    assert (stopped / 1000 > 0.01) == (
+        true == 0.1
+    )  # at the margin the rule is used up, below it is strict
 
 
 def _p(differences, margin, measured):
@@ -81,11 +102,16 @@ def test_the_p_is_that_of_scipy():
 
 
 def test_later_runs_change_no_decision_and_no_report():
-    """Seeds behind the one that decided are there, half there, or not begun: the report is the same."""
+    """Seeds behind the one that decided are there, half there, or not begun: the report is the
+    same.
+    """
     whole = results()
 
     def late(status):
-        return [ended(o.variant, o.seed, status) if o.variant == 1 and o.seed > 2 else o for o in whole.outcomes]
+        return [
+            ended(o.variant, o.seed, status) if o.variant == 1 and o.seed > 2 else o
+            for o in whole.outcomes
+        ]
 
     pages = {
         markdown(content(stop.applied(replace(whole, outcomes=late(status)))))
@@ -100,7 +126,8 @@ def test_nothing_is_decided_before_the_seeds_are_over():
     whole = results()
     for missing in (0, 1):  # of the baseline, of the variant
         part = [
-            ended(o.variant, o.seed, "running") if (o.variant, o.seed) == (missing, 1) else o for o in whole.outcomes
+            ended(o.variant, o.seed, "running") if (o.variant, o.seed) == (missing, 1) else o
+            for o in whole.outcomes
         ]
         assert "placement=post" not in stop.decided(replace(whole, outcomes=part))
         held = stop.waiting(replace(whole, outcomes=part))
@@ -124,15 +151,23 @@ def test_a_run_that_diverged_is_no_figure():
 
 
 def test_a_stopped_variant_is_no_test_and_leaves_the_family_as_large():
-    """Others are corrected as if it had not passed, and it is neither better nor equal, however its runs lie."""
+    """Others are corrected as if it had not passed, and it is neither better nor equal, however its
+    runs lie.
+    """
     said = content(stop.applied(results()))
     post, output, _ = (arm.verdict for arm in said.arms[1:])
     assert (post.outcome, post.p, post.p_margin) == ("stopped", None, None)
     raw = [paired(said.arms[0].runs.values, arm.runs.values).p for arm in said.arms[2:]]
-    assert output.p == pytest.approx(min(1, max(3 * min(raw), 2 * raw[0] if raw[0] > raw[1] else 0)))
+    assert output.p == pytest.approx(
+        min(1, max(3 * min(raw), 2 * raw[0] if raw[0] > raw[1] else 0))
+    )
     better = replace(said.arms[1].runs, values={s: 1.0 + 0.01 * s for s in range(3)})
     verdict = answer(said.arms[0].runs, [better], "val/loss", margin=9.0).verdicts[0]
-    assert verdict.outcome == "stopped" and "better" not in verdict.sentence and "equivalent" not in verdict.sentence
+    assert (
+        verdict.outcome == "stopped"
+        and "better" not in verdict.sentence
+        and "equivalent" not in verdict.sentence
+    )
 
 
 def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
@@ -143,12 +178,17 @@ def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
     shown = " ".join(capsys.readouterr().out.split())
     page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
     for form in map(unescape, (shown, page, text)):
-        assert sentence in form and "stopped before the last seed, for it was worse: placement=post" in form
+        assert (
+            sentence in form
+            and "stopped before the last seed, for it was worse: placement=post" in form
+        )
     assert (
         '<li class="stopped"><span class="tag">stopped early</span>' in page
         and "placement=post (stopped early)" in page
     )
-    assert "| stopped early |" in text and "| left out | left out |" in text and "| 3 of 5 |" in text
+    assert (
+        "| stopped early |" in text and "| left out | left out |" in text and "| 3 of 5 |" in text
+    )
     assert "too large on average" in text and "Partial" not in text
     rows = list(csv.DictReader(io.StringIO((folder / "runs.csv").read_text())))
     assert [r["status"] for r in rows if r["variant"] == "placement=post"][3:] == ["left out"] * 2
@@ -163,7 +203,10 @@ def test_the_loop_leaves_out_what_is_stopped():
     plan = {"study": whole.study, "variants": whole.variants}
     plan["runs"] = [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in whole.outcomes]
     late = {o.key for o in whole.outcomes if o.seed > 2}
-    states = {o.key: State("open") if o.key in late else State("finished", facts=dict(o.facts)) for o in whole.outcomes}
+    states = {
+        o.key: State("open") if o.key in late else State("finished", facts=dict(o.facts))
+        for o in whole.outcomes
+    }
     found = look(plan, states)
     assert (
         found.left_out == {"k1s3", "k1s4"}
@@ -178,8 +221,14 @@ def test_the_loop_leaves_out_what_is_stopped():
     [
         ({"stop": {"after": 5}}, "study.stop.after: must leave seeds to spare; got 5 of 5 seeds."),
         ({"stop": {"after": 1}}, "study.stop.after: must be at least 2 seeds; got 1."),
-        ({"stop": {"alpha": 2.0}}, "study.stop.alpha: must be at least 1e-06 and below 1; got 2.0."),
-        ({"stop": {"afer": 2}}, "study.stop.afer: the config has no such key. Did you mean 'after'?"),
+        (
+            {"stop": {"alpha": 2.0}},
+            "study.stop.alpha: must be at least 1e-06 and below 1; got 2.0.",
+        ),
+        (
+            {"stop": {"afer": 2}},
+            "study.stop.afer: the config has no such key. Did you mean 'after'?",
+        ),
         (
             {"stop": {}, "design": "factorial"},
             "study.stop: 'factorial' averages effects over combinations at every seed",

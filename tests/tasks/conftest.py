@@ -8,15 +8,43 @@ from tasks import run
 from xformer_kit import compose
 
 TINY = [
-    "model.dim=16", "model.layers=2", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16",
-    "data.batch_size=8", "trainer.max_steps=20", "trainer.log_every_n_steps=1", "trainer.val_every=10",
-    "trainer.checkpoint_every=5", "logger=none", "trainer.accelerator=cpu",
-]  # fmt: skip
+    "model.dim=16",
+    "model.layers=2",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=8",
+    "trainer.max_steps=20",
+    "trainer.log_every_n_steps=1",
+    "trainer.val_every=10",
+    "trainer.checkpoint_every=5",
+    "logger=none",
+    "trainer.accelerator=cpu",
+]
 
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:
-    words = random.Random(0).choices("the cat sat on a mat and saw what it had not seen before".split(), k=300)  # noqa: SIM905
+    words = random.Random(0).choices(
+        [
+            "the",
+            "cat",
+            "sat",
+            "on",
+            "a",
+            "mat",
+            "and",
+            "saw",
+            "what",
+            "it",
+            "had",
+            "not",
+            "seen",
+            "before",
+        ],
+        k=300,
+    )
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(" ".join(words))
     return path
@@ -37,7 +65,9 @@ def config(text, tmp_path, monkeypatch):
 
 @pytest.fixture
 def begin(config, tmp_path):
-    """begin("name", *overrides) trains a tiny run in this process and returns (exit code, directory)."""
+    """begin("name", *overrides) trains a tiny run in this process and returns (exit code,
+    directory).
+    """
 
     def begin(name: str, *words: str) -> tuple[int, Path]:
         return run.start(config(*words), tmp_path / name), tmp_path / name

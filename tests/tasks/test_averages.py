@@ -1,4 +1,6 @@
-"""Averaged weights are judged and loaded; training goes on with the trained ones, and resumes bit for bit."""
+"""Averaged weights are judged and loaded; training goes on with the trained ones, and resumes bit
+for bit.
+"""
 
 import json
 
@@ -13,7 +15,12 @@ def state(folder, name="last"):
 
 
 def test_a_moving_average_is_what_its_formula_says(begin):
-    each = ["trainer.checkpoint_every=1", "trainer.val_every=1", "trainer.max_steps=1", "schedule=constant"]
+    each = [
+        "trainer.checkpoint_every=1",
+        "trainer.val_every=1",
+        "trainer.max_steps=1",
+        "schedule=constant",
+    ]
     _, one = begin("one", *each, "ema.decay=0.75")
     start, trained, average = load_start(begin), state(one)["state_dict"], state(one)["average"]
     for name, value in average.items():
@@ -22,16 +29,27 @@ def test_a_moving_average_is_what_its_formula_says(begin):
 
 def load_start(begin):
     """The initial weights: those of a run whose only step has no learning rate to speak of."""
-    _, folder = begin("still", "trainer.max_steps=1", "schedule=constant", "optim.lr=1e-30", "optim.weight_decay=0")
+    _, folder = begin(
+        "still",
+        "trainer.max_steps=1",
+        "schedule=constant",
+        "optim.lr=1e-30",
+        "optim.weight_decay=0",
+    )
     return state(folder)["state_dict"]
 
 
 def test_training_is_the_same_with_an_average_beside_it(begin):
     _, plain = begin("plain", "model.dropout=0.1")
     _, averaged = begin("averaged", "model.dropout=0.1", "ema.decay=0.9")
-    pairs = zip(state(plain)["state_dict"].values(), state(averaged)["state_dict"].values(), strict=True)
+    pairs = zip(
+        state(plain)["state_dict"].values(), state(averaged)["state_dict"].values(), strict=True
+    )
     assert all(torch.equal(a, b) for a, b in pairs)
-    losses = [json.loads((folder / "summary.json").read_text())["val/loss"] for folder in (plain, averaged)]
+    losses = [
+        json.loads((folder / "summary.json").read_text())["val/loss"]
+        for folder in (plain, averaged)
+    ]
     assert losses[0] != losses[1]
 
 
@@ -43,7 +61,9 @@ def test_what_is_loaded_is_the_average(begin):
 
 
 def test_the_mean_of_the_last_checkpoints_is_judged_at_the_end(begin):
-    _, folder = begin("mean", "checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20")
+    _, folder = begin(
+        "mean", "checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"
+    )
     files = sorted((folder / "checkpoints").glob("weights_*.pt"))
     assert sorted(int(f.stem.split("_")[1]) for f in files) == [10, 15, 20]
     each = [torch.load(f, weights_only=True) for f in files]
@@ -61,20 +81,33 @@ def test_a_moving_average_goes_on_where_it_stopped(begin, monkeypatch):
     monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
     assert run.resume(folder) == 0
     _, whole = begin("whole", "ema.decay=0.9")
-    assert all(torch.equal(a, b) for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True)
+    )
 
 
 def test_weights_of_steps_that_are_taken_again_are_not_in_the_mean(begin):
     words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
     _, whole = begin("whole", *words)
     _, folder = begin("again", *words)
-    for name in ("summary.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):  # back to step 15
+    for name in (
+        "summary.json",
+        "checkpoints/last.ckpt",
+        "checkpoints/best.ckpt",
+    ):  # back to step 15
         (folder / name).unlink()
     kept = folder / "checkpoints"
     for step in (18, 19):  # a run with a checkpoint at other steps was here
-        torch.save({name: w + 1 for name, w in state(whole)["state_dict"].items()}, kept / f"weights_{step}.pt")
+        torch.save(
+            {name: w + 1 for name, w in state(whole)["state_dict"].items()},
+            kept / f"weights_{step}.pt",
+        )
     assert run.resume(folder) == 0
     assert sorted(file.name for file in kept.glob("weights_*")) == sorted(
         file.name for file in (whole / "checkpoints").glob("weights_*")
     )
-    assert all(torch.equal(a, b) for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(*(state(f)["average"].values() for f in (folder, whole)), strict=True)
+    )

@@ -26,7 +26,9 @@ def test_lines_in_place_of_a_bar_come_by_the_clock_alone():
 
 
 def test_the_time_that_remains_follows_the_pace_of_steps():
-    """Steps of half a second show 20 tokens in that time as 40 a second; then of a second, a pace between the two is shown."""
+    """Steps of half a second show 20 tokens in that time as 40 a second; then of a second, a pace
+    between the two is shown.
+    """
     shown, clock = [], SimpleNamespace(spent=0.0)
     bar = SimpleNamespace(total=10, due=lambda step: True, show=lambda *row: shown.append(row))
     sums = SimpleNamespace(sums=[6.0, 3.0])
@@ -43,5 +45,7 @@ def test_the_time_that_remains_follows_the_pace_of_steps():
 def test_a_validation_is_a_line_above_the_bar():
     said = []
     progress = ProgressBar(SimpleNamespace(say=said.append), SimpleNamespace())
-    progress.on_validation_end(None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5}))
+    progress.on_validation_end(
+        None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5})
+    )
     assert said == ["step 1,200: validation loss 1.5000"]

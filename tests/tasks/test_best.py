@@ -1,4 +1,6 @@
-"""best.ckpt holds the weights of the lowest validation loss, the first of equal ones, whatever came later."""
+"""best.ckpt holds the weights of the lowest validation loss, the first of equal ones, whatever came
+later.
+"""
 
 import csv
 
@@ -18,7 +20,11 @@ SWING = [
 
 def losses(folder) -> dict[int, float]:
     with open(folder / "metrics.csv", newline="") as file:
-        return {int(row["step"]): float(row["val/loss"]) for row in csv.DictReader(file) if row["val/loss"]}
+        return {
+            int(row["step"]): float(row["val/loss"])
+            for row in csv.DictReader(file)
+            if row["val/loss"]
+        }
 
 
 def best(folder) -> dict:
@@ -32,7 +38,9 @@ def test_the_lowest_loss_is_kept_and_loaded(begin):
     assert lowest not in (1, 20)  # neither the first nor the last
     assert best(folder)["global_step"] == lowest
     loaded = load(folder).state_dict()
-    assert all(torch.equal(value, loaded[name]) for name, value in best(folder)["state_dict"].items())
+    assert all(
+        torch.equal(value, loaded[name]) for name, value in best(folder)["state_dict"].items()
+    )
 
 
 def test_a_run_that_goes_on_replaces_the_best_only_by_a_better_one(begin, monkeypatch):
@@ -49,6 +57,12 @@ def test_a_run_that_goes_on_replaces_the_best_only_by_a_better_one(begin, monkey
 
 
 def test_of_equal_losses_the_first_is_kept(begin):
-    _, folder = begin("still", "optim.lr=1e-30", "optim.weight_decay=0", "schedule=constant", "trainer.val_every=5")
+    _, folder = begin(
+        "still",
+        "optim.lr=1e-30",
+        "optim.weight_decay=0",
+        "schedule=constant",
+        "trainer.val_every=5",
+    )
     assert len(losses(folder)) == 4 and len(set(losses(folder).values())) == 1
     assert best(folder)["global_step"] == 5

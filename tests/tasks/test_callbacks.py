@@ -1,4 +1,6 @@
-"""A user's own callbacks: registered by a file, named in the config, checked as parts are, kept in checkpoints."""
+"""A user's own callbacks: registered by a file, named in the config, checked as parts are, kept in
+checkpoints.
+"""
 
 import csv
 import json
@@ -101,7 +103,9 @@ def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
     assert read_config(tmp_path / "run")["callbacks"] == made["callbacks"]
 
 
-def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_part(config, mine, tmp_path):
+def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_part(
+    config, mine, tmp_path
+):
     made = config(f"parts=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
     assert list(made["callbacks"]) == ["norms", "mine"]
     assert list(users.made(made, tmp_path, {})) == ["mine"]
@@ -112,11 +116,17 @@ def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
     assert run.start(made, folder, (mine,)) == 0
     whole = json.loads((folder / "mine.json").read_text())
     assert whole == [None, [3, 6, 9, 12, 15, 18]]
-    for name in ("last.ckpt", "best.ckpt", "previous.ckpt"):  # as if it had been killed behind the save of step 15
+    for name in (
+        "last.ckpt",
+        "best.ckpt",
+        "previous.ckpt",
+    ):  # as if it had been killed behind the save of step 15
         state = folder / "checkpoints" / name
         if state.exists() and checkpoint.read(state)["global_step"] > 15:
             state.unlink()
-    assert checkpoint.newest(folder / "checkpoints")[1]["callbacks"] == {"mine": {"steps": [3, 6, 9, 12, 15]}}
+    assert checkpoint.newest(folder / "checkpoints")[1]["callbacks"] == {
+        "mine": {"steps": [3, 6, 9, 12, 15]}
+    }
     (folder / "summary.json").unlink()
     (folder / "mine.json").unlink()
     assert run.resume(folder, (mine,)) == 0
@@ -131,10 +141,15 @@ RISING = [
 ]  # the loss is lowest at step 2
 
 
-@pytest.mark.parametrize("more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"])
+@pytest.mark.parametrize(
+    "more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"]
+)
 def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_path, more, capsys):
     """As trainer.max_time does: the last step is validated, written down and saved."""
-    made, folder = config(f"parts=[{mine}]", "callbacks.early.patience=2", *RISING, *more), tmp_path / "run"
+    made, folder = (
+        config(f"parts=[{mine}]", "callbacks.early.patience=2", *RISING, *more),
+        tmp_path / "run",
+    )
     assert run.start(made, folder, (mine,)) == 0
     facts, last = (
         json.loads((folder / "summary.json").read_text()),
@@ -151,7 +166,9 @@ def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_p
         assert losses.index(min(losses)) == len(losses) - 3  # two validations without a lower one
 
 
-def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_validated(config, mine, tmp_path):
+def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_validated(
+    config, mine, tmp_path
+):
     made, folder = config(f"parts=[{mine}]", "callbacks.at.step=7"), tmp_path / "run"
     assert run.start(made, folder, (mine,)) == 0
     rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
@@ -163,20 +180,35 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
     ("word", "fault"),
     [
         ("callbacks.mine.every=0", "callbacks.mine.every: must be at least 1 step; got 0."),
-        ("callbacks.mine.every=often", "callbacks.mine.every: must be a whole number; got 'often'."),
+        (
+            "callbacks.mine.every=often",
+            "callbacks.mine.every: must be a whole number; got 'often'.",
+        ),
         (
             "callbacks.mine.evry=3",
-            "callbacks.mine.evry: callback 'mine' has no option 'evry'. Did you mean 'every'? It has: every, word.",
+            (
+                "callbacks.mine.evry: callback 'mine' has no option 'evry'. Did you mean 'every'?"
+                " It has: every, word."
+            ),
         ),
         (
             "callbacks.mien.every=3",
-            "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at, early, keep, mine, norms, odd, "
-            "pictures, plain. One of your own needs its file: parts=[my_callbacks.py].",
+            (
+                "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at,"
+                " early, keep, mine, norms, odd, pictures, plain. One of your own needs its file:"
+                " parts=[my_callbacks.py]."
+            ),
         ),
-        ("callbacks.mine=3", "callbacks.mine: must be a mapping of options, {} where there are none; got 3."),
+        (
+            "callbacks.mine=3",
+            "callbacks.mine: must be a mapping of options, {} where there are none; got 3.",
+        ),
         (
             "callbacks=mine",
-            "callbacks: must map names to options; got 'mine'. Try callbacks={}, or callbacks.mine.every=10.",
+            (
+                "callbacks: must map names to options; got 'mine'. Try callbacks={}, or"
+                " callbacks.mine.every=10."
+            ),
         ),
     ],
 )
@@ -186,8 +218,8 @@ def test_a_fault_is_a_sentence(mine, word, fault):
 
 def test_without_its_file_a_callback_is_not_known():
     assert refused("callbacks.mine.every=3") == [
-        "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own needs its file: "
-        "parts=[my_callbacks.py]."
+        "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own"
+        " needs its file: parts=[my_callbacks.py]."
     ]
 
 
@@ -201,18 +233,30 @@ def test_null_leaves_a_callback_out(mine):
     [
         (
             "keep",
-            "callbacks.keep: must not save checkpoints; got Keep. A run saves them by itself, every trainer.checkpoint_every "
-            "steps and at the lowest val/loss.\n",
+            (
+                "callbacks.keep: must not save checkpoints; got Keep. A run saves them by itself,"
+                " every trainer.checkpoint_every steps and at the lowest val/loss.\n"
+            ),
         ),
-        ("plain", "callbacks.plain: must be a lightning.pytorch.Callback; got Plain. Derive it from that.\n"),
+        (
+            "plain",
+            (
+                "callbacks.plain: must be a lightning.pytorch.Callback; got Plain. Derive it from"
+                " that.\n"
+            ),
+        ),
         (
             "odd",
-            "callbacks.odd: its state_dict must hold tensors and plain values, as a checkpoint does; got object. "
-            "Turn it into numbers, texts, lists or mappings.\n",
+            (
+                "callbacks.odd: its state_dict must hold tensors and plain values, as a checkpoint"
+                " does; got object. Turn it into numbers, texts, lists or mappings.\n"
+            ),
         ),
     ],
 )
-def test_what_no_run_can_use_ends_before_the_first_step(config, mine, tmp_path, capsys, name, fault):
+def test_what_no_run_can_use_ends_before_the_first_step(
+    config, mine, tmp_path, capsys, name, fault
+):
     made = config(f"parts=[{mine}]", f"callbacks.{name}={{}}")
     assert run.start(made, tmp_path / "run", (mine,)) == 2
     assert capsys.readouterr().err.endswith(fault)

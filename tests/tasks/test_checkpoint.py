@@ -81,18 +81,24 @@ def test_without_a_file_there_is_none_and_with_damaged_ones_only_nothing_is_repl
     save(tmp_path, 1, 2)
     (tmp_path / "last.ckpt").write_bytes(b"PK")
     (tmp_path / "previous.ckpt").write_bytes(b"")
-    with pytest.raises(NoRun, match=r"^resume: no checkpoint of the run can be read; .*last.ckpt.*previous.ckpt"):
+    with pytest.raises(
+        NoRun, match=r"^resume: no checkpoint of the run can be read; .*last.ckpt.*previous.ckpt"
+    ):
         checkpoint.newest(tmp_path)
 
 
 def test_any_flipped_bit_of_the_archives_directory_falls_back(tmp_path):
-    """The directory has no checksum of its own: a flip may name another method, size, place or file."""
+    """The directory has no checksum of its own: a flip may name another method, size, place or
+    file.
+    """
     save(tmp_path, 1)
     small = {"global_step": 2, "state_dict": {"w": torch.arange(3.0)}}
     checkpoint.write(small, tmp_path)
     whole = (tmp_path / "last.ckpt").read_bytes()
     start = struct.unpack("<I", whole[-6:-2])[0]  # where the directory begins, as its end states
-    folder = [8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)]  # marks an entry as a folder
+    folder = [
+        8 * (found.start() + 38) + 4 for found in re.finditer(b"PK\1\2", whole)
+    ]  # marks an entry as a folder
     bits = random.Random(0).sample(range(8 * start, 8 * len(whole)), 400) + folder
     steps = set()
     for bit in bits:
@@ -132,11 +138,13 @@ print(checkpoint.newest(folder)[1]["global_step"], sorted(path.name for path in 
 
 def test_where_the_disk_is_full_the_last_good_state_stays_and_the_message_says_so(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(folder)], capture_output=True, text=True
+    )
     message, rest = done.stdout.splitlines()
-    assert message == (
-        f"A checkpoint could not be written into {folder}: File too large. The last good checkpoint is untouched. "
-        "Make room."
+    assert (
+        message == f"A checkpoint could not be written into {folder}: File too large. The last good"
+        " checkpoint is untouched. Make room."
     ), done.stderr
     assert rest == "1 ['last.ckpt']"
 
@@ -151,9 +159,16 @@ WRONG = {
     "global_step": ["ten", -1, 2.5, True, None, 10**30],
     "state_dict": [None, {"w": 3}, {3: torch.zeros(1)}, torch.zeros(2)],
     "average": [[], {"w": "x"}],
-    "optimizer": [{}, [], {"state": {}}, {"param_groups": {}, "state": {}}, {"param_groups": [{}], "state": {}},
-                  {"param_groups": [3], "state": {}}, {"param_groups": [{"params": []}], "state": []},
-                  {"param_groups": [{"params": []}], "state": {0: 3}}],
+    "optimizer": [
+        {},
+        [],
+        {"state": {}},
+        {"param_groups": {}, "state": {}},
+        {"param_groups": [{}], "state": {}},
+        {"param_groups": [3], "state": {}},
+        {"param_groups": [{"params": []}], "state": []},
+        {"param_groups": [{"params": []}], "state": {0: 3}},
+    ],
     "window": [[0.0] * 4, torch.zeros(3), torch.zeros(4, dtype=torch.long)],
     "best": ["low", True, torch.zeros(2)],
     "is_best": [1, None],
@@ -168,10 +183,12 @@ WRONG = {
     "versions": [None],
     "callbacks": [[], {1: {}}],
     "scaler": [None, {"scale": "x"}],
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("key", "number"), [(key, number) for key in WRONG for number in range(len(WRONG[key]))])
+@pytest.mark.parametrize(
+    ("key", "number"), [(key, number) for key in WRONG for number in range(len(WRONG[key]))]
+)
 def test_a_whole_file_with_a_wrong_value_inside_falls_back(tmp_path, caplog, key, number):
     value = WRONG[key][number]
     save(tmp_path, 1)

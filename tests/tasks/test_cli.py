@@ -21,7 +21,7 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 class Mine(MultiHead):
     """softmax(knob * q k^T) v: scores that are turned up."""
 
-    def __init__(self, dim: int, norm, kernel, *, heads: int = 4, knob: int = 1):  # factor on the scores
+    def __init__(self, dim: int, norm, kernel, *, heads: int = 4, knob: int = 1):  # of the scores
         super().__init__(dim, norm, kernel, heads=heads)
         self.scale *= knob
 '''
@@ -35,7 +35,9 @@ def mine(tmp_path):
     yield str(path)
     for registry in GROUPS.values():
         for module in {
-            part.__module__ for part in registry.values() if part.__module__.startswith("xformer_kit_parts")
+            part.__module__
+            for part in registry.values()
+            if part.__module__.startswith("xformer_kit_parts")
         }:
             registry.forget(module)
 
@@ -79,9 +81,14 @@ OF_COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], *([name, "--help"] for name in OF_COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], *([name, "--help"] for name in OF_COMMANDS)], ids=" ".join
+)
 def test_help_imports_no_torch(words):
-    script = f"import sys; from tasks.cli import main\ntry: main({words})\nexcept SystemExit as e: assert not e.code\n"
+    script = (
+        f"import sys; from tasks.cli import main\ntry: main({words})\nexcept SystemExit as e:"
+        " assert not e.code\n"
+    )
     script += "assert 'torch' not in sys.modules and 'lightning' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -102,7 +109,9 @@ def test_parts_of_a_kind_has_options_papers_and_other_names(capsys, wide):
     assert "arXiv:1706.03762" in out
     assert "also called mha, gqa, mqa" in out
     row = next(line for line in out.splitlines() if "attn.kv_heads" in line)
-    assert " ".join(row.split()) == "attn.kv_heads int | null null key and value heads; null is heads"
+    assert (
+        " ".join(row.split()) == "attn.kv_heads int | null null key and value heads; null is heads"
+    )
 
 
 def test_parts_as_json(capsys):
@@ -110,7 +119,8 @@ def test_parts_as_json(capsys):
     table = json.loads(out)
     assert code == 0
     assert {kind: set(parts) for kind, parts in table.items()} == {
-        group: set(registry) for group, registry in (GROUPS | INNER | {"callbacks": CALLBACKS}).items()
+        group: set(registry)
+        for group, registry in (GROUPS | INNER | {"callbacks": CALLBACKS}).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
     assert list(json.loads(said(capsys, "parts", "ffn", "glu", "--json")[1])["ffn"]) == ["glu"]
@@ -119,7 +129,9 @@ def test_parts_as_json(capsys):
 def test_parts_are_listed_by_the_words_of_a_command_line(capsys, wide):
     shown = [line.split()[0] for line in said(capsys, "parts")[1].splitlines() if line[:1].strip()]
     assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, "callbacks"]
-    assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(shown)
+    assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(
+        shown
+    )
     assert "position.scaling.factor" in said(capsys, "parts", "position.scaling", "yarn")[1]
 
 
@@ -131,26 +143,59 @@ def test_a_kind_answers_to_both_of_its_names(capsys, words):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["pars"], "xformer: no command is called 'pars'. Did you mean 'parts'? Known: parts, describe, "),
-        (["parts", "atn"], "parts: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,"),
+        (
+            ["pars"],
+            "xformer: no command is called 'pars'. Did you mean 'parts'? Known: parts, describe, ",
+        ),
+        (
+            ["parts", "atn"],
+            "parts: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,",
+        ),
         (["parts", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
         (["parts", "--parts", "none.py"], "parts: cannot read none.py: No such file or directory."),
-        (["describe", "attn.heads=7", "model.dim=384"], "attn.heads: must divide model.dim; got 7 and 384."),
-        (["describe", "model.layers=2", "model.layers=3"], "model.layers: is given more than once; got model.layers=2, "),
-        (["explain", "attn=linear", "attn=latent"], "attn: is given more than once; got attn=linear, attn=latent."),
-        (["plot", "mask", "position=t5", "position=none"], "position: is given more than once; got position=t5, "),
-        (["diff", "model.layers=2", "attn=linear attn=latent"], "B (attn=linear attn=latent): attn: is given more than"),
+        (
+            ["describe", "attn.heads=7", "model.dim=384"],
+            "attn.heads: must divide model.dim; got 7 and 384.",
+        ),
+        (
+            ["describe", "model.layers=2", "model.layers=3"],
+            "model.layers: is given more than once; got model.layers=2, ",
+        ),
+        (
+            ["explain", "attn=linear", "attn=latent"],
+            "attn: is given more than once; got attn=linear, attn=latent.",
+        ),
+        (
+            ["plot", "mask", "position=t5", "position=none"],
+            "position: is given more than once; got position=t5, ",
+        ),
+        (
+            ["diff", "model.layers=2", "attn=linear attn=latent"],
+            "B (attn=linear attn=latent): attn: is given more than",
+        ),
         (["describe", "nowhere"], "nowhere: is no directory."),
-        (["describe", "tokenizer=char"], "model.vocab_size: is not known before tokenizer 'char' has read the text;"),
+        (
+            ["describe", "tokenizer=char"],
+            "model.vocab_size: is not known before tokenizer 'char' has read the text;",
+        ),
         (["evaluate"], "xformer evaluate: the following arguments are required: RUN."),
         (["evaluate", "nowhere"], "nowhere: is no directory."),
-        (["evaluate", "x", "--checkpoint", "worst"], "xformer evaluate: --checkpoint: no choice is called 'worst'."),
-        (["generate", "x", "--prompt", ""], "--prompt: must hold at least one character; got an empty text."),
-        (["generate", "x", "--prompt", "a", "--max-new-tokens", "b"], "xformer generate: --max-new-tokens: must be"),
+        (
+            ["evaluate", "x", "--checkpoint", "worst"],
+            "xformer evaluate: --checkpoint: no choice is called 'worst'.",
+        ),
+        (
+            ["generate", "x", "--prompt", ""],
+            "--prompt: must hold at least one character; got an empty text.",
+        ),
+        (
+            ["generate", "x", "--prompt", "a", "--max-new-tokens", "b"],
+            "xformer generate: --max-new-tokens: must be",
+        ),
         (["check", "none.py"], "parts: cannot read none.py: No such file or directory."),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
-)  # fmt: skip
+)
 def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
     assert sentence(capsys, *words).startswith(answer)
 
@@ -158,20 +203,35 @@ def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["generate", "x", "--prompt", "a", "--temp", "0.5"], "--temp. Did you mean --temperature? See xformer generate"),
-        (["generate", "x", "--temp=0.5"], "--temp. Did you mean --temperature? See xformer generate"),
-        (["generate", "x", "--prompt", "a", "--top", "5"], "--top. Did you mean --top-k or --top-p? See"),
-        (["generate", "x", "--t", "5"], "--t. Did you mean --temperature, --top-k, --top-p or --typical-p? See"),
+        (
+            ["generate", "x", "--prompt", "a", "--temp", "0.5"],
+            "--temp. Did you mean --temperature? See xformer generate",
+        ),
+        (
+            ["generate", "x", "--temp=0.5"],
+            "--temp. Did you mean --temperature? See xformer generate",
+        ),
+        (
+            ["generate", "x", "--prompt", "a", "--top", "5"],
+            "--top. Did you mean --top-k or --top-p? See",
+        ),
+        (
+            ["generate", "x", "--t", "5"],
+            "--t. Did you mean --temperature, --top-k, --top-p or --typical-p? See",
+        ),
         (["generate", "x", "-temp", "5"], "-temp. Did you mean --temperature? See"),
         (["generate", "x", "--promt", "a"], "--promt. Did you mean --prompt? See"),
         (["generate", "x", "--prompt", "a", "--sede", "5"], "--sede. Did you mean --seed? See"),
         (["score", "x", "--ref", "y"], "--ref. Did you mean --reference? See xformer score"),
         (["describe", "--js"], "--js. Did you mean --json? See xformer describe"),
-        (["describe", "--part", "x.py", "attn.heads=2"], "--part. Did you mean --parts? See xformer describe"),
+        (
+            ["describe", "--part", "x.py", "attn.heads=2"],
+            "--part. Did you mean --parts? See xformer describe",
+        ),
         (["plot", "mask", "--zzzz"], "--zzzz. See xformer plot"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
-)  # fmt: skip
+)
 def test_an_unknown_option_proposes_those_that_it_begins_and_else_the_likest(capsys, words, answer):
     assert sentence(capsys, *words).startswith(f"xformer {words[0]}: no option is called {answer}")
 
@@ -182,17 +242,39 @@ def test_describe_counts_what_a_model_has(capsys):
     assert code == 0
     assert found["parameters"] == found["tree"]["parameters"] > 256 * 32
     assert found["flops_per_token"]["training"] == 3 * found["flops_per_token"]["forward"]
-    assert {"path": "attn.kv_heads", "value": 2, "origin": "command line", "variant": "base"} in found["values"]
-    assert {"path": "mask", "value": "causal", "origin": "model=decoder", "variant": "base"} in found["values"]
+    assert {
+        "path": "attn.kv_heads",
+        "value": 2,
+        "origin": "command line",
+        "variant": "base",
+    } in found["values"]
+    assert {
+        "path": "mask",
+        "value": "causal",
+        "origin": "model=decoder",
+        "variant": "base",
+    } in found["values"]
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    _, out, _ = said(capsys, "describe", *TINY, "model.decoder.pattern=[base,far]",
-                     "model.decoder.variants.far={mask: {name: sliding_window, window: 4}, ffn: mlp}")  # fmt: skip
+    _, out, _ = said(
+        capsys,
+        "describe",
+        *TINY,
+        "model.decoder.pattern=[base,far]",
+        "model.decoder.variants.far={mask: {name: sliding_window, window: 4}, ffn: mlp}",
+    )
     assert max(map(len, out.splitlines())) <= int(columns)
-    for heading in ("parameters", "FLOPs per token", "Memory of training", "Cache for generation", "Kernels", "Values"):
+    for heading in (
+        "parameters",
+        "FLOPs per token",
+        "Memory of training",
+        "Cache for generation",
+        "Kernels",
+        "Values",
+    ):
         assert heading in out
     assert "activations, saved for backward" in out
     assert "├─ 0" in out
@@ -203,7 +285,9 @@ def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
 def test_a_size_beyond_any_machine_is_one_sentence(capsys, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), "model.dim=4000000000"]) == 2
-    said = "model.dim: must be at most 100,000,000, or no machine holds the model; got 4000000000.\n"
+    said = (
+        "model.dim: must be at most 100,000,000, or no machine holds the model; got 4000000000.\n"
+    )
     assert capsys.readouterr() == ("", said)
 
 
@@ -211,9 +295,18 @@ def test_a_bias_of_a_model_beyond_this_machine_is_one_sentence(capsys, tmp_path,
     """Its weights are drawn, unlike those of a mask."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**30, "this machine"))
-    assert main(["plot", "bias", "position=t5", "model.dim=25600", "attn.heads=160", "model.layers=128"]) == 2
+    assert (
+        main(
+            ["plot", "bias", "position=t5", "model.dim=25600", "attn.heads=160", "model.layers=128"]
+        )
+        == 2
+    )
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("model: its weights need about 3,750 GiB, and") and err.count("\n") == 1
+    assert (
+        out == ""
+        and err.startswith("model: its weights need about 3,750 GiB, and")
+        and err.count("\n") == 1
+    )
 
 
 def test_describe_needs_no_text(capsys):
@@ -234,10 +327,13 @@ def test_check_finds_what_a_part_breaks(capsys, mine, tmp_path, wide):
     code, out, _ = said(capsys, "check", mine)
     assert (code, "0 broken" in out) == (0, True)
     broken = tmp_path / "broken.py"
-    broken.write_text(MINE.replace('"mine"', '"leaky"').replace("my_own", "drip") + '''
+    broken.write_text(
+        MINE.replace('"mine"', '"leaky"').replace("my_own", "drip")
+        + """
     def forward(self, x, source, view, cache=None):
         return super().forward(x, source, view, cache) + x.mean(1, keepdim=True)
-''')  # fmt: skip
+"""
+    )
     code, out, _ = said(capsys, "check", str(broken))
     assert code == 1
     assert "BROKEN" in out
@@ -247,7 +343,9 @@ def test_check_finds_what_a_part_breaks(capsys, mine, tmp_path, wide):
 @pytest.fixture
 def finished(begin):
     """A run of four steps, whose positions end at 48 tokens."""
-    code, run = begin("run", "trainer.max_steps=4", "trainer.val_every=2", "position=learned", "model.max_len=48")
+    code, run = begin(
+        "run", "trainer.max_steps=4", "trainer.val_every=2", "position=learned", "model.max_len=48"
+    )
     assert code == 0
     return run
 
@@ -282,7 +380,9 @@ def test_generate_is_what_the_model_generates(capfdbinary, finished):
     greedy = written(capfdbinary, *words, "--temperature", "0")
     model = load(finished)
     ids = torch.tensor([list(b"the cat")])
-    expected = model.tokenizer.decode(model.generate(ids, max_new_tokens=20, temperature=0.0)[0].tolist())
+    expected = model.tokenizer.decode(
+        model.generate(ids, max_new_tokens=20, temperature=0.0)[0].tolist()
+    )
     assert greedy.decode() == expected + "\n"
     drawn = [written(capfdbinary, *words, "--seed", seed) for seed in ("1", "1", "2")]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -291,7 +391,9 @@ def test_generate_is_what_the_model_generates(capfdbinary, finished):
 def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("schön\n".encode())))
     words = ("--max-new-tokens", "5", "--num-samples", "2", "--seed", "3")
-    texts = written(capfdbinary, "generate", str(finished), "--prompt", "-", *words).split(b"--------\n")
+    texts = written(capfdbinary, "generate", str(finished), "--prompt", "-", *words).split(
+        b"--------\n"
+    )
     assert len(texts) == 2
     assert all(text.startswith("schön".encode()) for text in texts)
 
@@ -299,18 +401,44 @@ def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypat
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["--prompt", "x" * 50], "--max-new-tokens: the model's positions end at 48 tokens (model.max_len), the"),
-        (["--prompt", "x", "--max-new-tokens", "0"], "--max-new-tokens: must be at least 1; got 0."),
-        (["--prompt", "x", "--beam", "4"], "--beam: is not for a run of task=language_modeling, which goes on with a text."),
-        (["--prompt", "x", "--min-new-tokens", "4"], "--min-new-tokens: is not for a run of task=language_modeling"),
-        (["--input", "x"], "--input: is not for a run of task=language_modeling, which goes on with a text. Use --prompt."),
-        (["--prompt", "x", "--top-k", "4", "--penalty-alpha", "0.6", "--temperature", "1"],
-         "--temperature: shapes a draw, and --penalty-alpha 0.6 draws nothing; got 1.0."),
-        (["--prompt", "x", "--temperature", "0", "--num-samples", "2"], "--num-samples: nothing is drawn, so all texts are"),
+        (
+            ["--prompt", "x" * 50],
+            "--max-new-tokens: the model's positions end at 48 tokens (model.max_len), the",
+        ),
+        (
+            ["--prompt", "x", "--max-new-tokens", "0"],
+            "--max-new-tokens: must be at least 1; got 0.",
+        ),
+        (
+            ["--prompt", "x", "--beam", "4"],
+            "--beam: is not for a run of task=language_modeling, which goes on with a text.",
+        ),
+        (
+            ["--prompt", "x", "--min-new-tokens", "4"],
+            "--min-new-tokens: is not for a run of task=language_modeling",
+        ),
+        (
+            ["--input", "x"],
+            (
+                "--input: is not for a run of task=language_modeling, which goes on with a text."
+                " Use --prompt."
+            ),
+        ),
+        (
+            ["--prompt", "x", "--top-k", "4", "--penalty-alpha", "0.6", "--temperature", "1"],
+            "--temperature: shapes a draw, and --penalty-alpha 0.6 draws nothing; got 1.0.",
+        ),
+        (
+            ["--prompt", "x", "--temperature", "0", "--num-samples", "2"],
+            "--num-samples: nothing is drawn, so all texts are",
+        ),
         (["--prompt", "x", "--temperature", "-1"], "--temperature: must be at least 0; got -1.0."),
-        (["--prompt", "x", "--checkpoint", "best", "--top-p", "2"], "--top-p: must be above 0 and at most 1; got 2.0."),
+        (
+            ["--prompt", "x", "--checkpoint", "best", "--top-p", "2"],
+            "--top-p: must be above 0 and at most 1; got 2.0.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_generate_refuses_what_it_cannot(capsys, finished, words, answer):
     assert sentence(capsys, "generate", str(finished), *words).startswith(answer)
 
@@ -324,9 +452,13 @@ def test_a_character_that_the_tokenizer_does_not_know(capsys, begin):
 
 def test_a_damaged_checkpoint_and_missing_parts(capsys, finished):
     (finished / "parts.json").write_text(json.dumps({"my_parts.py": "0" * 64}))
-    assert sentence(capsys, "evaluate", str(finished)).endswith("trust under that name: --parts FILE.")
+    assert sentence(capsys, "evaluate", str(finished)).endswith(
+        "trust under that name: --parts FILE."
+    )
     (finished / "parts.json").unlink()
-    last, previous, best = (finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best"))
+    last, previous, best = (
+        finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best")
+    )
     last.write_bytes(last.read_bytes()[:1000])
     answer = sentence(capsys, "evaluate", str(finished), "--checkpoint", "last")
     assert f"{last}: is damaged (1,000 bytes" in answer
@@ -336,7 +468,9 @@ def test_a_damaged_checkpoint_and_missing_parts(capsys, finished):
     assert err.startswith(f"{last}: is damaged")
     assert err.endswith("Taken instead: previous.\n")
     best.write_bytes(b"")
-    code, out, err = said(capsys, "generate", str(finished), "--prompt", "the ", "--max-new-tokens", "3")
+    code, out, err = said(
+        capsys, "generate", str(finished), "--prompt", "the ", "--max-new-tokens", "3"
+    )
     assert (code, out[:4]) == (0, "the ")
     assert err.endswith("Taken instead: previous.\n")
     previous.write_bytes(b"")
@@ -349,12 +483,21 @@ def test_a_damaged_checkpoint_and_missing_parts(capsys, finished):
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0"), (987, "987"), (1_000, "1.00 K"), (12_345, "12.3 K"), (999_600, "1.00 M"), (4_560_000_000, "4.56 G")],
+    [
+        (0, "0"),
+        (987, "987"),
+        (1_000, "1.00 K"),
+        (12_345, "12.3 K"),
+        (999_600, "1.00 M"),
+        (4_560_000_000, "4.56 G"),
+    ],
 )
 def test_numbers_with_units(number, text):
     assert short(number) == text
 
 
-@pytest.mark.parametrize(("number", "text"), [(512, "512 B"), (1536, "1.50 KiB"), (604 * 2**20, "604 MiB")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(512, "512 B"), (1536, "1.50 KiB"), (604 * 2**20, "604 MiB")]
+)
 def test_bytes_with_units(number, text):
     assert size(number) == text

@@ -1,4 +1,6 @@
-"""Files of a run or a study that are damaged or are something else: one sentence, and a study does without that run."""
+"""Files of a run or a study that are damaged or are something else: one sentence, and a study does
+without that run.
+"""
 
 import json
 import math
@@ -38,7 +40,8 @@ def test_what_is_no_object_of_json_is_one_sentence(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "fact", [{"steps": "5"}, {"val/loss": "low"}, {"versions": []}, {"params": None}, {"stopped": 3}]
+    "fact",
+    [{"steps": "5"}, {"val/loss": "low"}, {"versions": []}, {"params": None}, {"stopped": 3}],
 )
 def test_a_summary_of_other_types_is_none(tmp_path, fact):
     facts = {"steps": 5, "val/loss": 2.5, "versions": {}, "params": 3, "stopped": None}
@@ -48,56 +51,103 @@ def test_a_summary_of_other_types_is_none(tmp_path, fact):
 
 
 @pytest.mark.parametrize("file", ["summary.json", "ended.json", "metrics.csv"])
-@pytest.mark.parametrize("content", [*NO_OBJECT.values(), b"step,val/loss\n1,low\n"], ids=[*NO_OBJECT, "no number"])
+@pytest.mark.parametrize(
+    "content", [*NO_OBJECT.values(), b"step,val/loss\n1,low\n"], ids=[*NO_OBJECT, "no number"]
+)
 def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, content):  # noqa: F811
-    """One that can be finished again counts as stopped, one whose records cannot be read as failed, for that reason."""
+    """One that can be finished again counts as stopped, one whose records cannot be read as failed,
+    for that reason.
+    """
     run = pool["placement=post", 1]
     (run / file).write_bytes(content)
     found = data(capsys, "report", "norm_placement")
     page = (home / "outputs/studies/norm_placement/report.md").read_text()
-    unread = file == "metrics.csv" and content in (NO_OBJECT["other bytes"], b"step,val/loss\n1,low\n")
+    unread = file == "metrics.csv" and content in (
+        NO_OBJECT["other bytes"],
+        b"step,val/loss\n1,low\n",
+    )
     whole = file != "summary.json" and not unread
     assert (found["finished"], found["runs"]) == (4 if whole else 3, 4)
     assert (f"{run.name}/metrics.csv" in page) == unread
     assert said(capsys, "status", "norm_placement")[0] == 0
 
 
-@pytest.mark.parametrize("change", [
-    {"runs": [3]}, {"runs": None}, {"variants": {}}, {"variants": [{}]}, {"pool": 3}, {"study": []}, {"search": "x"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"runs": [3]},
+        {"runs": None},
+        {"variants": {}},
+        {"variants": [{}]},
+        {"pool": 3},
+        {"study": []},
+        {"search": "x"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("word", ["report", "status"])
 def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  # noqa: F811
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
-    assert sentence(capsys, word, "norm_placement").endswith("Start the study again; its runs are kept.")
+    assert sentence(capsys, word, "norm_placement").endswith(
+        "Start the study again; its runs are kept."
+    )
 
 
 def test_status_and_report_agree_on_a_run_whose_figures_are_damaged(capsys, home, pool):  # noqa: F811
-    """Both print the cause. It is not run again, for it is whole apart from that: its file is brought back or removed."""
+    """Both print the cause. It is not run again, for it is whole apart from that: its file is
+    brought back or removed.
+    """
     run = pool["placement=post", 1]
     (run / "metrics.csv").write_bytes(b"\xff\xfe\x00")
     _, report, _ = said(capsys, "report", "norm_placement")
     _, status, _ = said(capsys, "status", "norm_placement")
     for printed in (report, status):
         assert "3 of 4 runs finished" in printed
-        assert "placement=post seed 1: failed: " in printed and f"{run.name}/metrics.csv: cannot be read: " in printed
-    assert "study.retry=true" not in status and data(capsys, "status", "norm_placement")["counts"]["failed"] == 1
+        assert (
+            "placement=post seed 1: failed: " in printed
+            and f"{run.name}/metrics.csv: cannot be read: " in printed
+        )
+    assert (
+        "study.retry=true" not in status
+        and data(capsys, "status", "norm_placement")["counts"]["failed"] == 1
+    )
 
 
 def places(node, place=()):
     """Every value of an object, by its path."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    items = (
+        node.items()
+        if isinstance(node, dict)
+        else enumerate(node)
+        if isinstance(node, list)
+        else ()
+    )
     for key, value in items:
         yield (*place, key)
         yield from places(value, (*place, key))
 
 
-@pytest.mark.parametrize("change", [
-    {"command": [None]}, {"command": [3]}, {"parts": [None]}, {"pool": "\0"}, {"variants": []},
-    {"search": {"trials": 3}}, {"search": []},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": [None]},
+        {"command": [3]},
+        {"parts": [None]},
+        {"pool": "\0"},
+        {"variants": []},
+        {"search": {"trials": 3}},
+        {"search": []},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("word", ["report", "status"])
-def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(capsys, home, word, change):  # noqa: F811
+def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(
+    capsys,
+    home,  # noqa: F811
+    word,
+    change,
+):
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
     found = sentence(capsys, word, "norm_placement")
@@ -109,7 +159,11 @@ def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(c
 def test_no_value_of_a_plan_is_a_traceback(capsys, home, value):  # noqa: F811
     """Each is a sentence, or makes no difference."""
     plan, folder = json.loads((home / PLAN).read_text()), home / PLAN.rpartition("/")[0]
-    kept = [place for place in places(plan) if place[:2] not in (("study", "factors"), ("study", "only"))]
+    kept = [
+        place
+        for place in places(plan)
+        if place[:2] not in (("study", "factors"), ("study", "only"))
+    ]
     for place in kept:
         changed = json.loads(json.dumps(plan))
         node = changed
@@ -143,15 +197,24 @@ def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
 def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
-    assert "summary.json: has no config_hash, data_fingerprint, versions, parts, devices." in sentence(
-        capsys, "reproduce", run
+    assert (
+        "summary.json: has no config_hash, data_fingerprint, versions, parts, devices."
+        in sentence(capsys, "reproduce", run)
     )
     shutil.rmtree(run)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["summary.json", "ended.json", "metrics.csv", "speed.csv", "samples.csv", "train.log", "tokenizer.json"]
+    [
+        "summary.json",
+        "ended.json",
+        "metrics.csv",
+        "speed.csv",
+        "samples.csv",
+        "train.log",
+        "tokenizer.json",
+    ]
     + ["checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/best.ckpt"],
 )
 def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, name):
@@ -163,7 +226,11 @@ def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, na
     capsys.readouterr()
     assert run.resume(folder) == 2
     err = capsys.readouterr().err
-    assert err == f"{folder / name}: must be a file, which the run writes anew; got a directory. Move it away.\n"
+    assert (
+        err
+        == f"{folder / name}: must be a file, which the run writes anew; got a directory. Move it"
+        " away.\n"
+    )
     assert (folder / name / "mine").is_dir()
 
 
@@ -176,8 +243,8 @@ def test_a_file_where_the_checkpoints_are_to_be_is_one_sentence(begin, capsys):
     assert run.resume(folder) == 2
     err = capsys.readouterr().err
     assert (
-        err
-        == f"{folder / 'checkpoints'}: must be a directory, which holds the checkpoints; got a file. Move it away.\n"
+        err == f"{folder / 'checkpoints'}: must be a directory, which holds the checkpoints; got a"
+        " file. Move it away.\n"
     )
     assert (folder / "checkpoints").read_text() == "mine"
 
@@ -188,7 +255,8 @@ def test_a_new_run_replaces_no_directory(begin, tmp_path, capsys):
     err = capsys.readouterr().err
     assert (
         err
-        == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run writes anew; got a directory. Move it away.\n"
+        == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run writes anew; got a"
+        " directory. Move it away.\n"
     )
     assert (tmp_path / "run" / "metrics.csv").is_dir()
 

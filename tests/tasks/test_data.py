@@ -68,6 +68,7 @@ def test_a_run_may_go_round_its_first_batches():
 
 def test_a_batch_that_does_not_split_is_refused():
     with pytest.raises(
-        ConfigError, match=r"^data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3"
+        ConfigError,
+        match=r"^data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3",
     ):
         Steps(by_count(), stop=8, accumulate=3)

@@ -17,7 +17,11 @@ from xformer_kit.config import config_yaml, read_config
 
 def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path):
     taken = [claimed(tmp_path / "2026-11-20_12-00-00") for _ in range(3)]
-    assert [path.name for path in taken] == ["2026-11-20_12-00-00", "2026-11-20_12-00-00_2", "2026-11-20_12-00-00_3"]
+    assert [path.name for path in taken] == [
+        "2026-11-20_12-00-00",
+        "2026-11-20_12-00-00_2",
+        "2026-11-20_12-00-00_3",
+    ]
 
 
 def test_a_directory_in_which_a_run_goes_on_is_refused_and_left_alone(tmp_path, capsys):
@@ -25,7 +29,9 @@ def test_a_directory_in_which_a_run_goes_on_is_refused_and_left_alone(tmp_path, 
     (tmp_path / "metrics.csv").write_text("step\n")
     with workers.one_session(tmp_path):
         assert run.start(compose(["logger=none"]), tmp_path) == 2
-    assert capsys.readouterr().err.startswith(f"hydra.run.dir: {tmp_path} is being trained by another process.")
+    assert capsys.readouterr().err.startswith(
+        f"hydra.run.dir: {tmp_path} is being trained by another process."
+    )
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == {"seed": 5}
     assert (tmp_path / "metrics.csv").exists()
 
@@ -100,11 +106,17 @@ def test_ranks_go_on_once_the_first_has_begun_the_run(tmp_path, full):
     """They read there what they train; where it cannot begin, nobody waits for it."""
     context = multiprocessing.get_context("forkserver")
     told = context.Manager().Queue()
-    ranks = [context.Process(target=_join, args=(each, tmp_path, full, told)) for each in environments(tmp_path)]
+    ranks = [
+        context.Process(target=_join, args=(each, tmp_path, full, told))
+        for each in environments(tmp_path)
+    ]
     for each in ranks:
         each.start()
     said = dict(told.get(timeout=60) for _ in ranks)
     for each in ranks:
         each.join()
-    refused = {0: "holds a run", 1: "hydra.run.dir: the first rank could not begin the run; it says why."}
+    refused = {
+        0: "holds a run",
+        1: "hydra.run.dir: the first rank could not begin the run; it says why.",
+    }
     assert said == (refused if full else {0: True, 1: True})

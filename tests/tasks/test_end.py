@@ -16,17 +16,34 @@ from xformer_kit import compose
 from xformer_kit.model.api import load
 
 PAIRS = [
-    "experiment=null", "task=seq2seq", "model=encoder_decoder", "task.decoded=4", "task.beam=2", "model.dim=16",
-    "model.layers=1", "attn.heads=2", "tokenizer=char", "data.seq_len=24", "data.batch_size=8", "trainer.max_steps=32",
-    "trainer.log_every_n_steps=3", "trainer.val_every=16", "trainer.checkpoint_every=8", "schedule.warmup=2",
-    "optim.lr=0.03", "logger=none", "trainer.accelerator=cpu",
-]  # fmt: skip
+    "experiment=null",
+    "task=seq2seq",
+    "model=encoder_decoder",
+    "task.decoded=4",
+    "task.beam=2",
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "tokenizer=char",
+    "data.seq_len=24",
+    "data.batch_size=8",
+    "trainer.max_steps=32",
+    "trainer.log_every_n_steps=3",
+    "trainer.val_every=16",
+    "trainer.checkpoint_every=8",
+    "schedule.warmup=2",
+    "optim.lr=0.03",
+    "logger=none",
+    "trainer.accelerator=cpu",
+]
 KEPT = 16  # of the last states of a directory
 TASKS = str(Path(run.__file__).parent)
 
 
 class States:
-    """Copies of a run's directory, one for each state that it has between two calls: what a kill at that moment leaves."""
+    """Copies of a run's directory, one for each state that it has between two calls: what a kill at
+    that moment leaves.
+    """
 
     def __init__(self, run_dir: Path, copies: Path):
         self.run_dir, self.copies, self.count = run_dir, copies, 0
@@ -64,24 +81,41 @@ def outcome(folder: Path) -> dict:
     """What a run leaves that its steps determine."""
     summary = json.loads((folder / "summary.json").read_text())
     figures = {
-        k: v for k, v in summary.items() if k.startswith(("val/", "test/")) or k in ("sample", "steps", "stopped")
+        k: v
+        for k, v in summary.items()
+        if k.startswith(("val/", "test/")) or k in ("sample", "steps", "stopped")
     }
-    states = {name: torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True) for name in ("last", "best")}
-    tables = {name: list(csv.reader((folder / name).open())) for name in ("metrics.csv", "samples.csv")}
-    return {"figures": figures, "weights": dict(load(folder, checkpoint="last").state_dict())} | states | tables
+    states = {
+        name: torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        for name in ("last", "best")
+    }
+    tables = {
+        name: list(csv.reader((folder / name).open())) for name in ("metrics.csv", "samples.csv")
+    }
+    return (
+        {"figures": figures, "weights": dict(load(folder, checkpoint="last").state_dict())}
+        | states
+        | tables
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("averages", [["ema.decay=0.97"], ["checkpoints.average=3"], []], ids=["ema", "mean", "none"])
+@pytest.mark.parametrize(
+    "averages", [["ema.decay=0.97"], ["checkpoints.average=3"], []], ids=["ema", "mean", "none"]
+)
 def test_a_run_killed_at_its_end_is_resumed_to_the_same_end(tmp_path, monkeypatch, averages):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     draw, pairs = random.Random(0), tmp_path / "pairs.tsv"
     rows = [draw.choices("abcd", k=draw.randint(2, 5)) for _ in range(60)]
-    pairs.write_text("".join(f"{' '.join(row)} {i}\t{' '.join(row[::-1])}\n" for i, row in enumerate(rows)))
+    pairs.write_text(
+        "".join(f"{' '.join(row)} {i}\t{' '.join(row[::-1])}\n" for i, row in enumerate(rows))
+    )
     whole = tmp_path / "whole"
     states = States(whole, tmp_path / "copies")
     test = shutil.copy(pairs, tmp_path / "test.tsv")
-    config = compose([*PAIRS, "data=tsv", f"data.path={pairs}", f"data.test_path={test}", *averages])
+    config = compose(
+        [*PAIRS, "data=tsv", f"data.path={pairs}", f"data.test_path={test}", *averages]
+    )
     sys.setprofile(states)
     code = run.start(config, whole)
     sys.setprofile(None)
@@ -89,8 +123,11 @@ def test_a_run_killed_at_its_end_is_resumed_to_the_same_end(tmp_path, monkeypatc
     assert not states.lost and states.lines["samples.csv"] == 3  # a header and two validations
     wanted = outcome(whole)
     assert any(name.startswith("test/") for name in wanted["figures"])
-    steps = [torch.load(c / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] for c in states.kept
-             if (c / "checkpoints" / "last.ckpt").exists()]  # fmt: skip
+    steps = [
+        torch.load(c / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+        for c in states.kept
+        if (c / "checkpoints" / "last.ckpt").exists()
+    ]
     assert {24, 32} <= set(steps)  # from before the last validation's checkpoint to after it
     for copy in states.kept:
         assert run.resume(copy) == 0

@@ -15,13 +15,25 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import ConfigError
 
 TINY = [
-    "experiment=null", "model.dim=16", "model.layers=1", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=40",
-    "data.batch_size=8", "trainer.max_steps=2", "schedule.warmup=1", "logger=none", "trainer.accelerator=cpu",
-]  # fmt: skip
+    "experiment=null",
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=40",
+    "data.batch_size=8",
+    "trainer.max_steps=2",
+    "schedule.warmup=1",
+    "logger=none",
+    "trainer.accelerator=cpu",
+]
 TASKS = {
-    "masked_language_modeling": "encoder", "denoising": "encoder_decoder", "text_infilling": "encoder_decoder",
+    "masked_language_modeling": "encoder",
+    "denoising": "encoder_decoder",
+    "text_infilling": "encoder_decoder",
     "mixture_of_denoisers": "encoder_decoder",
-}  # fmt: skip
+}
 
 
 def objective(task, tokenizer="byte", text=""):
@@ -39,12 +51,15 @@ def ids(made, *words):
     return np.array([i for part in parts for i in part])
 
 
-@pytest.mark.parametrize(("task", "expected"), [
-    ("masked_language_modeling", ["Thank ", "<mask>", " me", "<mask>"]),
-    ("text_infilling", ["Thank ", "<mask>", " me", "<mask>"]),
-    ("denoising", ["Thank ", "<extra_id_0>", " me", "<extra_id_1>"]),
-    ("mixture_of_denoisers", ["[R]", "Thank ", "<extra_id_0>", " me", "<extra_id_1>"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ("masked_language_modeling", ["Thank ", "<mask>", " me", "<mask>"]),
+        ("text_infilling", ["Thank ", "<mask>", " me", "<mask>"]),
+        ("denoising", ["Thank ", "<extra_id_0>", " me", "<extra_id_1>"]),
+        ("mixture_of_denoisers", ["[R]", "Thank ", "<extra_id_0>", " me", "<extra_id_1>"]),
+    ],
+)
 def test_a_mask_is_written_in_one_way_for_every_task(task, expected):
     made = objective(task)
     opening, parts = pieces(made, "Thank <mask> me<mask>", "--prompt")
@@ -55,7 +70,12 @@ def test_a_mask_is_written_in_one_way_for_every_task(task, expected):
 
 def test_a_mixture_takes_the_opening_that_is_written_or_the_one_that_suits():
     made = objective("mixture_of_denoisers")
-    for text, mode in (("[X] a<mask>b", "[X]"), ("a<mask>b", "[R]"), ("a<mask>", "[S]"), ("<mask>a<mask>", "[R]")):
+    for text, mode in (
+        ("[X] a<mask>b", "[X]"),
+        ("a<mask>b", "[R]"),
+        ("a<mask>", "[S]"),
+        ("<mask>a<mask>", "[R]"),
+    ):
         opening, parts = pieces(made, text, "--prompt")
         assert made.blanked(parts, opening)[0] == made.tokenizer.special(mode)
 
@@ -66,7 +86,11 @@ def test_the_space_before_a_mask_is_of_the_hidden_word_where_words_have_theirs()
     read = made.blanked(parts)
     assert shown(made, read) == "the <mask> sat on <mask>"
     whole = made.tokenizer.encode("the cat sat on mat").tolist()
-    assert [i for i in read.tolist() if i < made.tokenizer.vocab_size] == [whole[0], whole[2], whole[3]]
+    assert [i for i in read.tolist() if i < made.tokenizer.vocab_size] == [
+        whole[0],
+        whole[2],
+        whole[3],
+    ]
 
 
 def test_spans_are_put_back_by_their_sentinels():
@@ -76,7 +100,10 @@ def test_spans_are_put_back_by_their_sentinels():
     assert shown(made, made.restored(source, said)) == "Thank you for inviting me to it."
     swapped = ids(made, "<extra_id_1>", "it", "<extra_id_7>", "lost", "<extra_id_0>", "you")
     assert shown(made, made.restored(source, swapped)) == "Thank you me to it."
-    assert shown(made, made.restored(source, ids(made, "<extra_id_1>", "it"))) == "Thank <mask> me to it."
+    assert (
+        shown(made, made.restored(source, ids(made, "<extra_id_1>", "it")))
+        == "Thank <mask> me to it."
+    )
 
 
 @pytest.mark.parametrize("task", [name for name in TASKS if name != "masked_language_modeling"])
@@ -87,12 +114,37 @@ def test_the_right_repair_restores_the_text(task):
         assert shown(made, made.restored(source, target)) == text
 
 
-@pytest.mark.parametrize(("task", "text", "sentence"), [
-    ("masked_language_modeling", "a", '--prompt: must have a <mask> where the model is to write; got none. Try "The <mask> is".'),
-    ("masked_language_modeling", "<extra_id_0>", "--prompt: must have a <mask> where the model is to write; got none."),
-    ("denoising", "<mask>" * 101, "--prompt: must have at most 100 holes, the sentinels of the run; got 101. Split it."),
-    ("denoising", "<extra_id_1> a", "--prompt: sentinels must come in order, <extra_id_0> first; got <extra_id_1> as number 0."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("task", "text", "sentence"),
+    [
+        (
+            "masked_language_modeling",
+            "a",
+            (
+                '--prompt: must have a <mask> where the model is to write; got none. Try "The'
+                ' <mask> is".'
+            ),
+        ),
+        (
+            "masked_language_modeling",
+            "<extra_id_0>",
+            "--prompt: must have a <mask> where the model is to write; got none.",
+        ),
+        (
+            "denoising",
+            "<mask>" * 101,
+            "--prompt: must have at most 100 holes, the sentinels of the run; got 101. Split it.",
+        ),
+        (
+            "denoising",
+            "<extra_id_1> a",
+            (
+                "--prompt: sentinels must come in order, <extra_id_0> first; got <extra_id_1> as"
+                " number 0."
+            ),
+        ),
+    ],
+)
 def test_a_text_without_holes_or_with_wrong_ones_is_one_sentence(task, text, sentence):
     with pytest.raises(ConfigError) as error:
         pieces(objective(task), text, "--prompt")
@@ -105,7 +157,12 @@ def trained(tmp_path_factory, text):
 
     def train(task):
         if task not in made:
-            words = [f"task={task}", f"model={TASKS[task]}", f"data.path={text}", f"data.cache={home}/cache"]
+            words = [
+                f"task={task}",
+                f"model={TASKS[task]}",
+                f"data.path={text}",
+                f"data.cache={home}/cache",
+            ]
             assert run.start(compose([*TINY, *words]), home / task) == 0
             made[task] = home / task
         return made[task]
@@ -135,7 +192,14 @@ def test_a_masked_language_model_shows_the_likeliest_tokens(trained, capfdbinary
 @pytest.mark.parametrize("task", TASKS)
 def test_lines_of_a_file_are_filled_line_by_line(trained, capfdbinary, tmp_path, task):
     (tmp_path / "in.txt").write_text("the <mask> sat\na <mask> and a <mask>\n")
-    words = ["generate", trained(task), "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt"]
+    words = [
+        "generate",
+        trained(task),
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+    ]
     assert said(capfdbinary, *words) == ""
     lines = (tmp_path / "out.txt").read_text().split("\n")
     assert len(lines) == 3

@@ -38,7 +38,9 @@ def test_the_page_has_instructions_flags_and_defaults():
 def test_defaults_are_those_that_a_run_has():
     """The default experiment changes some of them."""
     config, words = compose([]), train_help(width=100).split("Instructions")[0].split()
-    shown = dict(word.split("=") for word in words if re.fullmatch(r"(model|data|trainer)\.\w+=\S+", word))
+    shown = dict(
+        word.split("=") for word in words if re.fullmatch(r"(model|data|trainer)\.\w+=\S+", word)
+    )
     assert {"model.dim", "data.seq_len", "trainer.max_steps"} <= set(shown)
     for path, value in shown.items():
         node, key = path.split(".")

@@ -1,4 +1,6 @@
-"""Every task trains, is judged, goes on where it stopped bit for bit, and counts accumulation 4 as one batch."""
+"""Every task trains, is judged, goes on where it stopped bit for bit, and counts accumulation 4 as
+one batch.
+"""
 
 import json
 
@@ -9,10 +11,19 @@ from tasks import run
 from xformer_kit import compose
 
 SMALL = [
-    "model.dim=16", "model.layers=1", "attn.heads=2", "data.batch_size=8", "trainer.max_steps=8",
-    "trainer.log_every_n_steps=1", "trainer.val_every=4", "trainer.checkpoint_every=2", "schedule.warmup=2", "logger=none",
-    "trainer.accelerator=cpu", "trainer.limit_val_batches=4",
-]  # fmt: skip
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "data.batch_size=8",
+    "trainer.max_steps=8",
+    "trainer.log_every_n_steps=1",
+    "trainer.val_every=4",
+    "trainer.checkpoint_every=2",
+    "schedule.warmup=2",
+    "logger=none",
+    "trainer.accelerator=cpu",
+    "trainer.limit_val_batches=4",
+]
 TEXT = ["data=text", "tokenizer=byte", "data.seq_len=16"]
 DOCUMENTS = [
     "data=jsonl",
@@ -33,7 +44,12 @@ KINDS = {
     "a mixture": ["task=mixture_of_denoisers", "model=encoder_decoder", *TEXT],
     "prefixes": ["task=prefix_language_modeling", "model=decoder", "mask=prefix", *TEXT],
     "a probe": ["task=language_modeling", "model=decoder", "data=copy", "data.seq_len=64"],
-    "future tokens": ["task=language_modeling", "model=decoder", "model.future_tokens=3", *DOCUMENTS],
+    "future tokens": [
+        "task=language_modeling",
+        "model=decoder",
+        "model.future_tokens=3",
+        *DOCUMENTS,
+    ],
     "future answers": [
         "task=language_modeling",
         "model=decoder",
@@ -50,14 +66,22 @@ def start(text, tmp_path, monkeypatch):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}{b}\t{b}{a}\n" for a in "abcdefgh" for b in "ijklmnopqrst"))
 
-    documents = tmp_path / "documents.jsonl"  # of 1 to 40 bytes, so that windows differ in where documents end
-    documents.write_text("".join(json.dumps({"text": (f"{n} " * n)[: 1 + n % 40]}) + "\n" for n in range(1, 200)))
+    documents = (
+        tmp_path / "documents.jsonl"
+    )  # of 1 to 40 bytes, so that windows differ in where documents end
+    documents.write_text(
+        "".join(json.dumps({"text": (f"{n} " * n)[: 1 + n % 40]}) + "\n" for n in range(1, 200))
+    )
     files = {"data=text": text, "data=jsonl": documents, "data=tsv": pairs}
 
     def start(name: str, kind: str, *more: str):
         words = KINDS[kind]
         path = [f"data.path={files[word]}" for word in words if word in files]
-        small = [word for word in SMALL if kind != "token batches" or not word.startswith("data.batch_size")]
+        small = [
+            word
+            for word in SMALL
+            if kind != "token batches" or not word.startswith("data.batch_size")
+        ]
         config = compose(["experiment=null", *small, *words, *path, *more])
         assert run.start(config, tmp_path / name) == 0
         return tmp_path / name
@@ -91,9 +115,13 @@ def test_a_run_ends_judged_and_goes_on_where_it_stopped(start, kind, monkeypatch
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_accumulation_is_one_batch_also_with_padding(start, kind):
-    one, four = (weights(start(f"by {n}", kind, f"trainer.accumulate={n}", "optim.eps=1e-4")) for n in (1, 4))
+    one, four = (
+        weights(start(f"by {n}", kind, f"trainer.accumulate={n}", "optim.eps=1e-4")) for n in (1, 4)
+    )
     for name, value in one.items():
-        torch.testing.assert_close(value, four[name], rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(
+            value, four[name], rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}"
+        )
 
 
 def test_answers_are_compared_with_what_is_right(start):
@@ -123,7 +151,11 @@ def test_the_last_answer_of_an_example_by_eye():
     tokens = torch.tensor([5, 6, 7, 8, 9, 4])
     for asked, given, wanted in (
         ([0, 0, 0, 1, 1, 1], [5, 6, 7], [8, 9, 4]),
-        ([0, 1, 0, 1, 1, 0], [5, 6, 7], [8, 9]),  # the first is given, and so is nothing behind the last
+        (
+            [0, 1, 0, 1, 1, 0],
+            [5, 6, 7],
+            [8, 9],
+        ),  # the first is given, and so is nothing behind the last
         ([0, 0, 0, 0, 0, 1], [5, 6, 7, 8, 9], [4]),
     ):
         found = last_answer(tokens, torch.tensor(asked).bool())

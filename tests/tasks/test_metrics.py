@@ -10,12 +10,16 @@ KINDS = ["rouge1", "rouge2", "rougeL"]
 
 
 def test_rouge_by_hand():
-    # 5 of 6 words are shared (the, the, cat, on, mat), 3 of 5 pairs (the cat, on the, the mat); the longest common
-    # subsequence is `the cat on the mat`.
+    # 5 of 6 words are shared (the, the, cat, on, mat), 3 of 5 pairs (the cat, on the, the mat); the
+    # longest common subsequence is `the cat on the mat`.
     found = rouge(["The cat sat on the mat."], ["the cat is on the mat"])
-    assert found == pytest.approx({"rouge1": 100 * 5 / 6, "rouge2": 100 * 3 / 5, "rougeL": 100 * 5 / 6})
+    assert found == pytest.approx(
+        {"rouge1": 100 * 5 / 6, "rouge2": 100 * 3 / 5, "rougeL": 100 * 5 / 6}
+    )
     # Precision 1, recall 1/2: F1 is 2/3. The order counts in pairs and subsequences alone.
-    assert rouge(["a b"], ["a b c d"]) == pytest.approx({"rouge1": 200 / 3, "rouge2": 50, "rougeL": 200 / 3})
+    assert rouge(["a b"], ["a b c d"]) == pytest.approx(
+        {"rouge1": 200 / 3, "rouge2": 50, "rougeL": 200 / 3}
+    )
     assert rouge(["b a"], ["a b"]) == pytest.approx({"rouge1": 100, "rouge2": 0, "rougeL": 50})
 
 
@@ -31,7 +35,20 @@ def test_rouge_counts_words_of_every_alphabet():
 
 def texts(count):
     draw = random.Random(0)
-    words = ["the", "a", "cat,", "dog", "sat", "Ran", "on_mat", "rug.", "it's", "12", "red;", "blue's"]
+    words = [
+        "the",
+        "a",
+        "cat,",
+        "dog",
+        "sat",
+        "Ran",
+        "on_mat",
+        "rug.",
+        "it's",
+        "12",
+        "red;",
+        "blue's",
+    ]
     return [" ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(count)]
 
 
@@ -40,12 +57,16 @@ def test_rouge_of_english_is_that_of_rouge_score():
 
     answers, right = texts(50)[:25], texts(50)[25:]
     each = [scorer.RougeScorer(KINDS).score(b, a) for a, b in zip(answers, right, strict=True)]
-    expected = {kind: 100 * sum(score[kind].fmeasure for score in each) / len(each) for kind in KINDS}
+    expected = {
+        kind: 100 * sum(score[kind].fmeasure for score in each) / len(each) for kind in KINDS
+    }
     assert rouge(answers, right) == pytest.approx(expected)
 
 
 def test_rouge_of_english_is_that_of_the_published_words():
-    """Letters a to z and digits, which is what torchmetrics takes by itself, as `rouge_score` does."""
+    """Letters a to z and digits, which is what torchmetrics takes by itself, as `rouge_score`
+    does.
+    """
     from torchmetrics.functional.text.rouge import rouge_score
 
     answers, right = texts(50)[:25], texts(50)[25:]
@@ -55,12 +76,20 @@ def test_rouge_of_english_is_that_of_the_published_words():
 
 
 def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
-    """BLEU: words of tokenize=13a with their case (Post, 2018); chrF: F2 of up to 6 characters (Popović, 2015), recall of what is
-    right. Answers that are shorter than what is right, of other case and with punctuation tell each from its neighbours."""
+    """BLEU: words of tokenize=13a with their case (Post, 2018); chrF: F2 of up to 6 characters
+    (Popović, 2015), recall of what is right. Answers that are shorter than what is right, of other
+    case and with punctuation tell each from its neighbours.
+    """
     from sacrebleu.metrics import BLEU, CHRF
 
     answers, right = [text.replace("a", "A")[: len(text) * 3 // 4] for text in texts(25)], texts(25)
-    bleu = BLEU(lowercase=False, tokenize="13a", smooth_method="exp", max_ngram_order=4, effective_order=False)
+    bleu = BLEU(
+        lowercase=False,
+        tokenize="13a",
+        smooth_method="exp",
+        max_ngram_order=4,
+        effective_order=False,
+    )
     chrf = CHRF(char_order=6, word_order=0, beta=2, lowercase=False, whitespace=False)
     for found in (text_figures(answers, right), compared(answers, right)):
         assert found["bleu"] == pytest.approx(bleu.corpus_score(answers, [right]).score)
@@ -75,7 +104,9 @@ def test_bleu_and_chrf_are_those_of_sacrebleu_as_published():
 
 
 def test_ter_is_edits_per_word_of_what_is_right():
-    assert compared(["a b c d x"], ["a b c d"])["ter"] == pytest.approx(25)  # one word to remove, of four
+    assert compared(["a b c d x"], ["a b c d"])["ter"] == pytest.approx(
+        25
+    )  # one word to remove, of four
     assert compared(["a b c"], ["a b c d"])["ter"] == pytest.approx(25)  # one to insert, of four
 
 

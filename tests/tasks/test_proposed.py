@@ -30,7 +30,9 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / NAME).write_text(OWN)
     yield (str(tmp_path / NAME),)
     for registry in GROUPS.values():
-        for module in {p.__module__ for p in registry.values() if p.__module__.startswith("xformer_kit_parts")}:
+        for module in {
+            p.__module__ for p in registry.values() if p.__module__.startswith("xformer_kit_parts")
+        }:
             registry.forget(module)
 
 
@@ -56,7 +58,9 @@ def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
         assert cli.main(words[1:]) == 0
 
 
-def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(mine, config, tmp_path, monkeypatch, capsys):
+def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
+    mine, config, tmp_path, monkeypatch, capsys
+):
     from tasks.callbacks import Recorder
 
     end = Recorder.on_train_batch_end
@@ -104,7 +108,11 @@ def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypat
     def fail(*words):
         raise ChildFailedError("worker", {1: SimpleNamespace(exitcode=-9, timestamp=0)})
 
-    monkeypatch.setattr(ChildFailedError, "__init__", lambda self, name, failures: setattr(self, "failures", failures))
+    monkeypatch.setattr(
+        ChildFailedError,
+        "__init__",
+        lambda self, name, failures: setattr(self, "failures", failures),
+    )
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: fail)
     monkeypatch.setattr(worker, "_rank_timeout", lambda run_dir: 0)
     monkeypatch.setattr("logging.disable", lambda level: None)
@@ -114,7 +122,9 @@ def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypat
     assert shlex.split(said.partition("Go on with: ")[2])[2] == f"parts=['{NAME}']"
 
 
-def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_that(trained, capsys):
+def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_that(
+    trained, capsys
+):
     folder, _ = trained
     for file in (folder / "checkpoints").iterdir():
         file.unlink()
@@ -127,7 +137,9 @@ def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_t
     (folder / "summary.json").unlink()
     assert cli.main(["reproduce", str(folder), "--parts", NAME]) == 2
     assert f"parts=['{NAME}']" in capsys.readouterr().err
-    (folder / "parts.json").write_text(json.dumps({"evil.py": "0" * 64}))  # as of a run from elsewhere
+    (folder / "parts.json").write_text(
+        json.dumps({"evil.py": "0" * 64})
+    )  # as of a run from elsewhere
     for command, more in (("generate", ["--prompt", "a"]), ("evaluate", []), ("reproduce", [])):
         assert cli.main([command, str(folder), *more]) == 2
         said = capsys.readouterr().err
@@ -139,6 +151,7 @@ def test_a_study_is_named_as_it_can_be_found_and_quoted(tmp_path, monkeypatch, c
     (tmp_path / "my study").mkdir()
     (tmp_path / "my study" / "plan.json").touch()
     assert cli.main(["compare", "my study", "other"]) == 2
-    assert capsys.readouterr().err == (
-        "compare: takes runs; got my study, which is a study. Try xformer report 'my study'\n"
+    assert (
+        capsys.readouterr().err
+        == "compare: takes runs; got my study, which is a study. Try xformer report 'my study'\n"
     )

@@ -63,7 +63,11 @@ def test_lost_or_changed_rows_are_named_when_the_run_goes_on(tmp_path, caplog):
     assert again(lambda: None) == ""
     assert "3 of the 5 rows up to the checkpoint are missing" in again(lambda: keep(3))
     assert "1 of the 5 rows up to the checkpoint is missing" in again(lambda: keep(5))
-    for gone in (path.unlink, lambda: path.write_text(""), lambda: path.write_bytes(bytes(range(256)) * 9)):
+    for gone in (
+        path.unlink,
+        lambda: path.write_text(""),
+        lambda: path.write_bytes(bytes(range(256)) * 9),
+    ):
         assert "5 of the 5 rows" in again(gone)
     for old, new in (("0.75", "0.5"), ("\n4,", "\n3,"), ("\n4,", "\n4,1.0,\n4,")):
         assert "rows up to the checkpoint were changed" in again(

@@ -16,16 +16,30 @@ from xformer_kit import compose
 from xformer_kit.config import preflight
 
 TINY = [
-    "model.dim=16", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16", "data.batch_size=8", "schedule.warmup=2",
-    "trainer.log_every_n_steps=1", "logger=none", "trainer.accelerator=cpu",
-]  # fmt: skip
+    "model.dim=16",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=8",
+    "schedule.warmup=2",
+    "trainer.log_every_n_steps=1",
+    "logger=none",
+    "trainer.accelerator=cpu",
+]
 
 
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
     """A run of three steps."""
     home = tmp_path_factory.mktemp("made")
-    words = ["trainer.max_steps=3", "trainer.val_every=null", "model.layers=1", "model.dropout=0.2", "seed=7"]
+    words = [
+        "trainer.max_steps=3",
+        "trainer.val_every=null",
+        "model.layers=1",
+        "model.dropout=0.2",
+        "seed=7",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
         assert start(compose([*TINY, f"data.path={text}", *words]), home / "run") == 0
@@ -85,15 +99,24 @@ def test_every_difference_is_a_sentence(capfd, run, text):
     found = json.loads(out)["differences"]
     assert code == 1
     assert [sentence.split(":")[0] for sentence in found] == [
-        "config", "data", "code", "versions.torch", "versions.gone", "device", "trainer",
-    ]  # fmt: skip
+        "config",
+        "data",
+        "code",
+        "versions.torch",
+        "versions.gone",
+        "device",
+        "trainer",
+    ]
     assert found[2] == f"code: {part} was changed since the run."
     assert found[3] == f"versions.torch: was 0.1, and is {facts['versions']['torch']}."
     assert found[4] == "versions.gone: was 1, and is not installed."
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["data"]["path"] = "nowhere.txt"
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    assert any("nowhere.txt" in sentence for sentence in json.loads(said(capfd, run, "--json")[1])["differences"])
+    assert any(
+        "nowhere.txt" in sentence
+        for sentence in json.loads(said(capfd, run, "--json")[1])["differences"]
+    )
 
 
 def test_what_was_not_noted_is_not_vouched_for(capfd, run):
@@ -109,7 +132,9 @@ def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
     assert (code, found["run"], found["differences"]) == (0, "outputs/reproduced/run", [])
     assert found["figures"].keys() >= {"steps", "val/loss", "val/perplexity"}
     assert all(figure["then"] == figure["now"] for figure in found["figures"].values())
-    again, before = (json.loads((path / "summary.json").read_text()) for path in (run, run.parent / found["run"]))
+    again, before = (
+        json.loads((path / "summary.json").read_text()) for path in (run, run.parent / found["run"])
+    )
     assert again["config_hash"] == before["config_hash"]
 
 
@@ -117,7 +142,9 @@ def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatc
     def train(words, aside):
         (folder := run.parent / words[-1].partition("=")[2]).mkdir(parents=True)
         facts = json.loads((run / "summary.json").read_text())
-        (folder / "summary.json").write_text(json.dumps(facts | {"val/loss": facts["val/loss"] * 1.5}))
+        (folder / "summary.json").write_text(
+            json.dumps(facts | {"val/loss": facts["val/loss"] * 1.5})
+        )
         return 0
 
     monkeypatch.setattr("tasks.reproduce.train", train)
@@ -138,8 +165,13 @@ def test_figures_by_eye():
 
 
 def test_runs_that_cannot_be_reproduced(capfd, run):
-    assert said(capfd, "nowhere")[::2] == (2, "nowhere: is no directory. Name a run's directory such as "
-                                           "outputs/decoder/2026-11-20_12-00-00.\n")  # fmt: skip
+    assert said(capfd, "nowhere")[::2] == (
+        2,
+        (
+            "nowhere: is no directory. Name a run's directory such as "
+            "outputs/decoder/2026-11-20_12-00-00.\n"
+        ),
+    )
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["attn"]["hats"] = 3
     (run / "config.yaml").write_text(yaml.safe_dump(config))
@@ -149,15 +181,27 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
     (run / "summary.json").unlink()
     code, out, err = said(capfd, run)
     assert (code, out) == (2, "")
-    assert err.endswith(f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n")
+    assert err.endswith(
+        f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["reproduce", "generate"])
 def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monkeypatch, command):
-    """As train.py does: a step is a function of the config and its number, so that going on ends there again."""
+    """As train.py does: a step is a function of the config and its number, so that going on ends
+    there again.
+    """
     monkeypatch.chdir(run.parent)
-    config = compose([*TINY, f"data.path={text}", "trainer.max_steps=3", "optim.lr=1e38", "schedule=constant",
-                      "trainer.gradient_clip_val=null"])  # fmt: skip
+    config = compose(
+        [
+            *TINY,
+            f"data.path={text}",
+            "trainer.max_steps=3",
+            "optim.lr=1e38",
+            "schedule=constant",
+            "trainer.gradient_clip_val=null",
+        ]
+    )
     capfd.readouterr()
     assert start(config, Path("burst")) == 3
     train = capfd.readouterr().err

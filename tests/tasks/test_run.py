@@ -34,9 +34,18 @@ def test_a_run_leaves_what_the_next_one_and_its_reader_need(begin):
     assert code == 0
     summary = json.loads((folder / "summary.json").read_text())
     for name in (
-        "val/loss", "val/perplexity", "val/bits_per_byte", "params", "flops_per_token", "tokens_per_second",
-        "peak_memory_bytes", "steps", "config_hash", "data_fingerprint", "versions",
-    ):  # fmt: skip
+        "val/loss",
+        "val/perplexity",
+        "val/bits_per_byte",
+        "params",
+        "flops_per_token",
+        "tokens_per_second",
+        "peak_memory_bytes",
+        "steps",
+        "config_hash",
+        "data_fingerprint",
+        "versions",
+    ):
         assert name in summary, name
     assert summary["steps"] == 20
     assert math.isclose(summary["val/perplexity"], math.exp(summary["val/loss"]))
@@ -62,24 +71,39 @@ def test_micro_batches_add_up_to_the_batch(begin):
 
 
 def test_how_often_a_run_is_looked_at_does_not_change_it(begin):
-    _, often = begin("often", "model.dropout=0.3", "trainer.val_every=1", "trainer.checkpoint_every=1")
-    _, seldom = begin("seldom", "model.dropout=0.3", "trainer.val_every=null", "trainer.checkpoint_every=null",
-                      "data.num_workers=1")  # fmt: skip
-    assert all(torch.equal(a, b) for a, b in zip(weights(often).values(), weights(seldom).values(), strict=True))
+    _, often = begin(
+        "often", "model.dropout=0.3", "trainer.val_every=1", "trainer.checkpoint_every=1"
+    )
+    _, seldom = begin(
+        "seldom",
+        "model.dropout=0.3",
+        "trainer.val_every=null",
+        "trainer.checkpoint_every=null",
+        "data.num_workers=1",
+    )
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(weights(often).values(), weights(seldom).values(), strict=True)
+    )
 
 
 def test_a_row_after_a_resume_has_the_losses_of_all_steps_since_the_row_before_it(begin):
     words = ["trainer.log_every_n_steps=7", "trainer.max_steps=21", "trainer.val_every=null"]
     _, whole = begin("whole", *words)
     _, folder = begin("again", *words)
-    for name in ("summary.json", "checkpoints/last.ckpt"):  # back to step 20, six steps after the last row
+    for name in (
+        "summary.json",
+        "checkpoints/last.ckpt",
+    ):  # back to step 20, six steps after the last row
         (folder / name).unlink()
     assert run.resume(folder) == 0
     assert [row["step"] for row in rows(whole)] == ["7", "14", "21"] and rows(folder) == rows(whole)
 
 
 def test_epochs_count_in_optimizer_steps(begin):
-    code, folder = begin("epochs", "trainer.max_steps=null", "trainer.max_epochs=2", "trainer.limit_train_batches=3")
+    code, folder = begin(
+        "epochs", "trainer.max_steps=null", "trainer.max_epochs=2", "trainer.limit_train_batches=3"
+    )
     assert code == 0
     assert rows(folder)[-1]["step"] == "6"
 
@@ -95,7 +119,11 @@ def test_a_batch_that_does_not_split_is_refused(config, tmp_path, capsys):
 
 def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, capsys):
     code, folder = begin(
-        "burst", "optim.lr=1e38", "schedule=constant", "trainer.checkpoint_every=1", "trainer.gradient_clip_val=null"
+        "burst",
+        "optim.lr=1e38",
+        "schedule=constant",
+        "trainer.checkpoint_every=1",
+        "trainer.gradient_clip_val=null",
     )
     assert code == 3
     said = capsys.readouterr().err
@@ -105,7 +133,9 @@ def test_a_step_that_is_not_finite_stops_the_run_and_leaves_the_weights(begin, c
 
 
 @pytest.mark.parametrize("saves", [True, False])
-def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(begin, capsys, monkeypatch, saves):
+def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(
+    begin, capsys, monkeypatch, saves
+):
     objective = OBJECTIVES["language_modeling"]
     loss, calls = objective.loss, []
 
@@ -126,7 +156,9 @@ def test_a_run_that_is_not_finite_keeps_its_good_state_and_says_so_truly(begin, 
     assert ("Nothing is kept" in said) != saves
     assert (folder / "checkpoints" / "last.ckpt").exists() == saves
     if saves:
-        assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3
+        assert (
+            torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3
+        )
         assert all(torch.isfinite(w).all() for w in weights(folder).values())
         assert run.resume(folder) == 3
         assert "of step 4 is not finite" in capsys.readouterr().err
@@ -157,10 +189,14 @@ def test_what_validation_takes_counts_as_no_time_of_a_step(begin, monkeypatch):
 
 
 def test_a_run_that_left_out_every_step_ends_as_one_that_diverged(begin, capsys):
-    code, folder = begin("lost", "trainer.on_nonfinite=skip", "init.std=1e30", "trainer.max_steps=3")
+    code, folder = begin(
+        "lost", "trainer.on_nonfinite=skip", "init.std=1e30", "trainer.max_steps=3"
+    )
     assert code == 3 and not (folder / "summary.json").exists()
     said = capsys.readouterr().err
-    assert "skip left out every step, so the model has learned nothing. All 3 steps had a loss" in said
+    assert (
+        "skip left out every step, so the model has learned nothing. All 3 steps had a loss" in said
+    )
     assert "resume=" not in said and "Traceback" not in said
     assert run.resume(folder) == 3
 
@@ -182,7 +218,9 @@ def test_a_step_that_is_not_finite_can_be_left_out(begin, monkeypatch, capsys):
     assert [row["step"] for row in rows(folder) if row["train/loss"] == "nan"] == ["4"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGTERM, 143)]
+)
 def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, code):
     from tasks.callbacks import Recorder
 
@@ -193,7 +231,12 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
         if task.step == 7:
             os.kill(os.getpid(), number)
 
-    spent = {"seconds": 1000.0, "measured_seconds": 1000.0, "tokens": 1.0, "peak_memory_bytes": 1 << 60}
+    spent = {
+        "seconds": 1000.0,
+        "measured_seconds": 1000.0,
+        "tokens": 1.0,
+        "peak_memory_bytes": 1 << 60,
+    }
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "on_train_batch_end", send)
         patch.setattr(Recorder, "spent", lambda self, task, device: spent)
@@ -202,15 +245,25 @@ def test_a_signal_saves_the_step_and_ends_the_run(begin, monkeypatch, number, co
     assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 7
     assert run.resume(folder) == 0
     _, whole = begin("whole", "model.dropout=0.1")
-    assert all(torch.equal(a, b) for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True)
+    )
     assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     cost, other = (json.loads((one / "summary.json").read_text()) for one in (folder, whole))
-    assert 1000 < cost["seconds"] < 1100 and other["seconds"] < 100  # of both processes that it took
-    assert cost["tokens_per_second"] < other["tokens_per_second"] / 2 and cost["peak_memory_bytes"] == 1 << 60
+    assert (
+        1000 < cost["seconds"] < 1100 and other["seconds"] < 100
+    )  # of both processes that it took
+    assert (
+        cost["tokens_per_second"] < other["tokens_per_second"] / 2
+        and cost["peak_memory_bytes"] == 1 << 60
+    )
 
 
 def test_overfitting_a_few_batches_brings_the_loss_down(begin):
-    code, folder = begin("overfit", "debug=overfit", "optim.lr=1e-2", "trainer.max_steps=150", "model.dim=32")
+    code, folder = begin(
+        "overfit", "debug=overfit", "optim.lr=1e-2", "trainer.max_steps=150", "model.dim=32"
+    )
     assert code == 0
     assert float(rows(folder)[-1]["train/loss"]) < 0.5 * float(rows(folder)[0]["train/loss"])
 
@@ -218,7 +271,9 @@ def test_overfitting_a_few_batches_brings_the_loss_down(begin):
 def test_profile_writes_a_trace_and_a_table(begin):
     code, folder = begin("profile", "debug=profile", "trainer.max_steps=12", "trainer.profile=3")
     assert code == 0
-    names = {event["name"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]}
+    names = {
+        event["name"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]
+    }
     assert sum(name.startswith("ProfilerStep#") for name in names) == 3
     assert "aten::" in (folder / "profile.txt").read_text()
 
@@ -244,14 +299,22 @@ def test_the_end_of_max_time_is_said_and_the_run_can_go_on(begin, capsys, monkey
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["steps"], summary["stopped"]) == (20, None)
     _, whole = begin("untimed", "model.dropout=0.1")
-    assert all(torch.equal(a, b) for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(weights(folder).values(), weights(whole).values(), strict=True)
+    )
     assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(whole)]
 
 
 def test_max_time_ends_a_run_by_the_clock(begin):
-    code, folder = begin("clock", "trainer.max_time=00:00:00:01", "trainer.max_steps=1000000", "schedule=constant")
+    code, folder = begin(
+        "clock", "trainer.max_time=00:00:00:01", "trainer.max_steps=1000000", "schedule=constant"
+    )
     assert code == 0
-    assert "stopped by trainer.max_time at step" in json.loads((folder / "summary.json").read_text())["stopped"]
+    assert (
+        "stopped by trainer.max_time at step"
+        in json.loads((folder / "summary.json").read_text())["stopped"]
+    )
 
 
 def test_fewer_tokens_than_the_tokenizer_has_are_refused_before_training(config, tmp_path, capsys):
@@ -295,13 +358,21 @@ def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin
 
 def test_a_run_on_a_cpu_leaves_the_precision_of_products_alone(begin):
     begin("precise", "trainer.max_steps=1", "schedule.warmup=0")
-    assert torch.get_float32_matmul_precision() == "highest"  # "high" takes them to kernels half as fast
+    assert (
+        torch.get_float32_matmul_precision() == "highest"
+    )  # "high" takes them to kernels half as fast
 
 
 def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys):
-    """The first rank's screen is silent about the others, and torchrun names the one that ended first."""
+    """The first rank's screen is silent about the others, and torchrun names the one that ended
+    first.
+    """
     file = tmp_path / "error.json"
-    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "1"), ("TORCHELASTIC_ERROR_FILE", str(file))):
+    for name, value in (
+        ("TORCHELASTIC_RUN_ID", "x"),
+        ("RANK", "1"),
+        ("TORCHELASTIC_ERROR_FILE", str(file)),
+    ):
         monkeypatch.setenv(name, value)
     assert run.tell(ConfigError("data.path: leads nowhere.")) == 2
     assert capsys.readouterr().err == ""
@@ -311,10 +382,16 @@ def test_torchrun_is_left_the_sentence_of_any_rank(tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize("words", [["study=norm_placement"], ["-m", "model.dim=32,64"]], ids=str)
 def test_jobs_of_several_ranks_are_refused(words, monkeypatch, capsys):
     """Each rank would run them all, and wait for the others of its run for ever."""
-    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "0"), ("LOCAL_WORLD_SIZE", "2"), ("WORLD_SIZE", "4")):
+    for name, value in (
+        ("TORCHELASTIC_RUN_ID", "x"),
+        ("RANK", "0"),
+        ("LOCAL_WORLD_SIZE", "2"),
+        ("WORLD_SIZE", "4"),
+    ):
         monkeypatch.setenv(name, value)
     assert hydra_app.compose_and_run(preflight([*words, "logger=none"])) == 2
-    assert capsys.readouterr().err == (
-        f"{'-m' if words[0] == '-m' else 'study'}: starts the processes of its runs by itself; got 4 that torchrun or SLURM "
-        "started. Try python train.py with trainer.devices=4.\n"
+    assert (
+        capsys.readouterr().err
+        == f"{'-m' if words[0] == '-m' else 'study'}: starts the processes of its runs by itself;"
+        " got 4 that torchrun or SLURM started. Try python train.py with trainer.devices=4.\n"
     )

@@ -1,4 +1,6 @@
-"""Runs whose files were changed since they were trained, by damage or by hand: refused, with nothing replaced."""
+"""Runs whose files were changed since they were trained, by damage or by hand: refused, with
+nothing replaced.
+"""
 
 import errno
 import os
@@ -31,7 +33,11 @@ def unfinished(begin):
 
 
 def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name not in LOGS}
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in LOGS
+    }
 
 
 PROMPT = ["--prompt", "the"]
@@ -47,7 +53,9 @@ LOGS = ("train.log", "ended.json", ".lock")
     ],
     ids=["rate", "size", "component"],
 )
-def test_a_config_that_was_changed_since_the_checkpoint_is_refused(unfinished, capsys, old, new, answer):
+def test_a_config_that_was_changed_since_the_checkpoint_is_refused(
+    unfinished, capsys, old, new, answer
+):
     change(unfinished, old, new)
     before = contents(unfinished)
     capsys.readouterr()
@@ -88,7 +96,8 @@ def test_sizes_that_no_machine_holds_are_refused_by_whatever_reads_a_run(begin, 
     )
     assert code == 2
     assert re.search(
-        r"model\.layers: must be at most 10,000 blocks; got 100000000|model\.layers was 2", capsys.readouterr().err
+        r"model\.layers: must be at most 10,000 blocks; got 100000000|model\.layers was 2",
+        capsys.readouterr().err,
     )
 
 
@@ -98,7 +107,9 @@ def test_weights_beyond_the_memory_are_not_built(begin, monkeypatch):
     monkeypatch.setattr("xformer_kit.config.size._suspicious", lambda config: True)
     load(folder)  # some 46 KB
     monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**12, "this machine"))
-    with pytest.raises(ConfigError, match=r"model: its weights need about 0 GiB, and this machine has 0 GiB"):
+    with pytest.raises(
+        ConfigError, match=r"model: its weights need about 0 GiB, and this machine has 0 GiB"
+    ):
         load(folder)
 
 
@@ -137,11 +148,15 @@ def cut(weights):
 
 
 def in_state(change):
-    return lambda found: found | {"state": {key: change(dict(kept)) for key, kept in found["state"].items()}}
+    return lambda found: (
+        found | {"state": {key: change(dict(kept)) for key, kept in found["state"].items()}}
+    )
 
 
 def in_groups(change):
-    return lambda found: found | {"param_groups": [change(dict(group)) for group in found["param_groups"]]}
+    return lambda found: (
+        found | {"param_groups": [change(dict(group)) for group in found["param_groups"]]}
+    )
 
 
 DAMAGE = {
@@ -153,7 +168,9 @@ DAMAGE = {
     "a weight more": {"state_dict": lambda found: found | {"more": torch.zeros(1)}},
     "average": {"average": cut},
     "no state": {"optimizer": lambda found: found | {"state": {}}},
-    "a group less": {"optimizer": lambda found: found | {"param_groups": found["param_groups"][:1]}},
+    "a group less": {
+        "optimizer": lambda found: found | {"param_groups": found["param_groups"][:1]}
+    },
     "no parameters": {"optimizer": in_groups(lambda group: group | {"params": []})},
     "no betas": {"optimizer": in_groups(lambda group: without(group, "betas"))},
     "a rate as text": {"optimizer": in_groups(lambda group: group | {"lr": "x"})},
@@ -176,7 +193,9 @@ def trained(text, tmp_path_factory):
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_checkpoint_with_a_wrong_value_is_left_aside(trained, tmp_path, monkeypatch, capsys, damage):
+def test_a_checkpoint_with_a_wrong_value_is_left_aside(
+    trained, tmp_path, monkeypatch, capsys, damage
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
@@ -189,13 +208,21 @@ def test_a_checkpoint_with_a_wrong_value_is_left_aside(trained, tmp_path, monkey
         path.write_bytes(last.read_bytes())
     assert run.resume(folder) == 0
     err = capsys.readouterr().err
-    assert f"{last} is damaged (its {key}" in err and "is left aside." in err and "Traceback" not in err
+    assert (
+        f"{last} is damaged (its {key}" in err
+        and "is left aside." in err
+        and "Traceback" not in err
+    )
     assert "Going on at step 15 of 20." in err
     assert (folder / "summary.json").is_file()
     before = contents(none)
     assert run.resume(none) == 2
     err = capsys.readouterr().err.splitlines()
-    assert len(err) == 1 and err[0].startswith("resume: no checkpoint of the run can be read; ") and key in err[0]
+    assert (
+        len(err) == 1
+        and err[0].startswith("resume: no checkpoint of the run can be read; ")
+        and key in err[0]
+    )
     assert contents(none) == before
 
 
@@ -225,7 +252,11 @@ def test_the_checkpoint_that_a_run_went_on_from_survives_a_kill_within_the_next_
 def test_weights_of_another_shape_are_left_out_of_the_average(begin, capsys):
     words = ["checkpoints.average=3", "trainer.checkpoint_every=5", "trainer.val_every=20"]
     _, folder = begin("mean", *words)
-    for name in ("summary.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):  # back to step 15
+    for name in (
+        "summary.json",
+        "checkpoints/last.ckpt",
+        "checkpoints/best.ckpt",
+    ):  # back to step 15
         (folder / name).unlink()
     kept = folder / "checkpoints" / "weights_10.pt"
     torch.save(cut(torch.load(kept, weights_only=True)), kept)
@@ -238,26 +269,37 @@ UNREAD = {"yaml": "a: [1", "a list": "[1, 2]", "itself": "a: &a [*a]", "long": "
 
 
 @pytest.mark.parametrize("text_", UNREAD.values(), ids=UNREAD)
-def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(trained, tmp_path, monkeypatch, capsys, text_):
+def test_a_checkpoint_whose_config_cannot_be_read_is_damaged(
+    trained, tmp_path, monkeypatch, capsys, text_
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "run"
     shutil.copytree(trained, folder)
-    last, previous, best = (folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best"))
+    last, previous, best = (
+        folder / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best")
+    )
     put(last, config=text_)
     assert cli.main(["evaluate", str(folder), "--json"]) == 0
     err = capsys.readouterr().err
-    assert err.startswith(f"{last}: is damaged (its config") and err.endswith("Taken instead: previous.\n")
+    assert err.startswith(f"{last}: is damaged (its config") and err.endswith(
+        "Taken instead: previous.\n"
+    )
     for path in (previous, best):
         put(path, config=text_)
     before = contents(folder)
     assert cli.main(["evaluate", str(folder)]) == 2
     err = capsys.readouterr().err
     assert f"{last}: is damaged (its config" in err and err.endswith("whole; train it again.\n")
-    with pytest.raises(ConfigError, match=rf"^{best}: cannot be read as a checkpoint: its config.*Load another"):
+    with pytest.raises(
+        ConfigError, match=rf"^{best}: cannot be read as a checkpoint: its config.*Load another"
+    ):
         load(folder)
     assert run.resume(folder) == 2
     err = capsys.readouterr().err
-    assert err.startswith("resume: no checkpoint of the run can be read; ") and err.count("is damaged (its config") == 3
+    assert (
+        err.startswith("resume: no checkpoint of the run can be read; ")
+        and err.count("is damaged (its config") == 3
+    )
     assert err.count("\n") == 1 and contents(folder) == before
 
 
@@ -272,7 +314,8 @@ def test_a_config_that_was_changed_since_the_end_is_refused(begin, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(
-        f"{folder / 'config.yaml'}: must be as it was when the run was trained; optim.lr was 0.002 and is 0.2."
+        f"{folder / 'config.yaml'}: must be as it was when the run was trained; optim.lr was 0.002"
+        " and is 0.2."
     )
     assert contents(folder) == before
     shutil.move(folder / "checkpoints", folder / "moved")  # nothing says what the config was

@@ -1,4 +1,6 @@
-"""A search: what it proposes, what it never trains, and what becomes of it when it is stopped. Runs are played, and once real."""
+"""A search: what it proposes, what it never trains, and what becomes of it when it is stopped. Runs
+are played, and once real.
+"""
 
 import json
 import math
@@ -60,7 +62,9 @@ def home(tmp_path, monkeypatch):
 
 
 class World:
-    """A study of which nothing is trained: what a run measures is a formula, and every model that is run is checked."""
+    """A study of which nothing is trained: what a run measures is a formula, and every model that
+    is run is checked.
+    """
 
     def __init__(self, config, **changes):
         design = {**NODE["design"], **changes.pop("design", {})}
@@ -72,12 +76,25 @@ class World:
 
     def begin(self) -> Search:
         """As a process does that is given the study."""
-        costs = SimpleNamespace(of=lambda config: (SimpleNamespace(fingerprint="8ef4"), None, None), key=self.key)
+        costs = SimpleNamespace(
+            of=lambda config: (SimpleNamespace(fingerprint="8ef4"), None, None), key=self.key
+        )
         words = tuple(f"{key}={value}" for key, value in NODE["baseline"].items())
         base, _ = self.compose(words)
         levels = {key: str(value) for key, value in self.node["baseline"].items()}
         first = Variant("baseline", "baseline", levels, words, base, cost={"steps": 30})
-        return Search(Plan(self.node, [], (), [first], [], costs, self.compose, partial(replace, cost={"steps": 30})))
+        return Search(
+            Plan(
+                self.node,
+                [],
+                (),
+                [first],
+                [],
+                costs,
+                self.compose,
+                partial(replace, cost={"steps": 30}),
+            )
+        )
 
     def compose(self, words):
         made = json.loads(json.dumps(self.config))
@@ -91,7 +108,10 @@ class World:
         return made, check(made, data=False)
 
     def key(self, config):
-        words = [config[g][k] for g, k in (("optim", "lr"), ("model", "dim"), ("attn", "heads"), ("position", "name"))]
+        words = [
+            config[g][k]
+            for g, k in (("optim", "lr"), ("model", "dim"), ("attn", "heads"), ("position", "name"))
+        ]
         name = "-".join(map(str, [*words, config["seed"]]))
         self.configs[name] = json.loads(json.dumps(config))
         return name
@@ -105,7 +125,11 @@ class World:
             self.trained.append(run.key)
             (where := self.search.plan.directory(run)).mkdir(parents=True, exist_ok=True)
             config = self.configs[run.key]
-            loss = (math.log10(config["optim"]["lr"]) + 2) ** 2 + 8 / config["model"]["dim"] + 0.01 * run.seed
+            loss = (
+                (math.log10(config["optim"]["lr"]) + 2) ** 2
+                + 8 / config["model"]["dim"]
+                + 0.01 * run.seed
+            )
             (where / "metrics.csv").write_text(f"step,val/loss\n10,{loss}\n20,{loss}\n30,{loss}\n")
             summary.write({"val/loss": loss, "steps": 30}, where / "summary.json")
         return 0
@@ -144,11 +168,17 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(home, config):
         other.search = other.begin()
     other.most = math.inf
     assert other.go() == 0
-    assert other.points == points and other.trained == world.trained and len(set(other.trained)) == 9 + 2 * 2
+    assert (
+        other.points == points
+        and other.trained == world.trained
+        and len(set(other.trained)) == 9 + 2 * 2
+    )
 
 
 def test_no_invalid_model_is_ever_run(home, config):
-    """Of such a space most points are none: heads do not divide dim, or channels of a head cannot be turned in pairs."""
+    """Of such a space most points are none: heads do not divide dim, or channels of a head cannot
+    be turned in pairs.
+    """
     hard = {**NODE["factors"], "attn.heads": [3, 5, 6, 7], "model.dim": {"low": 8, "high": 64}}
     proposed = {}
     for sampler, trials in (("random", 36), ("tpe", 24)):
@@ -159,7 +189,11 @@ def test_no_invalid_model_is_ever_run(home, config):
         keys = {point["key"] for point in facts["points"]}
         assert len(world.points) == len(keys) == trials
         assert all(check(world.configs[key], data=False) == [] for key in [*keys, *world.trained])
-        assert facts["refused"] == sum("refused" in t.user_attrs for t in found) == len(found) - trials - facts["again"]
+        assert (
+            facts["refused"]
+            == sum("refused" in t.user_attrs for t in found)
+            == len(found) - trials - facts["again"]
+        )
         proposed[sampler] = len(found)
     assert proposed["random"] + proposed["tpe"] > 200
     assert proposed["tpe"] / 24 < 0.75 * proposed["random"] / 36, proposed  # it learns what is none
@@ -177,20 +211,26 @@ def test_two_workers_never_run_the_same_trial_and_a_dead_ones_is_taken_again(hom
     again = one.take(held, 1)
     assert [run.key for run in again] == [theirs[0].key] and len(one.trials()) == 4
     with state.claim(one.plan.directory(theirs[0])) as training, ExitStack() as third:
-        assert training and world.begin().take(third, 9)[0].key != theirs[0].key  # its parent died, and it still trains
+        assert (
+            training and world.begin().take(third, 9)[0].key != theirs[0].key
+        )  # its parent died, and it still trains
     held.close()
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
 def test_two_workers_may_tell_of_one_trial_at_once(home, config, monkeypatch, storage):
-    """One is between its look and its word when the other says it: neither ends, and it is told once."""
+    """One is between its look and its word when the other says it: neither ends, and it is told
+    once.
+    """
     world = World(config, storage=storage)
     one, two = world.search, world.begin()
     with ExitStack() as held:
         world.train(one.take(held, 1))
     monkeypatch.setattr(two.study.sampler, "after_trial", lambda *_: one.tell())
     two.tell()
-    assert [status for _, status, _ in world.points] == ["finished"] and one.proposals.all()[0].value is not None
+    assert [status for _, status, _ in world.points] == ["finished"] and one.proposals.all()[
+        0
+    ].value is not None
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///trials.db"])
@@ -205,18 +245,24 @@ def test_the_count_of_trials_holds_with_several_workers(home, config, storage):
 def test_a_proposal_that_was_not_judged_is_judged_by_who_comes_next(home, config):
     world, there = World(config), World(config, name="uninterrupted", runs="outputs/others")
     asked = world.search.proposals
-    world.search.study.enqueue_trial({"optim.lr": 1e-3, "model.dim": 32, "attn.heads": "4", "position": "rotary"})
+    world.search.study.enqueue_trial(
+        {"optim.lr": 1e-3, "model.dim": 32, "attn.heads": "4", "position": "rotary"}
+    )
     asked.study.ask()  # and is killed
     with ExitStack() as held:
         runs = world.begin().take(held, 3)
-        assert [run.variant.label for run in runs] == [run.variant.label for run in there.search.take(held, 3)]
+        assert [run.variant.label for run in runs] == [
+            run.variant.label for run in there.search.take(held, 3)
+        ]
         assert runs[0].variant.label == "baseline"
 
 
 def test_a_small_space_ends_when_all_of_it_was_tried(home, config):
     """8 points, of which heads=5 is none with dim=32."""
     few = {"attn.heads": [1, 2, 5], "position": ["alibi"]}
-    world = World(config, factors=few, baseline={"attn.heads": 4, "position": "rotary"}, design={"confirm": 0})
+    world = World(
+        config, factors=few, baseline={"attn.heads": 4, "position": "rotary"}, design={"confirm": 0}
+    )
     assert world.go() == 0
     facts = world.search.facts()
     assert len(world.points) == 6 and facts["refused"] >= 2
@@ -229,7 +275,9 @@ def test_what_is_excluded_is_not_tried(home, config):
     base = {"attn.heads": 4, "position": "rotary"}
     world = World(config, factors=few, baseline=base, exclude=exclude, design={"confirm": 0})
     assert world.go() == 0
-    assert len(world.points) == 5 and "attn.heads=2, position=alibi" not in {p[0] for p in world.points}
+    assert len(world.points) == 5 and "attn.heads=2, position=alibi" not in {
+        p[0] for p in world.points
+    }
 
 
 def test_runs_that_failed_or_diverged_are_told_and_tried_again_on_request(home, config):
@@ -240,7 +288,8 @@ def test_runs_that_failed_or_diverged_are_told_and_tried_again_on_request(home, 
             code = {0: 3, 1: 1}[len(world.trained) % 2]
             world.trained.append(run.key)
             summary.write(
-                {"code": code, "text": "It broke.", "step": 7}, world.search.plan.directory(run) / summary.ENDED
+                {"code": code, "text": "It broke.", "step": 7},
+                world.search.plan.directory(run) / summary.ENDED,
             )
         return 0
 
@@ -265,7 +314,9 @@ def test_runs_that_failed_or_diverged_are_told_and_tried_again_on_request(home, 
 )
 def test_a_storage_of_another_search_is_refused(home, config, change, fault):
     World(config)
-    with pytest.raises(ConfigError, match=rf"^study\.storage: .*search\.journal holds a search 'small' of {fault}"):
+    with pytest.raises(
+        ConfigError, match=rf"^study\.storage: .*search\.journal holds a search 'small' of {fault}"
+    ):
         World(config, **change)
     World(config, design={"trials": 40})  # more trials are the same search
 
@@ -282,7 +333,8 @@ def test_a_hopeless_trial_is_ended_and_marked(home, config):
         good, bad = world.search.take(held, 2)
         for run, loss, ends in ((good, 0.9, False), (bad, 1.1, True)):
             said = _said(run)
-            watch, saved = Pruning(SimpleNamespace(total=30), said, lambda: saved.append(1)), []  # noqa: B023
+            saved = []
+            watch = Pruning(SimpleNamespace(total=30), said, partial(saved.append, 1))
             task = SimpleNamespace(step=10, validation={"loss": loss})
             trainer = SimpleNamespace(is_global_zero=True, world_size=1)
             if ends:
@@ -290,14 +342,23 @@ def test_a_hopeless_trial_is_ended_and_marked(home, config):
                     watch.on_validation_end(trainer, task)
                 assert error.value.code == PRUNED and saved == [1]
                 with pytest.raises(Pruned):  # killed before it could end, it ends when it goes on
-                    Pruning(SimpleNamespace(total=30), said, lambda: None).on_train_start(trainer, task)
+                    Pruning(SimpleNamespace(total=30), said, lambda: None).on_train_start(
+                        trainer, task
+                    )
             else:
                 watch.on_validation_end(trainer, task)
             assert trial_of(said).storage.get_trial(said["id"]).intermediate_values == {10: loss}
         where = world.search.plan.directory(bad)
-        summary.write({"code": PRUNED, "text": "Ended early at step 10.", "step": 10}, where / summary.ENDED)
+        summary.write(
+            {"code": PRUNED, "text": "Ended early at step 10.", "step": 10}, where / summary.ENDED
+        )
         world.search.tell()
-    assert [p["status"] for p in world.search.facts()["points"]] == ["finished", "finished", "running", "pruned"]
+    assert [p["status"] for p in world.search.facts()["points"]] == [
+        "finished",
+        "finished",
+        "running",
+        "pruned",
+    ]
     assert state.of(where).status == "stopped"  # for another study it is not over
     assert state.of(where, pruned=True).over
 
@@ -318,12 +379,25 @@ def _played(world, run, loss):
 # One that is real.
 
 TINY = [  # a baseline that learns nothing at its rate, so that the next point is not ended early
-    "study=search", "study.baseline={optim.lr:1.0,model.dim:16,attn.heads:2}", "study.seeds=2", "study.design.confirm=1",
+    "study=search",
+    "study.baseline={optim.lr:1.0,model.dim:16,attn.heads:2}",
+    "study.seeds=2",
+    "study.design.confirm=1",
     "study.factors={optim.lr:{low:1e-4,high:1.0,log:true},model.dim:{low:8,high:24,step:4},attn.heads:[3,4]}",
-    "study.design.trials=4", "study.design.whole=1", "experiment=copy", "model.layers=1", "data.seq_len=128", "data.batch_size=4",
-    "trainer.max_steps=30", "trainer.val_every=10", "trainer.checkpoint_every=5", "trainer.log_every_n_steps=1",
-    "trainer.limit_val_batches=1", "logger=none", "schedule.warmup=0",
-]  # fmt: skip
+    "study.design.trials=4",
+    "study.design.whole=1",
+    "experiment=copy",
+    "model.layers=1",
+    "data.seq_len=128",
+    "data.batch_size=4",
+    "trainer.max_steps=30",
+    "trainer.val_every=10",
+    "trainer.checkpoint_every=5",
+    "trainer.log_every_n_steps=1",
+    "trainer.limit_val_batches=1",
+    "logger=none",
+    "schedule.warmup=0",
+]
 
 
 def start(home: Path) -> Begun:
@@ -332,7 +406,9 @@ def start(home: Path) -> Begun:
 
 @pytest.mark.slow
 def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
-    """Killed within its first run, it takes that trial again, confirms the best, and says what to type."""
+    """Killed within its first run, it takes that trial again, confirms the best, and says what to
+    type.
+    """
     process, until = start(tmp_path), time.monotonic() + 300
     while not any((tmp_path / "outputs").glob("runs/*/checkpoints/last.ckpt")):
         assert time.monotonic() < until and process.poll() is None, process.communicate()
@@ -343,13 +419,21 @@ def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, out + err
     folder = tmp_path / "outputs" / "studies" / "search"
-    plan, report = json.loads((folder / "plan.json").read_text()), (folder / "report.md").read_text()
+    plan, report = (
+        json.loads((folder / "plan.json").read_text()),
+        (folder / "report.md").read_text(),
+    )
     statuses = [point["status"] for point in plan["search"]["points"]]
     assert len(statuses) == 4 and set(statuses) <= {"finished", "pruned"}
-    assert len(plan["search"]["confirmed"]) == 1 and "finished" in statuses[1:]  # the first is the baseline
+    assert (
+        len(plan["search"]["confirmed"]) == 1 and "finished" in statuses[1:]
+    )  # the first is the baseline
     runs = [path for path in (tmp_path / "outputs" / "runs").iterdir() if path.is_dir()]
     assert {path.name for path in runs} == {run["key"] for run in plan["runs"]}
-    assert sum((path / "train.log").read_text().count(" INFO process ") for path in runs) == len(runs) + 1
+    assert (
+        sum((path / "train.log").read_text().count(" INFO process ") for path in runs)
+        == len(runs) + 1
+    )
     assert (
         "| optuna |" in report
         and "## The search" in report
@@ -362,4 +446,6 @@ def test_a_search_that_was_killed_ends_with_a_report(tmp_path):
         for path in runs
         if (path / "ended.json").exists()
     }
-    assert ended == {point["key"]: PRUNED for point in plan["search"]["points"] if point["status"] == "pruned"}
+    assert ended == {
+        point["key"]: PRUNED for point in plan["search"]["points"] if point["status"] == "pruned"
+    }

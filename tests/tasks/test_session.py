@@ -17,7 +17,11 @@ from xformer_kit.study.key import run_key
 def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
     code, folder = begin("few", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=5000")
     assert code == 0
-    [line] = [line for line in (folder / "train.log").read_text().splitlines() if "tokenizer.vocab_size" in line]
+    [line] = [
+        line
+        for line in (folder / "train.log").read_text().splitlines()
+        if "tokenizer.vocab_size" in line
+    ]
     assert "tokenizer.vocab_size: 5,000 tokens were asked for, and the text gave " in line
 
 
@@ -28,17 +32,22 @@ def test_nothing_is_said_where_all_are_learned(begin):
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_examples_of_validation_that_are_in_training_are_said_and_counted(config, tmp_path, capsys, quiet):
+def test_examples_of_validation_that_are_in_training_are_said_and_counted(
+    config, tmp_path, capsys, quiet
+):
     for name, numbers in (("train", range(40)), ("valid", range(37, 60))):
         lines = (json.dumps({"text": f"document {i}"}) + "\n" for i in numbers)
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
-    words = [f"data.{o}={tmp_path}/{name}.jsonl" for o, name in (("path", "train"), ("valid_path", "valid"))]
+    words = [
+        f"data.{o}={tmp_path}/{name}.jsonl"
+        for o, name in (("path", "train"), ("valid_path", "valid"))
+    ]
     for name in ("new", "cached"):
         wanted = config("trainer.max_steps=1", "data=jsonl", "data.text=text", *words)
         assert run.start(wanted, tmp_path / name, quiet=quiet) == 0
         sentence = (
-            "data: 3 of the 23 documents of valid are in training too: its figures are better than on new data. "
-            "Leave them out of one of the two."
+            "data: 3 of the 23 documents of valid are in training too: its figures are better than"
+            " on new data. Leave them out of one of the two."
         )
         assert sentence in (tmp_path / name / "train.log").read_text()
         assert capsys.readouterr().err.splitlines().count(sentence) == (not quiet)
@@ -51,7 +60,8 @@ def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):
     first = capsys.readouterr().err.splitlines()[0]
     assert code == 0
     assert re.fullmatch(
-        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens; {folder}", first
+        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens; {folder}",
+        first,
     )
 
 
@@ -85,11 +95,16 @@ def test_a_prompt_is_offered_where_it_can_be_typed(tmp_path):
     assert offered(Sample("w3 " * 200 + "|", "w3", "w3")) == offered(None) == []
 
 
-def test_a_run_that_is_not_what_its_study_planned_does_not_train(config, tmp_path, monkeypatch, capsys):
+def test_a_run_that_is_not_what_its_study_planned_does_not_train(
+    config, tmp_path, monkeypatch, capsys
+):
     composed, other = config("trainer.max_steps=1"), config("trainer.max_steps=1", "optim.lr=0.5")
     key = run_key(composed, prepare(composed).fingerprint)
     monkeypatch.setenv(workers.KEY, key)
-    assert run.start(config("trainer.max_steps=1", "trainer.log_every_n_steps=7"), tmp_path / "same") == 0
+    assert (
+        run.start(config("trainer.max_steps=1", "trainer.log_every_n_steps=7"), tmp_path / "same")
+        == 0
+    )
     assert run.start(other, tmp_path / "other") == 2
     assert f"study: this run was planned as {key} and is " in capsys.readouterr().err
     assert not (tmp_path / "other" / "summary.json").exists()

@@ -20,12 +20,20 @@ from tasks.module import Task
 from xformer_kit import compose
 from xformer_kit.objective import OBJECTIVES
 
-ONE = ["trainer.max_steps=1", "trainer.val_every=null", "model.dropout=0", "attn.dropout=0", "trainer.accumulate=2"]
+ONE = [
+    "trainer.max_steps=1",
+    "trainer.val_every=null",
+    "model.dropout=0",
+    "attn.dropout=0",
+    "trainer.accumulate=2",
+]
 EXPERTS = ["ffn={name: moe, experts: 3}", "ffn.router={name: softmax, balance: 5.0}"]
 
 
 class Recorded:
-    """A step as it was taken: the model before it, its micro-batches, and the gradients that the optimizer was given."""
+    """A step as it was taken: the model before it, its micro-batches, and the gradients that the
+    optimizer was given.
+    """
 
     def __init__(self, monkeypatch):
         self.batches = []
@@ -45,7 +53,9 @@ class Recorded:
         monkeypatch.setattr(Task, "_update", _update)
 
     def reference(self) -> list[torch.nn.Parameter]:
-        """The parameters, with gradients of the mean over the tokens of all micro-batches, auxiliary loss and all."""
+        """The parameters, with gradients of the mean over the tokens of all micro-batches,
+        auxiliary loss and all.
+        """
         terms = [self.objective.loss(self.model, batch) for batch in self.batches]
         tokens = sum(float(count) for _, count, _ in terms)
         total = sum(nats + report.get("loss", 0.0) * float(count) for nats, count, report in terms)
@@ -61,7 +71,9 @@ def recorded(monkeypatch):
 
 @pytest.fixture
 def pairs(tmp_path):
-    """A file of pairs whose lengths differ, so that micro-batches have different numbers of tokens."""
+    """A file of pairs whose lengths differ, so that micro-batches have different numbers of
+    tokens.
+    """
     draw, file = random.Random(0), tmp_path / "pairs.tsv"
     rows = ["".join(draw.choices("abcd", k=draw.randint(1, 20))) for _ in range(40)]
     file.write_text("".join(f"{row} {i}\t{row[::-1]}\n" for i, row in enumerate(rows)))
@@ -73,18 +85,35 @@ def test_a_gradient_is_of_the_mean_over_all_tokens_with_the_auxiliary_loss_weigh
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = [
-        "experiment=null", "task=seq2seq", "model=encoder_decoder", "data=tsv", f"data.path={pairs}", "model.dim=16",
-        "model.layers=1", "attn.heads=2", "tokenizer=char", "data.seq_len=32", "data.batch_size=8", "logger=none",
-        "trainer.gradient_clip_val=null", "trainer.accelerator=cpu", *ONE, *EXPERTS,
-    ]  # fmt: skip
+        "experiment=null",
+        "task=seq2seq",
+        "model=encoder_decoder",
+        "data=tsv",
+        f"data.path={pairs}",
+        "model.dim=16",
+        "model.layers=1",
+        "attn.heads=2",
+        "tokenizer=char",
+        "data.seq_len=32",
+        "data.batch_size=8",
+        "logger=none",
+        "trainer.gradient_clip_val=null",
+        "trainer.accelerator=cpu",
+        *ONE,
+        *EXPERTS,
+    ]
     assert run.start(compose(words), tmp_path / "run") == 0
-    first, second = (float(recorded.objective.loss(recorded.model, batch)[1]) for batch in recorded.batches)
+    first, second = (
+        float(recorded.objective.loss(recorded.model, batch)[1]) for batch in recorded.batches
+    )
     assert abs(first - second) > 5  # else any weighing would do
     for found, wanted in zip(recorded.gradients, recorded.reference(), strict=True):
         torch.testing.assert_close(found, wanted.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.5, 2.0])  # of the norm that the gradient has: below it is clipped, above it stays
+@pytest.mark.parametrize(
+    "share", [0.5, 2.0]
+)  # of the norm that the gradient has: below it is clipped, above it stays
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
 def test_gradients_are_clipped_as_torch_clips_them(recorded, begin, algorithm, share):
     begin("plain", *ONE, "trainer.gradient_clip_val=null")
@@ -94,13 +123,22 @@ def test_gradients_are_clipped_as_torch_clips_them(recorded, begin, algorithm, s
     }
     limit = share * float(size[algorithm](recorded.gradients))
     recorded.batches.clear()
-    begin("clipped", *ONE, f"trainer.gradient_clip_val={limit}", f"trainer.gradient_clip_algorithm={algorithm}")
+    begin(
+        "clipped",
+        *ONE,
+        f"trainer.gradient_clip_val={limit}",
+        f"trainer.gradient_clip_algorithm={algorithm}",
+    )
     parameters = recorded.reference()
     {"norm": clip_grad_norm_, "value": clip_grad_value_}[algorithm](parameters, limit)
     for found, wanted in zip(recorded.gradients, parameters, strict=True):
         torch.testing.assert_close(found, wanted.grad, rtol=1e-4, atol=1e-6)
     if algorithm == "value" and share < 1:  # on both sides
-        assert {float(g.sign() * (g.abs() > 0.999 * limit)) for x in recorded.gradients for g in x.flatten()} == {
+        assert {
+            float(g.sign() * (g.abs() > 0.999 * limit))
+            for x in recorded.gradients
+            for g in x.flatten()
+        } == {
             -1,
             0,
             1,
@@ -108,7 +146,9 @@ def test_gradients_are_clipped_as_torch_clips_them(recorded, begin, algorithm, s
 
 
 def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
-    """In each micro-batch, at each step and on each rank; those of one rank, taken twice, are the same."""
+    """In each micro-batch, at each step and on each rank; those of one rank, taken twice, are the
+    same.
+    """
     plain, masks = functional.dropout, {}
 
     def dropout(x, p=0.5, training=True, inplace=False):
@@ -122,7 +162,9 @@ def test_every_dropout_of_a_run_draws_a_mask_of_its_own(begin, monkeypatch):
         masks[name] = []
         monkeypatch.setattr(Task, "global_rank", property(lambda task, rank=rank: rank))
         begin(name, *ONE, "trainer.max_steps=3", "model.dropout=0.5")
-    assert len(masks["first"]) == 3 * 2 * 5  # steps, micro-batches, and the embedding and two sublayers of two layers
+    assert (
+        len(masks["first"]) == 3 * 2 * 5
+    )  # steps, micro-batches, and the embedding and two sublayers of two layers
     assert torch.equal(torch.stack(masks["first"]), torch.stack(masks["again"]))
     drawn = {tuple(mask.tolist()) for mask in masks["first"] + masks["second"]}
     assert len(drawn) == len(masks["first"]) + len(masks["second"])
@@ -142,7 +184,7 @@ def test_what_outlives_a_step_holds_no_graph(begin, monkeypatch):
     assert not any(tensor.requires_grad for tensor in kept)
 
 
-def test_a_run_on_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is_not_finite(
+def test_a_device_that_gates_updates_keeps_its_state_from_the_first_step_that_is_not_finite(
     begin, monkeypatch
 ):
     """The flag is read only now and then: until it is, no later step may move the weights."""
@@ -150,7 +192,11 @@ def test_a_run_on_a_device_that_gates_updates_keeps_its_state_from_the_first_ste
 
     def broken(self, model, batch):
         nats, count, report = loss(self, model, batch)
-        return (nats * math.nan if len(seen) == 2 else nats), count, report  # in the third step only
+        return (
+            (nats * math.nan if len(seen) == 2 else nats),
+            count,
+            report,
+        )  # in the third step only
 
     def _update(task):
         task._gates = True  # as on a GPU; torch's fused step on the CPU reads found_inf too
@@ -159,16 +205,25 @@ def test_a_run_on_a_device_that_gates_updates_keeps_its_state_from_the_first_ste
 
     monkeypatch.setattr(OBJECTIVES["language_modeling"], "loss", broken)
     monkeypatch.setattr(Task, "_update", _update)
-    monkeypatch.setattr(Guard, "on_train_batch_end", lambda *given: None)  # the flag is not read yet
+    monkeypatch.setattr(
+        Guard, "on_train_batch_end", lambda *given: None
+    )  # the flag is not read yet
     begin("run", *ONE, "trainer.max_steps=5")
     same = [all(map(torch.equal, seen[step], seen[step + 1])) for step in range(4)]
     assert same == [False, True, True, True]
 
 
-@pytest.mark.parametrize(("lost", "stops", "ended"), [(2, True, NonFinite), (-1, True, Stopped), (2, False, Stopped)])
-def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_that_step_does(lost, stops, ended):
+@pytest.mark.parametrize(
+    ("lost", "stops", "ended"), [(2, True, NonFinite), (-1, True, Stopped), (2, False, Stopped)]
+)
+def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_that_step_does(
+    lost, stops, ended
+):
     """Unless such steps are to be left out."""
-    saved, task = [], SimpleNamespace(step=5, nonfinite=torch.tensor(lost), stops_at_nonfinite=stops)
+    saved, task = (
+        [],
+        SimpleNamespace(step=5, nonfinite=torch.tensor(lost), stops_at_nonfinite=stops),
+    )
     guard = Guard(Plan({}, 9), lambda step: NonFinite(f"of step {step}"))
     stopper = Stopper(guard.plan, SignalBox(), guard, lambda: saved.append(task.step))
     stopper.box.number = signal.SIGTERM

@@ -14,8 +14,16 @@ from xformer_kit.registry import ConfigError
 def test_a_storage_that_is_none_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("no journal\n")
-    for where in ("text", "nowhere/at/all", "nosuch://host/db", "sqlite:///nowhere/at/all.db", str(tmp_path)):
-        with pytest.raises(ConfigError, match=r"^study\.storage: .* cannot be used as a search's storage: ") as error:
+    for where in (
+        "text",
+        "nowhere/at/all",
+        "nosuch://host/db",
+        "sqlite:///nowhere/at/all.db",
+        str(tmp_path),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"^study\.storage: .* cannot be used as a search's storage: "
+        ) as error:
             opened(where)
         assert "\n" not in str(error.value)
 
@@ -27,7 +35,9 @@ def test_a_database_that_another_process_is_making_is_opened_behind_it(tmp_path,
     def late(where, **options):
         asked.append(where)
         if len(asked) < 3:
-            raise OperationalError("CREATE TABLE trials", {}, Exception("table trials already exists"))
+            raise OperationalError(
+                "CREATE TABLE trials", {}, Exception("table trials already exists")
+            )
         return real(where, **options)
 
     monkeypatch.setattr(optuna.storages, "RDBStorage", late)

@@ -1,4 +1,6 @@
-"""A study as a user runs it: finished runs are never repeated, interrupted ones go on, two workers share the work."""
+"""A study as a user runs it: finished runs are never repeated, interrupted ones go on, two workers
+share the work.
+"""
 
 import json
 import shutil
@@ -14,12 +16,23 @@ from tests import warm
 from tests.driving import environment, gone, last_step
 
 TINY = [
-    "study=norm_placement", "study.baseline={placement:pre}", "study.factors={placement:[post]}", "study.seeds=2",
+    "study=norm_placement",
+    "study.baseline={placement:pre}",
+    "study.factors={placement:[post]}",
+    "study.seeds=2",
     "study.claim=null",
-    "experiment=copy", "model.dim=16", "model.layers=1", "attn.heads=2", "data.batch_size=4",
-    "trainer.max_steps=60", "trainer.val_every=20", "trainer.checkpoint_every=5", "trainer.log_every_n_steps=1",
-    "trainer.limit_val_batches=1", "logger=none",
-]  # fmt: skip
+    "experiment=copy",
+    "model.dim=16",
+    "model.layers=1",
+    "attn.heads=2",
+    "data.batch_size=4",
+    "trainer.max_steps=60",
+    "trainer.val_every=20",
+    "trainer.checkpoint_every=5",
+    "trainer.log_every_n_steps=1",
+    "trainer.limit_val_batches=1",
+    "logger=none",
+]
 STUDY = Path("outputs", "studies", "norm_placement")
 
 
@@ -36,8 +49,14 @@ def ask(home: Path, *more: str, code: int = 0) -> str:
 
 def finals(home: Path) -> dict[str, dict[str, float]]:
     """Key -> what the run measured."""
-    found = {p.parent.name: json.loads(p.read_text()) for p in (home / "outputs" / "runs").glob("*/summary.json")}
-    return {key: {k: v for k, v in facts.items() if k.startswith("val/")} for key, facts in found.items()}
+    found = {
+        p.parent.name: json.loads(p.read_text())
+        for p in (home / "outputs" / "runs").glob("*/summary.json")
+    }
+    return {
+        key: {k: v for k, v in facts.items() if k.startswith("val/")}
+        for key, facts in found.items()
+    }
 
 
 def runs(home: Path) -> list[Path]:
@@ -84,7 +103,9 @@ def test_another_study_takes_the_runs_that_it_shares(copy):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_study_that_was_stopped_ends_as_if_it_had_not_been(done, tmp_path, number):
-    """Killed within a run, it goes on with that run's checkpoint; what it reports is the same to the last digit."""
+    """Killed within a run, it goes on with that run's checkpoint; what it reports is the same to
+    the last digit.
+    """
     process = start(tmp_path)
     until = time.monotonic() + 300
     while not any((tmp_path / "outputs").glob("runs/*/checkpoints/last.ckpt")):
@@ -102,15 +123,23 @@ def test_a_run_that_was_killed_between_its_last_step_and_its_summary_is_finished
     for file in ("summary.json", "ended.json"):
         (killed / file).unlink(missing_ok=True)
     assert "4 runs, of which 3 are there already" in ask(copy)
-    assert finals(copy) == before and begun(copy) == {run.name: 1 + (run == killed) for run in runs(copy)}
+    assert finals(copy) == before and begun(copy) == {
+        run.name: 1 + (run == killed) for run in runs(copy)
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed(tmp_path):
-    """They are children of joblib's workers, which nobody tells: one would train on, and one wait for runs for ever."""
+    """They are children of joblib's workers, which nobody tells: one would train on, and one wait
+    for runs for ever.
+    """
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    steps = ["study.baseline={trainer.max_steps: 5}", "study.factors={trainer.max_steps: [100000]}", "study.seeds=1"]
+    steps = [
+        "study.baseline={trainer.max_steps: 5}",
+        "study.factors={trainer.max_steps: [100000]}",
+        "study.seeds=1",
+    ]
     never = [
         "trainer.val_every=null",
         "trainer.checkpoint_every=null",
@@ -125,7 +154,9 @@ def test_runs_that_a_launcher_trains_are_saved_and_end_where_the_study_is_killed
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     assert gone(tmp_path)
-    assert len(runs(tmp_path)) == 2 and all((run / "checkpoints" / "last.ckpt").exists() for run in runs(tmp_path))
+    assert len(runs(tmp_path)) == 2 and all(
+        (run / "checkpoints" / "last.ckpt").exists() for run in runs(tmp_path)
+    )
 
 
 def test_two_workers_never_do_the_same_run(done, tmp_path):
@@ -149,7 +180,12 @@ def test_looking_at_a_run_does_not_keep_others_from_it(tmp_path):
 
 
 def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
-    wild = ["study.name=wild", "study.factors={optim.lr:[1e18]}", "study.baseline={optim.lr:1e-3}", "study.seeds=1"]
+    wild = [
+        "study.name=wild",
+        "study.factors={optim.lr:[1e18]}",
+        "study.baseline={optim.lr:1e-3}",
+        "study.seeds=1",
+    ]
     said = ask(copy, *wild)
     assert "optim.lr=1e+18 seed 0: diverged at " in said
     ended = [json.loads(p.read_text()) for p in (copy / "outputs" / "runs").glob("*/ended.json")]
@@ -159,7 +195,9 @@ def test_a_run_that_diverges_is_told_with_its_step_and_not_repeated(copy):
 
 def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
     said = ask(copy, "study.metric=val/bleu", "study.seeds=3", code=2)
-    assert "study.metric: no metric of the runs is called 'val/bleu'." in said and "val/loss" in said
+    assert (
+        "study.metric: no metric of the runs is called 'val/bleu'." in said and "val/loss" in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,16 +205,34 @@ def test_a_metric_that_runs_do_not_have_is_told_with_those_they_have(copy):
     [
         (
             ["placement=post"],
-            "placement: is a factor of the study, which sets it in every variant; got placement=post.",
+            (
+                "placement: is a factor of the study, which sets it in every variant; got"
+                " placement=post."
+            ),
         ),
-        (["attn.heads=2,4"], "attn.heads: a study is a sweep already; got attn.heads=2,4. Make it a factor"),
+        (
+            ["attn.heads=2,4"],
+            "attn.heads: a study is a sweep already; got attn.heads=2,4. Make it a factor",
+        ),
         (
             ["study.metric=val/lss"],
-            "study.metric: it is not known whether 'val/lss' is better higher or lower. Did you mean",
+            (
+                "study.metric: it is not known whether 'val/lss' is better higher or lower. Did you"
+                " mean"
+            ),
         ),
-        (["study.factors={norm:[layer]}"], "study.baseline: must give every factor its level; got none for 'norm'."),
-        (["study.factors={placement:[pre]}"], "study.factors.placement: its level pre equals the baseline"),
-        (["study.factors={placement:[pots]}"], "placement: no placement is called 'pots'. Did you mean 'post'?"),
+        (
+            ["study.factors={norm:[layer]}"],
+            "study.baseline: must give every factor its level; got none for 'norm'.",
+        ),
+        (
+            ["study.factors={placement:[pre]}"],
+            "study.factors.placement: its level pre equals the baseline",
+        ),
+        (
+            ["study.factors={placement:[pots]}"],
+            "placement: no placement is called 'pots'. Did you mean 'post'?",
+        ),
         (["study.max_runs=3"], "study.max_runs: must hold the runs of the design; got 3"),
     ],
 )

@@ -19,17 +19,31 @@ from xformer_kit.study.statistics import paired
 from xformer_kit.study.typed import command
 
 WORDS = [
-    "study=norm_placement", "study.factors={placement: [post]}", "study.seeds=2", "study.budget={match: none, by: null}",
-    "model.dim=32", "model.layers=1", "attn.heads=2", "data=text", "tokenizer=byte", "data.seq_len=16", "data.batch_size=4",
-    "trainer.max_steps=5", "trainer.limit_val_batches=1", "trainer.log_every_n_steps=1", "logger=none",
-]  # fmt: skip
+    "study=norm_placement",
+    "study.factors={placement: [post]}",
+    "study.seeds=2",
+    "study.budget={match: none, by: null}",
+    "model.dim=32",
+    "model.layers=1",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=4",
+    "trainer.max_steps=5",
+    "trainer.limit_val_batches=1",
+    "trainer.log_every_n_steps=1",
+    "logger=none",
+]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """Where a study of two variants at two seeds was run."""
     home = tmp_path_factory.mktemp("study")
-    (home / "text.txt").write_text("the cat sat on a mat and saw what it had not seen before. " * 60)
+    (home / "text.txt").write_text(
+        "the cat sat on a mat and saw what it had not seen before. " * 60
+    )
     done = train([*WORDS, "data.path=text.txt"], home, environment(home))
     assert done.returncode == 0, done.stderr
     return home
@@ -50,7 +64,10 @@ def pool(home) -> dict[tuple[str, int], Path]:
     """(variant, seed) -> directory of the run."""
     plan = json.loads((home / "outputs/studies/norm_placement/plan.json").read_text())
     names = [variant["label"] for variant in plan["variants"]]
-    return {(names[run["variant"]], run["seed"]): Path("outputs/runs", run["key"]) for run in plan["runs"]}
+    return {
+        (names[run["variant"]], run["seed"]): Path("outputs/runs", run["key"])
+        for run in plan["runs"]
+    }
 
 
 def said(capsys, *words):
@@ -82,7 +99,10 @@ def test_a_study_that_is_done(capsys, home):
     found = data(capsys, "status", "norm_placement")
     assert found["counts"]["finished"] == 4
     assert (found["go_on"], found["retry"]) == (None, None)
-    assert [(v["name"], v["finished"]) for v in found["variants"]] == [("baseline", 2), ("placement=post", 2)]
+    assert [(v["name"], v["finished"]) for v in found["variants"]] == [
+        ("baseline", 2),
+        ("placement=post", 2),
+    ]
     assert found == data(capsys, "status", "outputs/studies/norm_placement")
     assert "4 of 4 runs finished" in said(capsys, "status", "norm_placement")[1]
 
@@ -126,12 +146,15 @@ def test_what_to_type_goes_on_with_the_same_study(capsys, home, pool):
     given = json.loads((home / "outputs/studies/norm_placement/plan.json").read_text())["command"]
     assert again.argv == [word for word in given if not word.startswith("hydra.sweep.dir=")]
     os.chdir("outputs")
-    assert data(capsys, "status", "studies/norm_placement")["go_on"].startswith("cd .. && python train.py study=")
+    assert data(capsys, "status", "studies/norm_placement")["go_on"].startswith(
+        "cd .. && python train.py study="
+    )
 
 
 def test_words_that_are_typed():
     assert (
-        command(["study=a", "++b.c=1", "++d={e: [1, 2]}", "~f"]) == "python train.py study=a b.c=1 'd={e: [1, 2]}' '~f'"
+        command(["study=a", "++b.c=1", "++d={e: [1, 2]}", "~f"])
+        == "python train.py study=a b.c=1 'd={e: [1, 2]}' '~f'"
     )
     assert (
         command(["++study.retry=false", "x=1", "hydra.sweep.dir=outputs/runs"], "study.retry=true")
@@ -149,23 +172,35 @@ def test_a_report_is_written_anew_and_says_where(capsys, home, pool):
     (folder / "report.md").unlink()
     found = data(capsys, "report", "norm_placement")
     assert (found["finished"], found["runs"]) == (3, 4)
-    assert found["files"] == [f"{folder}/{name}" for name in ("report.html", "report.md", "runs.csv", "variants.csv")]
+    assert found["files"] == [
+        f"{folder}/{name}" for name in ("report.html", "report.md", "runs.csv", "variants.csv")
+    ]
     assert (folder / "report.md").is_file()
 
 
 def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch):
     monkeypatch.setattr("tasks.study.report.find_spec", lambda name: None)
     code, _, err = said(capsys, "report", "norm_placement")
-    assert (code, err.startswith("A report needs scipy and matplotlib and jinja2: pip install")) == (1, True)
+    assert (
+        code,
+        err.startswith("A report needs scipy and matplotlib and jinja2: pip install"),
+    ) == (1, True)
     monkeypatch.setattr("tasks.compare.find_spec", lambda name: None)
-    assert sentence(capsys, "compare", "a", "b").startswith("compare: needs the package scipy for its intervals;")
+    assert sentence(capsys, "compare", "a", "b").startswith(
+        "compare: needs the package scipy for its intervals;"
+    )
 
 
 @pytest.mark.parametrize("word", ["status", "report"])
 def test_studies_that_are_none(capsys, home, word):
     answer = sentence(capsys, word, "norm_plcement")
-    assert answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known: norm_placement."
-    assert sentence(capsys, word, "outputs").startswith("outputs: is no study; it has no plan.json. Name a study's dir")
+    assert (
+        answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known:"
+        " norm_placement."
+    )
+    assert sentence(capsys, word, "outputs").startswith(
+        "outputs: is no study; it has no plan.json. Name a study's dir"
+    )
     (home / "outputs/studies/norm_placement/plan.json").write_text("{")
     assert "plan.json: cannot be read as JSON: " in sentence(capsys, word, "norm_placement")
     shutil.rmtree("outputs/studies")
@@ -180,7 +215,10 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
     assert found["differing"] == ["placement.name"]
     assert (pre["name"], post["name"]) == ("placement=pre", "placement=post")
     summaries = {key: json.loads((run / "summary.json").read_text()) for key, run in pool.items()}
-    losses = [{seed: summaries[name, seed]["val/loss"] for seed in (0, 1)} for name in ("baseline", "placement=post")]
+    losses = [
+        {seed: summaries[name, seed]["val/loss"] for seed in (0, 1)}
+        for name in ("baseline", "placement=post")
+    ]
     assert pre["values"]["val/loss"] == {str(seed): loss for seed, loss in losses[0].items()}
     assert pre["intervals"]["val/loss"]["mean"] == pytest.approx(sum(losses[0].values()) / 2)
     by_hand = paired(*losses)
@@ -192,7 +230,14 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
 
 
 def test_one_seed_says_nothing_of_others(capsys, pool):
-    _, page, _ = said(capsys, "compare", pool["baseline", 0], pool["placement=post", 0], "--metric", "val/perplexity")
+    _, page, _ = said(
+        capsys,
+        "compare",
+        pool["baseline", 0],
+        pool["placement=post", 0],
+        "--metric",
+        "val/perplexity",
+    )
     assert "at the one seed in common, which says nothing of others" in page
     assert "val/loss" not in page
     _, page, _ = said(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
@@ -207,24 +252,34 @@ def test_a_twin_begins_a_group_of_its_own_and_has_the_very_same_figures(capsys, 
         shutil.copytree(pool["baseline", seed], f"again{seed}")
     found = data(capsys, "compare", pool["baseline", 0], pool["baseline", 1], "again0", "again1")
     assert [group["name"] for group in found["groups"]] == ["A", "B"]
-    assert found["verdicts"][0]["sentence"].startswith("B and A have the very same figures at all 2 seeds")
+    assert found["verdicts"][0]["sentence"].startswith(
+        "B and A have the very same figures at all 2 seeds"
+    )
 
 
 def test_a_run_that_diverged_is_said_and_not_averaged(capsys, pool):
     (pool["placement=post", 1] / "summary.json").unlink()
-    (pool["placement=post", 1] / "ended.json").write_text(f'{{"code": {NONFINITE}, "text": "x", "step": 3}}')
+    (pool["placement=post", 1] / "ended.json").write_text(
+        f'{{"code": {NONFINITE}, "text": "x", "step": 3}}'
+    )
     found = data(capsys, "compare", *pool.values())
     assert found["groups"][1]["diverged"] == {"1": 3}
     assert list(found["groups"][1]["values"]["val/loss"]) == ["0"]
-    assert "1 of the 2 runs of placement=post diverged, seed 1 at step 3" in found["verdicts"][0]["sentence"]
+    assert (
+        "1 of the 2 runs of placement=post diverged, seed 1 at step 3"
+        in found["verdicts"][0]["sentence"]
+    )
 
 
 def test_other_data_and_fewer_steps_are_remarked(capsys, pool):
     path = pool["placement=post", 1] / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0", "steps": 4}))
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0", "steps": 4})
+    )
     assert [note.split(":")[0] for note in data(capsys, "compare", *pool.values())["notes"]] == [
-        "Not all of these runs read the same data", "Not all of these runs took as many steps",
-    ]  # fmt: skip
+        "Not all of these runs read the same data",
+        "Not all of these runs took as many steps",
+    ]
 
 
 def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
@@ -233,7 +288,9 @@ def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
     path = other / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0"}))
     config = read_config(other)
-    (other / "config.yaml").write_text(config_yaml(config | {"data": config["data"] | {"path": "elsewhere.txt"}}))
+    (other / "config.yaml").write_text(
+        config_yaml(config | {"data": config["data"] | {"path": "elsewhere.txt"}})
+    )
     found = data(capsys, "compare", pool["baseline", 0], other)
     assert found["differing"] == ["data.path"]
     assert [len(group["runs"]) for group in found["groups"]] == [1, 1]
@@ -242,27 +299,44 @@ def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
 
 def test_comparisons_that_cannot_be_made(capsys, pool):
     one, other, *_ = pool.values()
-    assert sentence(capsys, "compare", one).startswith("compare: takes two runs or more; got outputs/runs/")
-    assert sentence(capsys, "compare", one, "outputs").startswith("outputs: is no run; it has no config.yaml.")
+    assert sentence(capsys, "compare", one).startswith(
+        "compare: takes two runs or more; got outputs/runs/"
+    )
+    assert sentence(capsys, "compare", one, "outputs").startswith(
+        "outputs: is no run; it has no config.yaml."
+    )
     found = sentence(capsys, "compare", "outputs/studies/norm_placement")
     assert found.startswith(
-        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try xformer report "
+        "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try xformer"
+        " report "
     )
     answer = sentence(capsys, "compare", one, other, "--metric", "val/los")
     assert (
-        f"--metric: {one} has no metric 'val/los'. Did you mean 'val/loss'? All of these runs have: val/loss," in answer
+        f"--metric: {one} has no metric 'val/los'. Did you mean 'val/loss'? All of these runs have:"
+        " val/loss," in answer
     )
     config = read_config(other)
     (other / "config.yaml").write_text(config_yaml(config | {"task": {"name": "seq2seq"}}))
     answer = sentence(capsys, "compare", one, other)
-    assert answer.startswith(f"compare: runs must be of one task; got language_modeling ({one}), seq2seq ({other}).")
+    assert answer.startswith(
+        f"compare: runs must be of one task; got language_modeling ({one}), seq2seq ({other})."
+    )
     (other / "config.yaml").write_text(config_yaml(config))
     (other / "summary.json").unlink()
     assert (
-        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: python train.py resume={other}"
-        in sentence(capsys, "compare", one, other)
+        f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: python"
+        f" train.py resume={other}" in sentence(capsys, "compare", one, other)
     )
 
 
 def test_letters_go_on_behind_z():
-    assert [letter(i) for i in (0, 25, 26, 27, 51, 52, 701, 702)] == ["A", "Z", "AA", "AB", "AZ", "BA", "ZZ", "AAA"]
+    assert [letter(i) for i in (0, 25, 26, 27, 51, 52, 701, 702)] == [
+        "A",
+        "Z",
+        "AA",
+        "AB",
+        "AZ",
+        "BA",
+        "ZZ",
+        "AAA",
+    ]

@@ -1,4 +1,6 @@
-"""A study on W&B, offline: runs know their group, and the report is a run with tables, pictures and the page."""
+"""A study on W&B, offline: runs know their group, and the report is a run with tables, pictures and
+the page.
+"""
 
 import csv
 import json
@@ -22,14 +24,26 @@ from xformer_kit.study.report.plots import pictures
 NODE = {
     "name": "placement",
     "design": {"name": "factorial"},
-    "claim": {"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": {"variant": "placement=post", "is": "worse"}},
+    "claim": {
+        "paper": "Xiong et al., 2020, arXiv:2002.04745",
+        "expect": {"variant": "placement=post", "is": "worse"},
+    },
     "log_report": True,
 }
-LOGGER = {"name": "wandb", "project": "p", "entity": None, "group": None, "job_type": None, "tags": None}
+LOGGER = {
+    "name": "wandb",
+    "project": "p",
+    "entity": None,
+    "group": None,
+    "job_type": None,
+    "tags": None,
+}
 
 
 def a_run(**logger) -> Run:
-    variant = Variant("a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0})
+    variant = Variant(
+        "a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0}
+    )
     return Run(variant, 3, "")
 
 
@@ -54,7 +68,10 @@ def records(folder: Path):
 
 
 def test_a_run_is_told_its_group_where_the_user_says_nothing():
-    said = {o.key_or_group: o.value() for o in OverridesParser.create().parse_overrides(group.words(NODE, a_run()))}
+    said = {
+        o.key_or_group: o.value()
+        for o in OverridesParser.create().parse_overrides(group.words(NODE, a_run()))
+    }
     assert said == {
         "logger.group": "placement",
         "logger.job_type": "placement=post, norm=layer",
@@ -63,7 +80,9 @@ def test_a_run_is_told_its_group_where_the_user_says_nothing():
     own = group.words(NODE, a_run(group="mine", tags=["x"]))
     assert [word.partition("=")[0] for word in own] == ["logger.job_type"]
     assert group.words(NODE, a_run(name="none")) == []
-    assert run_key(a_run().config, "data") == run_key(a_run(group="mine", job_type="b", name="none").config, "data")
+    assert run_key(a_run().config, "data") == run_key(
+        a_run(group="mine", job_type="b", name="none").config, "data"
+    )
 
 
 def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
@@ -72,7 +91,11 @@ def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     (tmp_path / "config.yaml").write_text(config_yaml(begun))
-    monkeypatch.setattr(runs, "_go", lambda config, *_: gone_on.append((config["logger"], runs.os.environ[runs.MEANT])))
+    monkeypatch.setattr(
+        runs,
+        "_go",
+        lambda config, *_: gone_on.append((config["logger"], runs.os.environ[runs.MEANT])),
+    )
     runs.ensure(begun | {"logger": LOGGER | {"group": "other"}}, tmp_path, (), True)
     assert gone_on == [(LOGGER, runs._digest(runs.read_config(tmp_path)))]
 
@@ -83,7 +106,9 @@ def logged(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
         whole = factorial()
-        few = replace(whole, outcomes=[replace(one, curves={}) for one in whole.outcomes])  # curves take long to draw
+        few = replace(
+            whole, outcomes=[replace(one, curves={}) for one in whole.outcomes]
+        )  # curves take long to draw
         folder = write(few, tmp_path_factory.mktemp("logged"))
         found, said = written(folder)
         group.publish(NODE, LOGGER, found, said)
@@ -94,23 +119,31 @@ def test_the_report_is_a_run_of_the_group(logged):
     folder, _, said = logged
     (place,) = (folder / "wandb").glob("offline-run-*")
     every, until = list(records(place)), time.monotonic() + 120
-    while not every or every[-1].WhichOneof("record_type") != "exit":  # a process of W&B's own writes it, a little late
+    while (
+        not every or every[-1].WhichOneof("record_type") != "exit"
+    ):  # a process of W&B's own writes it, a little late
         assert time.monotonic() < until
         time.sleep(0.05)
         every = list(records(place))
     about = next(r.run for r in every if r.WhichOneof("record_type") == "run")
     assert (about.run_group, about.job_type) == ("placement", "report")
     assert sorted(about.tags) == ["arXiv:2002.04745", "claim", "factorial"]
-    updates = [u for r in every if r.WhichOneof("record_type") == "summary" for u in r.summary.update]
+    updates = [
+        u for r in every if r.WhichOneof("record_type") == "summary" for u in r.summary.update
+    ]
     assert json.dumps(said.sentence) in [u.value_json for u in updates if u.key == "answer"]
     media = place / "files" / "media"
-    tables = {p.name.split("_0_")[0]: json.loads(p.read_text()) for p in media.rglob("*.table.json")}
+    tables = {
+        p.name.split("_0_")[0]: json.loads(p.read_text()) for p in media.rglob("*.table.json")
+    }
     assert tables.keys() == {"variants", "runs", "main effects", "interactions"}
     for name in ("variants", "runs"):
         with open(folder / f"{name}.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         columns = [c for c in tables[name]["columns"] if c != "wandb"]
-        shown = [dict(zip(tables[name]["columns"], row, strict=True)) for row in tables[name]["data"]]
+        shown = [
+            dict(zip(tables[name]["columns"], row, strict=True)) for row in tables[name]["data"]
+        ]
         assert [[row[c] for c in columns] for row in rows] == [
             ["" if row[c] is None else str(row[c]) for c in columns] for row in shown
         ]

@@ -1,4 +1,6 @@
-"""What a dry run says that a run will take: its steps with the optimizer's work, its validations, and building the model."""
+"""What a dry run says that a run will take: its steps with the optimizer's work, its validations,
+and building the model.
+"""
 
 import pytest
 import torch
@@ -9,12 +11,19 @@ from xformer_kit.data import prepare
 from xformer_kit.optim import OPTIMIZERS
 
 
-@pytest.mark.parametrize(("steps", "every", "seconds"), [(150, 75, 14), (100, 75, 14), (50, 75, 9), (100, None, 9)])
+@pytest.mark.parametrize(
+    ("steps", "every", "seconds"), [(150, 75, 14), (100, 75, 14), (50, 75, 9), (100, None, 9)]
+)
 def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
     monkeypatch.setattr(timing, "measured", lambda config, prepared, long: Pace(4.0, 0.1, 5.0))
-    clock, config = Clock(tmp_path), {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}}
+    clock, config = (
+        Clock(tmp_path),
+        {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}},
+    )
     assert clock.beside(config, None, steps) == seconds
-    assert clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
+    assert (
+        clock(config, None) == 0.1 == clock({**config, "seed": 9}, None) and len(clock.known) == 1
+    )
 
 
 def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
@@ -26,7 +35,9 @@ def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
         step = made.step
 
         def seen():
-            norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in given["model"].parameters()])))
+            norms.append(
+                float(torch.nn.utils.get_total_norm([p.grad for p in given["model"].parameters()]))
+            )
             step()
 
         made.step = seen
@@ -41,8 +52,12 @@ def test_the_steps_that_are_measured_are_those_of_a_run(config, monkeypatch):
     assert whole == pytest.approx(halves, rel=1e-4)
 
 
-def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(tmp_path, monkeypatch):
-    """The first model of a process takes three times as long, and the machine is busier with every one that is measured."""
+def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(
+    tmp_path, monkeypatch
+):
+    """The first model of a process takes three times as long, and the machine is busier with every
+    one that is measured.
+    """
     calls = []
 
     def slower(config, prepared, long=0.0):

@@ -6,7 +6,10 @@ from tasks import sweep
 from xformer_kit.config import config_yaml
 
 BEGUN = "2026-11-20 12:00:00,000 INFO process 7 in 0: train.py\n"
-STOPPED = "2026-11-20 12:00:01,000 INFO Stopped by SIGTERM at step 3. Go on with: python train.py resume=0\n"
+STOPPED = (
+    "2026-11-20 12:00:01,000 INFO Stopped by SIGTERM at step 3. Go on with: python train.py"
+    " resume=0\n"
+)
 BROKEN = "2026-11-20 12:00:01,000 INFO Traceback ...\n"
 
 

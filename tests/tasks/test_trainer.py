@@ -14,26 +14,54 @@ def test_every_keyword_of_the_trainer_is_an_option_or_is_answered():
 
 
 def test_the_defaults_have_no_fault():
-    assert not list(trainer_schema.faults({name: option.default for name, option in trainer_schema.OPTIONS.items()}))
+    assert not list(
+        trainer_schema.faults(
+            {name: option.default for name, option in trainer_schema.OPTIONS.items()}
+        )
+    )
 
 
-@pytest.mark.parametrize(("node", "fault"), [
-    ({"accumulate_grad_batches": 4}, "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4."),
-    ({"max_steps": -5}, "trainer.max_steps: must be at least 1; got -5."),
-    ({"precision": "fp12"}, "trainer.precision: no choice is called 'fp12'. Known: auto, 32-true, "),
-    ({"devices": 0}, "trainer.devices: must be at least 1, or -1 for all; got 0."),
-    ({"deviecs": 2}, "trainer.deviecs: the trainer has no option 'deviecs'. Did you mean 'devices'?"),
-    ({"max_steps": None}, "trainer.max_steps: must be given where max_epochs is not; got null and null."),
-    ({"limit_val_batches": 0}, "trainer.limit_val_batches: must be above 0; got 0."),
-    ({"max_time": "8h"}, "trainer.max_time: must be days:hours:minutes:seconds; got '8h'."),
-    ({"max_time": {"eons": 1}}, "trainer.max_time: must be days:hours:minutes:seconds; got "),
-    ({"max_time": "00:00:00:00"}, "trainer.max_time: must be above 0; got "),
-    ({"gradient_clip_val": float("nan")}, "trainer.gradient_clip_val: must be a number or null; got nan."),
-    ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
-    ({"profiler": "simple"}, "trainer.profiler: is decided by trainer.profile=10 or debug=profile here; got 'simple'."),
-    ({"rank_timeout": 0}, "trainer.rank_timeout: must be above 0; got 0. null means no limit."),
-    ({"val_every": True}, "trainer.val_every: must be a whole number or null; got true."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("node", "fault"),
+    [
+        (
+            {"accumulate_grad_batches": 4},
+            "trainer.accumulate_grad_batches: is decided by trainer.accumulate here; got 4.",
+        ),
+        ({"max_steps": -5}, "trainer.max_steps: must be at least 1; got -5."),
+        (
+            {"precision": "fp12"},
+            "trainer.precision: no choice is called 'fp12'. Known: auto, 32-true, ",
+        ),
+        ({"devices": 0}, "trainer.devices: must be at least 1, or -1 for all; got 0."),
+        (
+            {"deviecs": 2},
+            "trainer.deviecs: the trainer has no option 'deviecs'. Did you mean 'devices'?",
+        ),
+        (
+            {"max_steps": None},
+            "trainer.max_steps: must be given where max_epochs is not; got null and null.",
+        ),
+        ({"limit_val_batches": 0}, "trainer.limit_val_batches: must be above 0; got 0."),
+        ({"max_time": "8h"}, "trainer.max_time: must be days:hours:minutes:seconds; got '8h'."),
+        ({"max_time": {"eons": 1}}, "trainer.max_time: must be days:hours:minutes:seconds; got "),
+        ({"max_time": "00:00:00:00"}, "trainer.max_time: must be above 0; got "),
+        (
+            {"gradient_clip_val": float("nan")},
+            "trainer.gradient_clip_val: must be a number or null; got nan.",
+        ),
+        ({"strategy": "fsdp"}, "trainer.strategy: no choice is called 'fsdp'. Known: auto, ddp."),
+        (
+            {"profiler": "simple"},
+            (
+                "trainer.profiler: is decided by trainer.profile=10 or debug=profile here; got"
+                " 'simple'."
+            ),
+        ),
+        ({"rank_timeout": 0}, "trainer.rank_timeout: must be above 0; got 0. null means no limit."),
+        ({"val_every": True}, "trainer.val_every: must be a whole number or null; got true."),
+    ],
+)
 def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):
     (found,) = trainer_schema.faults(node)
     assert found.startswith(fault)

@@ -7,16 +7,38 @@ from tasks.typed import typed, value
 from xformer_kit.config.hydra import compose
 from xformer_kit.registry import ConfigError
 
-TEXTS = ["x", "32", "1e3", "true", "null", "", " a", "it's", "C:\\a b\\", "a\\'b", "\\", "x,y", "[1]", "a#b", "ä"]
+TEXTS = [
+    "x",
+    "32",
+    "1e3",
+    "true",
+    "null",
+    "",
+    " a",
+    "it's",
+    "C:\\a b\\",
+    "a\\'b",
+    "\\",
+    "x,y",
+    "[1]",
+    "a#b",
+    "ä",
+]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         ([], []),
-        (["seed=3", "model.dim=64", "placement=post"], ["placement=post", "seed=3", "model.dim=64"]),
+        (
+            ["seed=3", "model.dim=64", "placement=post"],
+            ["placement=post", "seed=3", "model.dim=64"],
+        ),
         (["task=masked_language_modeling"], ["task=masked_language_modeling"]),
-        (["attn.score=entmax", "attn.score.alpha=1.3"], ["attn.score.name=entmax", "attn.score.alpha=1.3"]),
+        (
+            ["attn.score=entmax", "attn.score.alpha=1.3"],
+            ["attn.score.name=entmax", "attn.score.alpha=1.3"],
+        ),
         (["schedule=cosine", "logger=none"], ["logger=none"]),
     ],
 )
@@ -30,7 +52,10 @@ def test_as_few_words_as_the_groups_allow(words, expected):
         ["experiment=ngpt"],
         ["experiment=null", "ffn=mlp", "position=none"],
         ["data=text", r"data.path='it\'s \ here, [1]'", "optim.betas=[0.9,0.95]"],
-        ["model.decoder.pattern=[base,far]", "model.decoder.variants.far={mask: {name: sliding_window, window: 4}}"],
+        [
+            "model.decoder.pattern=[base,far]",
+            "model.decoder.variants.far={mask: {name: sliding_window, window: 4}}",
+        ],
     ],
 )
 def test_the_same_config_comes_of_the_words(words):

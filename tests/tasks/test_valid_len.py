@@ -20,7 +20,10 @@ def judged(begin, name, *words):
 def test_longer_windows_hold_the_same_tokens(config):
     short, long = (prepare(config(*words)).valid for words in ([], LONG))
     assert (short.seq_len, long.seq_len) == (16, 64) and short.predicted == long.predicted
-    assert long[0]["tokens"].tolist() == [*short[0]["tokens"], *(t for i in (1, 2, 3) for t in short[i]["tokens"][1:])]
+    assert long[0]["tokens"].tolist() == [
+        *short[0]["tokens"],
+        *(t for i in (1, 2, 3) for t in short[i]["tokens"][1:]),
+    ]
     assert prepare(config(*LONG)).train.seq_len == 16
 
 
@@ -38,4 +41,6 @@ def test_a_batch_of_longer_examples_has_as_many_tokens(config):
     prepared = prepare(found)
     rows = [len(batch) for _, batch in Data(found, prepared).valid_batches(8)]
     assert max(rows) == 2 and sum(rows) == len(prepared.valid)
-    assert compose(["data.valid_len=96"])["data"]["valid_len"] == 96  # a shorter one needs nothing of the model
+    assert (
+        compose(["data.valid_len=96"])["data"]["valid_len"] == 96
+    )  # a shorter one needs nothing of the model

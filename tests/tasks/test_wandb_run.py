@@ -7,11 +7,15 @@ from tasks.wandb_run import begun
 
 def git(folder, *words):
     known = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(known, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        known, cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def test_the_repository_is_never_one_inside_the_run(tmp_path, monkeypatch):
-    """git runs commands that a repository's own config names, and a run may come from somebody else."""
+    """git runs commands that a repository's own config names, and a run may come from somebody
+    else.
+    """
     run = tmp_path / "outputs" / "run"
     run.mkdir(parents=True)
     for folder, said in ((tmp_path, "ours"), (run, "theirs")):

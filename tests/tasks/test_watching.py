@@ -1,4 +1,6 @@
-"""callbacks.norms and callbacks.pictures: what they note is true, and a run comes out the same with them and without."""
+"""callbacks.norms and callbacks.pictures: what they note is true, and a run comes out the same with
+them and without.
+"""
 
 import csv
 import math
@@ -39,8 +41,19 @@ TINY = (
         "data.seq_len=16",
         "data.batch_size=4",
     ),
-    *("trainer.max_steps=10", "trainer.log_every_n_steps=1", "trainer.val_every=5", "trainer.checkpoint_every=10"),
-    *("schedule.warmup=2", "logger=none", "trainer.accelerator=cpu", "position=t5", "attn.dropout=0.1"),
+    *(
+        "trainer.max_steps=10",
+        "trainer.log_every_n_steps=1",
+        "trainer.val_every=5",
+        "trainer.checkpoint_every=10",
+    ),
+    *(
+        "schedule.warmup=2",
+        "logger=none",
+        "trainer.accelerator=cpu",
+        "position=t5",
+        "attn.dropout=0.1",
+    ),
     "trainer.gradient_clip_val=0.01",
 )
 PNG = b"\x89PNG"
@@ -73,15 +86,24 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
     assert list(norms) == [5, 10]
     for step, row in norms.items():
         layers = {name: float(value) for name, value in row.items() if name.startswith("gradient/")}
-        assert {"gradient/embed", "gradient/decoder", "gradient/decoder.0", "gradient/decoder.1"} == set(layers)
+        assert {
+            "gradient/embed",
+            "gradient/decoder",
+            "gradient/decoder.0",
+            "gradient/decoder.1",
+        } == set(layers)
         whole = math.sqrt(sum(value**2 for value in layers.values()))
-        assert whole == pytest.approx(float(metrics[step]["grad_norm"]), rel=1e-5) and whole > 0.01  # before clipping
+        assert (
+            whole == pytest.approx(float(metrics[step]["grad_norm"]), rel=1e-5) and whole > 0.01
+        )  # before clipping
 
 
 def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
     model, expected = made(tiny(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
-    noting = Norms(Options(every=1), None, tmp_path, lambda row, step: expected.update(told=(row, step)), True)
+    noting = Norms(
+        Options(every=1), None, tmp_path, lambda row, step: expected.update(told=(row, step)), True
+    )
 
     class Doing:
         step = 0
@@ -107,11 +129,16 @@ def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
 
 
 def test_pictures_lie_in_the_run(runs):
-    names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + ["mask_000000.png"]
+    names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + [
+        "mask_000000.png"
+    ]
     assert sorted(path.name for path in (runs[0] / "pictures").glob("*_*.png")) == names
     assert all((runs[0] / "pictures" / name).read_bytes().startswith(PNG) for name in names)
     model = load(runs[0], checkpoint="last")
-    for name, drawn in (("bias_000010.png", plot_bias(model, 5)), ("mask_000000.png", plot_mask(model, 5))):
+    for name, drawn in (
+        ("bias_000010.png", plot_bias(model, 5)),
+        ("mask_000000.png", plot_mask(model, 5)),
+    ):
         assert (runs[0] / "pictures" / name).read_bytes() == drawn.encoded("png")
 
 
@@ -138,9 +165,14 @@ def test_what_only_looks_is_no_other_run():
 def test_a_fault_is_a_sentence():
     faults = {
         "callbacks.norms.every=0": "callbacks.norms.every: must be at least 1 step; got 0.",
-        "callbacks.pictures.evry=3": "callbacks.pictures.evry: callback 'pictures' has no option 'evry'. Did you mean 'every'?",
+        "callbacks.pictures.evry=3": (
+            "callbacks.pictures.evry: callback 'pictures' has no option 'evry'. Did you mean"
+            " 'every'?"
+        ),
         "callbacks.pictures.of=[]": "callbacks.pictures.of: must name what is drawn; got nothing.",
-        "callbacks.pictures.layers=[-1]": "callbacks.pictures.layers: must be counted from 0 on; got [-1]. Try [0].",
+        "callbacks.pictures.layers=[-1]": (
+            "callbacks.pictures.layers: must be counted from 0 on; got [-1]. Try [0]."
+        ),
         "callbacks.norm={}": "callbacks.norm: no callback is called 'norm'. Did you mean 'norms'?",
     }
     said = refused([*faults])
@@ -170,9 +202,31 @@ def said(capsys, *words):
         ),
         (["bias", "{run}", "--length", "9"], "{run}/pictures/bias.png"),
         (["norms", "{run}"], "{run}/pictures/norms.png"),
-        (["curves", "{run}", "{alone}", "--metric", "val/loss,lr", "--save", "{here}/curves.svg"], "{here}/curves.svg"),
+        (
+            [
+                "curves",
+                "{run}",
+                "{alone}",
+                "--metric",
+                "val/loss,lr",
+                "--save",
+                "{here}/curves.svg",
+            ],
+            "{here}/curves.svg",
+        ),
         (["mask", "{run}", "--save", "{here}/mask.pdf"], "{here}/mask.pdf"),
-        (["mask", "mask=sliding_window", "mask.window=3", "--length", "7", "--save", "{here}/m.png"], "{here}/m.png"),
+        (
+            [
+                "mask",
+                "mask=sliding_window",
+                "mask.window=3",
+                "--length",
+                "7",
+                "--save",
+                "{here}/m.png",
+            ],
+            "{here}/m.png",
+        ),
     ],
 )
 def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
@@ -195,16 +249,28 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
             ["mask", "nowhere", "attn.heads=2"],
             "plot mask: takes overrides or one run's directory; got nowhere attn.heads=2.",
         ),
-        (["mask", "--save", "mask.jpg"], "mask.jpg: must end in one of .png, .svg, .pdf; got '.jpg'."),
-        (["bias", "position=rotary"], "position: none of the model's adds a bias to scores. Those that do: alibi, "),
+        (
+            ["mask", "--save", "mask.jpg"],
+            "mask.jpg: must end in one of .png, .svg, .pdf; got '.jpg'.",
+        ),
+        (
+            ["bias", "position=rotary"],
+            "position: none of the model's adds a bias to scores. Those that do: alibi, ",
+        ),
         (["attention", "{run}"], "--text: must say what the model reads; got nothing."),
         (["attention", "--text", "x"], "plot attention: takes one run's directory; got none."),
         (
             ["attention", "{run}", "--text", "x", "--heads", "a"],
             "--heads: must be numbers from 0 on, with commas",
         ),
-        (["attention", "{run}", "--text", "x", "--heads", "7"], "heads: decoder.0.attn has heads 0 to 1; got 7."),
-        (["attention", "{run}", "--text", "x", "--target", "y"], "--target: is of a run with sources and targets;"),
+        (
+            ["attention", "{run}", "--text", "x", "--heads", "7"],
+            "heads: decoder.0.attn has heads 0 to 1; got 7.",
+        ),
+        (
+            ["attention", "{run}", "--text", "x", "--target", "y"],
+            "--target: is of a run with sources and targets;",
+        ),
         (["norms", "{alone}"], "{alone}: has no norms.csv. Norms are noted on request"),
         (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
     ],
@@ -221,7 +287,10 @@ def test_without_matplotlib_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr("xformer_kit.inspect.style.find_spec", lambda name: None)
     code, out, err = said(capsys, "mask")
     assert (code, out) == (2, "")
-    assert err == 'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".\n'
+    assert (
+        err
+        == 'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".\n'
+    )
 
 
 @pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
@@ -234,4 +303,6 @@ def test_a_trace_begins_behind_the_first_steps_or_in_the_middle_of_a_short_run_a
     plan = [trace.profiler.schedule(step) for step in range(30)]
     trace.on_train_end(None, None)
     taken = [action.RECORD, action.RECORD_AND_SAVE]
-    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + taken + [action.NONE] * (28 - first)
+    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + taken + [
+        action.NONE
+    ] * (28 - first)

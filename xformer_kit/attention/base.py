@@ -42,10 +42,12 @@ class Attention(nn.Module):
     """Base of all attentions.
 
     residual: names of the matrices that write to the residual stream.
-    no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias under softmax.
-    projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may send a table of its own.
-    computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or `mixture`: it mixes tokens without
-    either, and asks nothing.
+    no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias
+    under softmax.
+    projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may
+    send a table of its own.
+    computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or
+    `mixture`: it mixes tokens without either, and asks nothing.
     max_len: the largest number of tokens that it can look at, None where there is no limit.
     """
 
@@ -55,13 +57,19 @@ class Attention(nn.Module):
     computes = "scores"
     max_len: int | None = None
 
-    def forward(self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None) -> Tensor:
-        """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at `source` (b, s, dim), of which
-        a cache that is not empty holds all that is needed, from the first call on."""
+    def forward(
+        self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None
+    ) -> Tensor:
+        """x (b, t, dim) -> (b, t, dim). Looks at x itself, and appends to `cache`; or looks at
+        `source` (b, s, dim), of which a cache that is not empty holds all that is needed, from the
+        first call on.
+        """
         raise NotImplementedError
 
     def queries_of(self, x: Tensor) -> Tensor:
-        """(b, n, dim) -> the queries of these rows that a position sees, unrotated, (b, heads, n, head_dim)."""
+        """(b, n, dim) -> the queries of these rows that a position sees, unrotated, (b, heads, n,
+        head_dim).
+        """
         raise NotImplementedError
 
     def keys_of(self, x: Tensor) -> Tensor:
@@ -69,47 +77,72 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def cache(self, rows: int, length: int, view: View | None = None) -> Cache:
-        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device, and in their dtype
-        until it is given another."""
+        """An empty cache for `rows` sequences of at most `length` tokens, on the weights' device,
+        and in their dtype until it is given another.
+        """
         raise NotImplementedError
 
     def weighed(self, calls: Sequence[Tensor], probed: Callable[[int], Tensor]) -> Tensor | None:
-        """The weights (b, h, t, s) with which values were summed in a forward pass, for inspection; None where there are none.
+        """The weights (b, h, t, s) with which values were summed in a forward pass, for inspection;
+        None where there are none.
 
-        `calls` are the weights of each call of its kernel. `probed(width)` finds those that no kernel knows, where the sums of
-        `width` channels in each head that `o` reads are linear in what `v` projects.
+        `calls` are the weights of each call of its kernel. `probed(width)` finds those that no
+        kernel knows, where the sums of `width` channels in each head that `o` reads are linear in
+        what `v` projects.
         """
         return calls[0] if len(calls) == 1 else None
 
     @classmethod
     def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
-        """What neighbours may need to know: at least heads, kv_heads, projects, computes, whether a mask can tell its
-        tokens apart (maskable), how many learned keys stand before those of the text (memory), the head_dim that a position
-        rotates, the channels of which a kernel takes products (width), what its score is beyond softmax, or None, whether
-        that is done to scores one by one, whether weights may be negative (signed), and what it hands to later layers
-        (across): name -> (what the two must have in common, the first layer that takes it)."""
+        """What neighbours may need to know: at least heads, kv_heads, projects, computes, whether a
+        mask can tell its tokens apart (maskable), how many learned keys stand before those of the
+        text (memory), the head_dim that a position rotates, the channels of which a kernel takes
+        products (width), what its score is beyond softmax, or None, whether that is done to scores
+        one by one, whether weights may be negative (signed), and what it hands to later layers
+        (across): name -> (what the two must have in common, the first layer that takes it).
+        """
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads
-        found = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "projects": cls.projects}
-        found |= {"computes": cls.computes, "maskable": True, "memory": options.get("memory") or 0, "width": head_dim}
+        found = {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "projects": cls.projects,
+        }
+        found |= {
+            "computes": cls.computes,
+            "maskable": True,
+            "memory": options.get("memory") or 0,
+            "width": head_dim,
+        }
         if (score := options.get("score")) is None:
             return found | {"score": None, "pointwise": True, "signed": False, "across": {}}
         score = SCORES.complete(score)
         made = SCORES[score["name"]]
-        said = {"score": made.beyond(score), "pointwise": made.pointwise(score), "signed": made.signed(score)}
+        said = {
+            "score": made.beyond(score),
+            "pointwise": made.pointwise(score),
+            "signed": made.signed(score),
+        }
         across = {"score": ((heads, found["memory"]), 0)} if made.across else {}
         return found | said | {"across": across}
 
 
-ATTENTIONS = Registry("attn", given=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention)
+ATTENTIONS = Registry(
+    "attn", given=("dim", "depth", "layers", "norm", "kernel", "max_len"), base=Attention
+)
 
 
 @apart
 def check_heads(options: Any, context: Context):
     """Sentences for heads, kv_heads and head_dim that do not fit each other or model.dim."""
     yield from at_least(options, "channel", head_dim=1)
-    heads, kv, head_dim = 1 if options.heads is None else options.heads, options.kv_heads, options.head_dim
+    heads, kv, head_dim = (
+        1 if options.heads is None else options.heads,
+        options.kv_heads,
+        options.head_dim,
+    )
     if heads < 1:
         yield f"heads: must be at least 1; got {heads}."
         return
@@ -119,7 +152,10 @@ def check_heads(options: Any, context: Context):
             f"Try {near(heads, divisors(context.dim))}, or set attn.head_dim."
         )
     if kv is not None and (kv < 1 or heads % kv):
-        yield f"kv_heads: must divide attn.heads; got {kv} and {heads}. Try {listed(divisors(heads))}."
+        yield (
+            f"kv_heads: must divide attn.heads; got {kv} and {heads}. Try"
+            f" {listed(divisors(heads))}."
+        )
 
 
 def channels(width: int, count: int) -> int:

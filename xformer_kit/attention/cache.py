@@ -8,7 +8,8 @@ from xformer_kit.registry import ConfigError
 
 
 class KeyValueCache(Cache):
-    """Any number of tensors with the same rows and time axis, e.g. keys and values (rows, kv, length, head_dim).
+    """Any number of tensors with the same rows and time axis, e.g. keys and values (rows, kv,
+    length, head_dim).
 
     The room for `length` tokens is taken at once, so that a step writes in place.
     """
@@ -24,7 +25,9 @@ class KeyValueCache(Cache):
         return self.kept()
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
-        if self.held[0].dtype != new[0].dtype:  # computed in another precision than the weights are kept in
+        if (
+            self.held[0].dtype != new[0].dtype
+        ):  # computed in another precision than the weights are kept in
             self.held = [held.to(fresh.dtype) for held, fresh in zip(self.held, new, strict=True)]
         start, self.length = self.length, self.length + new[0].shape[-2]
         for held, fresh in zip(self.held, new, strict=True):
@@ -35,7 +38,9 @@ class KeyValueCache(Cache):
         return [held.narrow(-2, 0, self.length) for held in self.held]
 
     def select(self, rows: Tensor) -> None:
-        """What is held is copied, without the room behind it, into the room of the last copy: a beam does so at each step."""
+        """What is held is copied, without the room behind it, into the room of the last copy: a
+        beam does so at each step.
+        """
         for at, (held, kept) in enumerate(zip(self.held, self.kept(), strict=True)):
             fresh = self.spare[at]
             if fresh is None or fresh.shape[0] != len(rows) or fresh.dtype != held.dtype:
@@ -51,14 +56,19 @@ class KeyValueCache(Cache):
 
     @property
     def bytes(self) -> int:
-        return sum(held.numel() * held.element_size() for held in (*self.held, *self.spare) if held is not None)
+        return sum(
+            held.numel() * held.element_size()
+            for held in (*self.held, *self.spare)
+            if held is not None
+        )
 
 
 class WindowCache(KeyValueCache):
     """The same where no token is seen from more than `left` tokens behind it: older ones leave.
 
-    It is a ring that is read in order: when its room is full, the newest tokens move to the front. `rewound` tokens more than
-    are seen stay, so that as many can be forgotten. Its room does not grow with the text.
+    It is a ring that is read in order: when its room is full, the newest tokens move to the front.
+    `rewound` tokens more than are seen stay, so that as many can be forgotten. Its room does not
+    grow with the text.
     """
 
     rewound = 32  # tokens
@@ -70,11 +80,15 @@ class WindowCache(KeyValueCache):
 
     @classmethod
     def room(cls, left: int) -> int:
-        """Tokens that it has room for: twice what must stay, so that a token is moved once on average."""
+        """Tokens that it has room for: twice what must stay, so that a token is moved once on
+        average.
+        """
         return 2 * (left + cls.rewound)
 
     def append(self, *new: Tensor) -> list[Tensor]:
-        """Each (rows, ..., t, d); returns what the new tokens may see and themselves, (rows, ..., at most left + t, d)."""
+        """Each (rows, ..., t, d); returns what the new tokens may see and themselves, (rows, ...,
+        at most left + t, d).
+        """
         count, room = new[0].shape[-2], self.held[0].shape[-2]
         self.seen += count
         if self.length + count > room:
@@ -94,11 +108,16 @@ class WindowCache(KeyValueCache):
         self.length = stay
 
     def _long(self, new: tuple[Tensor, ...]) -> list[Tensor]:
-        """More tokens at once than there is room for, as of a long prompt: they are seen, and the newest stay."""
+        """More tokens at once than there is room for, as of a long prompt: they are seen, and the
+        newest stay.
+        """
         past = [kept.to(fresh.dtype) for kept, fresh in zip(self.kept(), new, strict=True)]
         whole = [torch.cat(pair, -2) for pair in zip(past, new, strict=True)]
         length = whole[0].shape[-2]
-        stay, seen = min(length, self.left + self.rewound), min(length, self.left + new[0].shape[-2])
+        stay, seen = (
+            min(length, self.left + self.rewound),
+            min(length, self.left + new[0].shape[-2]),
+        )
         self.length = 0
         self._write(tuple(field.narrow(-2, length - stay, stay) for field in whole))
         return [field.narrow(-2, length - seen, seen) for field in whole]
@@ -107,7 +126,7 @@ class WindowCache(KeyValueCache):
         able = self.length if self.seen == self.length else max(0, self.length - self.left)
         if n > able:
             raise ConfigError(
-                f"rewind: a cache that keeps a window of {self.left + 1} tokens can go back by {able} here; got {n}. "
-                "Rewind by fewer tokens, or begin again with the prompt."
+                f"rewind: a cache that keeps a window of {self.left + 1} tokens can go back by"
+                f" {able} here; got {n}. Rewind by fewer tokens, or begin again with the prompt."
             )
         self.length, self.seen = self.length - n, self.seen - n

@@ -28,8 +28,10 @@ class Sharpened(nn.Module):
 
 @ATTENTIONS.register("cosine", also_called=("cosine_similarity", "scaled_cosine", "qknorm"))
 class Cosine(MultiHead):
-    """softmax(mask(g cos(q, k))) v in each head, with a learned g of each head (Henry et al., 2020, arXiv:2010.04245). As
-    in Swin v2, g starts at 10 and does not exceed 100 (Liu et al., 2021, arXiv:2111.09883, eq. 2: tau = 1 / g)."""
+    """softmax(mask(g cos(q, k))) v in each head, with a learned g of each head (Henry et al., 2020,
+    arXiv:2010.04245). As in Swin v2, g starts at 10 and does not exceed 100 (Liu et al., 2021,
+    arXiv:2111.09883, eq. 2: tau = 1 / g).
+    """
 
     def __init__(
         self,
@@ -45,7 +47,12 @@ class Cosine(MultiHead):
         largest: float = 100.0,  # factor that they do not exceed
         dropout: float = 0.0,  # probability, on the attention weights
     ):
-        given: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "bias": bias}
+        given: dict[str, Any] = {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "bias": bias,
+        }
         super().__init__(dim, norm, kernel, scale=1.0, qk_norm=L2, dropout=dropout, **given)
         self.q_norm = Sharpened(heads, start, largest)
 
@@ -54,4 +61,7 @@ class Cosine(MultiHead):
         yield from super().check(options, context)
         yield from above(options, start=0)
         if options.largest < options.start:
-            yield f"largest: must be at least attn.start; got {options.largest} and {options.start}. Try {options.start:g}."
+            yield (
+                f"largest: must be at least attn.start; got {options.largest} and {options.start}."
+                f" Try {options.start:g}."
+            )

@@ -15,12 +15,13 @@ from xformer_kit.registry import above, at_least, within
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))
 class Differential(Attention):
-    """(1 - start) norm((softmax(q1 k1^T * scale) - lambda softmax(q2 k2^T * scale)) v) in each head, heads concatenated and
-    projected (Ye et al., 2024, arXiv:2410.05258, section 2.1).
+    """(1 - start) norm((softmax(q1 k1^T * scale) - lambda softmax(q2 k2^T * scale)) v) in each
+    head, heads concatenated and projected (Ye et al., 2024, arXiv:2410.05258, section 2.1).
 
-    lambda = exp(a1 . b1) - exp(a2 . b2) + start, learned and shared by the heads, with start = 0.8 - 0.6 exp(-0.3 (layer - 1)).
-    A head has two queries and keys of head_dim channels and values of 2 head_dim: with half as many heads as `multi_head` it has
-    as many parameters. norm is x / sqrt(mean(x^2) + eps) over the values of a head. Dropout is drawn for each of the two.
+    lambda = exp(a1 . b1) - exp(a2 . b2) + start, learned and shared by the heads, with start = 0.8
+    - 0.6 exp(-0.3 (layer - 1)). A head has two queries and keys of head_dim channels and values of
+    2 head_dim: with half as many heads as `multi_head` it has as many parameters. norm is x /
+    sqrt(mean(x^2) + eps) over the values of a head. Dropout is drawn for each of the two.
     """
 
     def __init__(
@@ -31,7 +32,10 @@ class Differential(Attention):
         *,
         heads: int = 4,  # query heads, each of two queries
         kv_heads: int | None = None,  # key and value heads; null is heads
-        head_dim: int | None = None,  # channels of each query and key, half of those of values; null is dim / heads / 2
+        head_dim: (
+            int | None
+            # channels of each query and key, half of those of values; null is dim / heads / 2
+        ) = None,
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on the scores; null is head_dim^-0.5
         weight: bool = True,  # whether the norm of a head has learned weights, which heads share
@@ -59,22 +63,33 @@ class Differential(Attention):
     @classmethod
     def facts(cls, options, dim):
         return super().facts(
-            {**options, "head_dim": options.get("head_dim") or dim // (options.get("heads") or 1) // 2}, dim
+            {
+                **options,
+                "head_dim": options.get("head_dim") or dim // (options.get("heads") or 1) // 2,
+            },
+            dim,
         )
 
     @classmethod
     def check(cls, options, context):
         yield from check_heads(options, context)
-        if not options.head_dim and context.dim and options.heads >= 1 and context.dim % (2 * options.heads):
+        if (
+            not options.head_dim
+            and context.dim
+            and options.heads >= 1
+            and context.dim % (2 * options.heads)
+        ):
             yield (
-                f"heads: twice as many must divide model.dim, for a head has two queries; got {options.heads} and "
-                f"{context.dim}. Set attn.head_dim, or choose other heads."
+                "heads: twice as many must divide model.dim, for a head has two queries; got"
+                f" {options.heads} and {context.dim}. Set attn.head_dim, or choose other heads."
             )
         yield from within(options, dropout=(0, 1))
         yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from at_least(options, eps=0)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         return 0.1 * torch.randn(shape, generator=generator) if name.startswith("lambda") else None
 
     def split(self, x: Tensor) -> Tensor:
@@ -89,7 +104,9 @@ class Differential(Attention):
         dropout = self.dropout if self.training else 0.0
         scored = view.position.scores if view.scored else None
         one, two = (
-            self.kernel(q, k, v, view, self.scale, dropout, scored and scored(_Half(self, half), q, k, view))
+            self.kernel(
+                q, k, v, view, self.scale, dropout, scored and scored(_Half(self, half), q, k, view)
+            )
             for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
         )
         out = one - self._factor() * two
@@ -116,7 +133,10 @@ class Differential(Attention):
         q = view.position.rotate(self.split(self.q(x)), view.query)
         if cache is not None and cache.length:
             return q, *cache.kept()
-        k, v = view.position.rotate_key(self.split(self.k(source)), view.key), self._values(self.v(source))
+        k, v = (
+            view.position.rotate_key(self.split(self.k(source)), view.key),
+            self._values(self.v(source)),
+        )
         return q, *((k, v) if cache is None else cache.append(k, v))
 
     def _values(self, x: Tensor) -> Tensor:
@@ -125,7 +145,9 @@ class Differential(Attention):
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)
         d, kv = self.head_dim, self.kv_heads
-        return KeyValueCache((rows, 2 * kv, length, d), (rows, kv, length, 2 * d), dtype=dtype, device=device)
+        return KeyValueCache(
+            (rows, 2 * kv, length, d), (rows, kv, length, 2 * d), dtype=dtype, device=device
+        )
 
 
 class _Half:

@@ -1,8 +1,8 @@
 """entmax: softmax with weights that may be exactly 0.
 
-p = argmax over the simplex of p.s + H_alpha(p) with the entropy of Tsallis, whose solution is
-p_j = [(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)) with the tau at which p sums to 1 (Peters et al., 2019, arXiv:1905.05702,
-section 3).
+p = argmax over the simplex of p.s + H_alpha(p) with the entropy of Tsallis, whose solution is p_j =
+[(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)) with the tau at which p sums to 1 (Peters et al., 2019,
+arXiv:1905.05702, section 3).
 """
 
 from typing import Any
@@ -10,16 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-HALVINGS = {torch.float64: 60, torch.float32: 30}  # tau then is as exact as the number that holds it
+HALVINGS = {
+    torch.float64: 60,
+    torch.float32: 30,
+}  # tau then is as exact as the number that holds it
 
 
 def entmax(scores: Tensor, alpha: float) -> Tensor:
-    """Weights over the last axis, alpha > 1; -inf has none, and each row needs one score that is not."""
+    """Weights over the last axis, alpha > 1; -inf has none, and each row needs one score that is
+    not.
+    """
     return _Entmax.apply(scores, alpha)
 
 
 class _Entmax(torch.autograd.Function):
-    """The gradient is s g - s (s.g) / sum(s), with s_j = p_j^(2 - alpha) where p_j > 0, else 0 (proposition 2)."""
+    """The gradient is s g - s (s.g) / sum(s), with s_j = p_j^(2 - alpha) where p_j > 0, else 0
+    (proposition 2).
+    """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
@@ -29,7 +36,9 @@ class _Entmax(torch.autograd.Function):
         if exact is None:
             p = _bisected(x, alpha)
         else:
-            x = x.clamp(min=-2)  # tau is at least -1: what lies below has no weight, and -inf could not be summed
+            x = x.clamp(
+                min=-2
+            )  # tau is at least -1: what lies below has no weight, and -inf could not be summed
             p = (x - exact(x)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(p)
         ctx.alpha = alpha
@@ -44,14 +53,18 @@ class _Entmax(torch.autograd.Function):
 
 
 def _line(x: Tensor) -> Tensor:
-    """tau for alpha = 2, exactly: sum [x - tau]_+ = 1 (Martins and Astudillo, 2016, arXiv:1602.02068, algorithm 1)."""
+    """tau for alpha = 2, exactly: sum [x - tau]_+ = 1 (Martins and Astudillo, 2016,
+    arXiv:1602.02068, algorithm 1).
+    """
     high, rank = _sorted(x)
     tau = (high.cumsum(-1) - 1) / rank
     return _supported(tau, high)
 
 
 def _root(x: Tensor) -> Tensor:
-    """tau for alpha = 1.5, exactly: sum [x - tau]_+^2 = 1, a quadratic equation for each size of the support (algorithm 2)."""
+    """tau for alpha = 1.5, exactly: sum [x - tau]_+^2 = 1, a quadratic equation for each size of
+    the support (algorithm 2).
+    """
     high, rank = _sorted(x)
     mean = high.cumsum(-1) / rank
     spread = high.square().cumsum(-1) - rank * mean.square()
@@ -60,17 +73,23 @@ def _root(x: Tensor) -> Tensor:
 
 
 def _sorted(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.sort(-1, descending=True).values, torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=x.dtype)
+    return x.sort(-1, descending=True).values, torch.arange(
+        1, x.shape[-1] + 1, device=x.device, dtype=x.dtype
+    )
 
 
 def _supported(tau: Tensor, high: Tensor) -> Tensor:
-    """Of the candidates, one for each size of the support, the last that keeps all of its support above it."""
+    """Of the candidates, one for each size of the support, the last that keeps all of its support
+    above it.
+    """
     size = (tau <= high).sum(-1, keepdim=True)
     return tau.gather(-1, size - 1)
 
 
 def _bisected(x: Tensor, alpha: float) -> Tensor:
-    """Weights for any alpha: tau lies between -1, where the largest score alone has weight 1, and 0 (algorithm 1)."""
+    """Weights for any alpha: tau lies between -1, where the largest score alone has weight 1, and 0
+    (algorithm 1).
+    """
     power = 1 / (alpha - 1)
     low, width = x.new_full((*x.shape[:-1], 1), -1.0), 1.0
     for _ in range(HALVINGS[x.dtype]):

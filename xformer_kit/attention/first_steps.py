@@ -10,7 +10,9 @@ from xformer_kit.registry import within
 
 
 class Unprojected(Attention):
-    """Base: tokens look at tokens as they are, in one head that is as wide as the model. There are no weights."""
+    """Base: tokens look at tokens as they are, in one head that is as wide as the model. There are
+    no weights.
+    """
 
     residual = ()
     here: Tensor
@@ -40,8 +42,10 @@ class Unprojected(Attention):
 
 @ATTENTIONS.register("mean", also_called=("average", "uniform", "bag_of_words"))
 class Mean(Unprojected):
-    """The mean of all tokens that are seen: attention whose scores are all 0. A position's bias makes it a weighted mean
-    (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention network, without its gates)."""
+    """The mean of all tokens that are seen: attention whose scores are all 0. A position's bias
+    makes it a weighted mean (Zhang et al., 2018, arXiv:1805.00631, eq. 1: the average attention
+    network, without its gates).
+    """
 
     scale = 1.0
 
@@ -59,11 +63,15 @@ class Mean(Unprojected):
         hooks, name = context.facts["position"]["hooks"], context.names["position"]
         if context.facts.get("cross"):
             return (
-                "mean reads nothing of the tokens that look, so that across two towers the norm before it would learn nothing; "
-                "name another attention in model.decoder.cross, e.g. {name: multi_head}"
+                "mean reads nothing of the tokens that look, so that across two towers the norm"
+                " before it would learn nothing; name another attention in model.decoder.cross,"
+                " e.g. {name: multi_head}"
             )
         if "rotate" in hooks or ("scores" in hooks and context.facts["position"]["channels"]):
-            return f"mean has no queries and keys, with which position '{name}' works; choose position=learned, alibi or none"
+            return (
+                f"mean has no queries and keys, with which position '{name}' works; choose"
+                " position=learned, alibi or none"
+            )
         return None
 
     def forward(self, x, source, view, cache=None):
@@ -76,8 +84,10 @@ class Mean(Unprojected):
 
 @ATTENTIONS.register("dot", also_called=("dot_product", "self_similarity", "unprojected"))
 class Dot(Unprojected):
-    """softmax(mask(x x^T / sqrt(dim))) x: tokens look at what is like them (Luong et al., 2015, arXiv:1508.04025, section 3.1,
-    the score `dot`; scaled as in Vaswani et al., 2017, arXiv:1706.03762, eq. 1)."""
+    """softmax(mask(x x^T / sqrt(dim))) x: tokens look at what is like them (Luong et al., 2015,
+    arXiv:1508.04025, section 3.1, the score `dot`; scaled as in Vaswani et al., 2017,
+    arXiv:1706.03762, eq. 1).
+    """
 
     held = 2
 

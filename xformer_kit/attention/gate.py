@@ -18,14 +18,20 @@ Middle = Literal["none", "silu"]
 
 
 class Gate(nn.Module):
-    """Base of all gates: override `before` or `behind`, the output projection. Neither does anything here."""
+    """Base of all gates: override `before` or `behind`, the output projection. Neither does
+    anything here.
+    """
 
     def before(self, x: Tensor, out: Tensor) -> Tensor:
-        """x (b, t, dim) is what the attention reads; out (b, t, h, e), what its heads gathered -> the same shape."""
+        """x (b, t, dim) is what the attention reads; out (b, t, h, e), what its heads gathered ->
+        the same shape.
+        """
         return out
 
     def behind(self, x: Tensor, out: Tensor, y: Tensor) -> Tensor:
-        """out (b, t, h * e) is what was projected, y (b, t, dim) its projection -> the same shape as y."""
+        """out (b, t, h * e) is what was projected, y (b, t, dim) its projection -> the same shape
+        as y.
+        """
         return y
 
 
@@ -42,7 +48,9 @@ class NoGate(Gate):
 
 @GATES.register("constant", also_called=("head_scale",))
 class Constant(Gate):
-    """The output of each head times a learned number, from 1 (Shleifer et al., 2021, arXiv:2110.09456)."""
+    """The output of each head times a learned number, from 1 (Shleifer et al., 2021,
+    arXiv:2110.09456).
+    """
 
     def __init__(self, heads: int):
         super().__init__()
@@ -66,11 +74,18 @@ class Narrow(nn.Module):
 
 
 class Made(Gate):
-    """Base of gates that are made of a token: act(x W + o U + c), of what the attention reads, of what its heads gathered, or
-    of both."""
+    """Base of gates that are made of a token: act(x W + o U + c), of what the attention reads, of
+    what its heads gathered, or of both.
+    """
 
     def __init__(
-        self, sizes: Mapping[str, int], out: int, of: Of, activation: Activation, bias: float | None, **low: Any
+        self,
+        sizes: Mapping[str, int],
+        out: int,
+        of: Of,
+        activation: Activation,
+        bias: float | None,
+        **low: Any,
     ):
         super().__init__()
         self.input = linear(sizes["input"], out, **low) if of != "output" else None
@@ -82,11 +97,14 @@ class Made(Gate):
     @classmethod
     def check(cls, options, context):
         if options.rank is not None and options.rank < 1:
-            yield f"rank: must be at least 1 channel; got {options.rank}. null is one matrix in place of two."
+            yield (
+                f"rank: must be at least 1 channel; got {options.rank}. null is one matrix in place"
+                " of two."
+            )
         if options.rank is None and options.middle == "silu":
             yield (
-                "middle: stands between the two matrices of a gate of low rank, and without a rank there is one; got 'silu'. Try "
-                "attn.gate.rank=16, or none."
+                "middle: stands between the two matrices of a gate of low rank, and without a rank"
+                " there is one; got 'silu'. Try attn.gate.rank=16, or none."
             )
 
     def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -100,13 +118,17 @@ class Made(Gate):
 
 
 def linear(into: int, out: int, rank: int | None = None, middle: Middle = "none") -> nn.Module:
-    return nn.Linear(into, out, False) if rank is None else Narrow(into, out, rank, middle == "silu")
+    return (
+        nn.Linear(into, out, False) if rank is None else Narrow(into, out, rank, middle == "silu")
+    )
 
 
 @GATES.register("head", also_called=("headwise",))
 class Head(Made):
-    """The output of each head times sigmoid(x W), a number for the token (Qiu et al., 2025, arXiv:2505.06708, section 2.2; with
-    a bias: Bondarenko et al., 2023, arXiv:2306.12929, section 4.2)."""
+    """The output of each head times sigmoid(x W), a number for the token (Qiu et al., 2025,
+    arXiv:2505.06708, section 2.2; with a bias: Bondarenko et al., 2023, arXiv:2306.12929, section
+    4.2).
+    """
 
     def __init__(
         self,
@@ -114,7 +136,8 @@ class Head(Made):
         heads: int,
         v_head_dim: int,
         *,
-        of: Of = "input",  # made of what the attention reads, of what its heads gathered, or of both
+        # made of what the attention reads, of what its heads gathered, or of both
+        of: Of = "input",
         activation: Activation = "sigmoid",  # what is done with the sum
         bias: float | None = None,  # start of a learned number that is added in front; null is none
     ):
@@ -126,10 +149,11 @@ class Head(Made):
 
 @GATES.register("element", also_called=("elementwise", "gate_values"))
 class Element(Made):
-    """The output of each head times sigmoid(x W), a number for each channel (Qiu et al., 2025, arXiv:2505.06708, section 2.2).
+    """The output of each head times sigmoid(x W), a number for each channel (Qiu et al., 2025,
+    arXiv:2505.06708, section 2.2).
 
-    rank: W is A B with as many columns in A. With silu in place of sigmoid, silu(x W) * o is a GLU (Shazeer, 2020,
-    arXiv:2002.05202, eq. 6).
+    rank: W is A B with as many columns in A. With silu in place of sigmoid, silu(x W) * o is a GLU
+    (Shazeer, 2020, arXiv:2002.05202, eq. 6).
     """
 
     def __init__(
@@ -138,14 +162,17 @@ class Element(Made):
         heads: int,
         v_head_dim: int,
         *,
-        of: Of = "input",  # made of what the attention reads, of what its heads gathered, or of both
+        # made of what the attention reads, of what its heads gathered, or of both
+        of: Of = "input",
         rank: int | None = None,  # channels between two matrices in place of one; null is one
         middle: Middle = "none",  # what is done between those two
         activation: Activation = "sigmoid",  # what is done with the sum
         bias: float | None = None,  # start of a learned number that is added in front; null is none
     ):
         out = heads * v_head_dim
-        super().__init__({"input": dim, "output": out}, out, of, activation, bias, rank=rank, middle=middle)
+        super().__init__(
+            {"input": dim, "output": out}, out, of, activation, bias, rank=rank, middle=middle
+        )
 
     def before(self, x, out):
         return out * self.factor(x, out.flatten(2)).view_as(out)
@@ -153,11 +180,14 @@ class Element(Made):
 
 @GATES.register("projected", also_called=("attention_on_attention", "aoa", "on_attn"))
 class Projected(Made):
-    """y * sigmoid(o U), a number for each channel of the projection y of the heads' output o (attention on attention: Huang et
-    al., 2019, arXiv:1908.06954). With of=output it is a GLU in place of the output projection."""
+    """y * sigmoid(o U), a number for each channel of the projection y of the heads' output o
+    (attention on attention: Huang et al., 2019, arXiv:1908.06954). With of=output it is a GLU in
+    place of the output projection.
+    """
 
-    # Paper: the gate, and what is gated, are made of the query too.   Here: the gate is with of=both, from the input that the
-    # query is made of; the input itself stays in the residual stream beside what is gated.
+    # Paper: the gate, and what is gated, are made of the query too.   Here: the gate is with
+    # of=both, from the input that the query is made of; the input itself stays in the residual
+    # stream beside what is gated.
 
     def __init__(
         self,
@@ -165,7 +195,8 @@ class Projected(Made):
         heads: int,
         v_head_dim: int,
         *,
-        of: Of = "output",  # made of what the attention reads, of what its heads gathered, or of both
+        # made of what the attention reads, of what its heads gathered, or of both
+        of: Of = "output",
         rank: int | None = None,  # channels between two matrices in place of one; null is one
         middle: Middle = "none",  # what is done between those two
         activation: Activation = "sigmoid",  # what is done with the sum

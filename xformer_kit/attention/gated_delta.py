@@ -16,15 +16,18 @@ from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least
 
 
-@ATTENTIONS.register("gated_delta", also_called=("gated_deltanet", "deltanet", "delta_net", "gdn", "qwen3_next"))
+@ATTENTIONS.register(
+    "gated_delta", also_called=("gated_deltanet", "deltanet", "delta_net", "gdn", "qwen3_next")
+)
 class GatedDelta(Recurrent):
-    """q_t S_t / sqrt(head_dim) with S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t in each head (Yang et al.,
-    2024, arXiv:2412.06464, eq. 10 and section 3.4).
+    """q_t S_t / sqrt(head_dim) with S_t = alpha_t (I - beta_t k_t^T k_t) S_{t-1} + beta_t k_t^T v_t
+    in each head (Yang et al., 2024, arXiv:2412.06464, eq. 10 and section 3.4).
 
-    What is read goes through norm(.) weight * silu(x G), heads concatenated and projected. q, k, v are silu(conv(x W)), with a
-    convolution over the last `conv` tokens in each channel, and q and k of length 1. alpha = exp(-exp(log_rate) softplus(x A +
-    step)), beta = sigmoid(x B). Groups of v_heads / heads value heads share queries and keys. Without `decay` alpha is 1:
-    DeltaNet (Yang et al., 2024, arXiv:2406.06484).
+    What is read goes through norm(.) weight * silu(x G), heads concatenated and projected. q, k, v
+    are silu(conv(x W)), with a convolution over the last `conv` tokens in each channel, and q and k
+    of length 1. alpha = exp(-exp(log_rate) softplus(x A + step)), beta = sigmoid(x B). Groups of
+    v_heads / heads value heads share queries and keys. Without `decay` alpha is 1: DeltaNet (Yang
+    et al., 2024, arXiv:2406.06484).
     """
 
     def __init__(
@@ -38,7 +41,8 @@ class GatedDelta(Recurrent):
         v_head_dim: int | None = None,  # channels of a head's values; null is 2 head_dim
         conv: int = 4,  # tokens that the short convolutions read; 1 is none before them
         decay: bool = True,  # whether the state is forgotten at a rate that the input sets
-        negative: bool = False,  # whether beta goes up to 2, so that what stood there may change its sign
+        # whether beta goes up to 2, so that what stood there may change its sign
+        negative: bool = False,
         gate: bool = True,  # whether the output is gated by the input
         eps: float = 1e-6,  # added to the mean square of the output
         chunk: int = 64,  # tokens that are computed at once in training
@@ -54,7 +58,9 @@ class GatedDelta(Recurrent):
         self.q_conv, self.k_conv = (ShortConvolution(of_keys, conv) for _ in range(2))
         self.v_conv = ShortConvolution(of_values, conv)
         self.alpha = nn.Linear(dim, self.v_heads, False) if decay else None
-        self.log_rate, self.step = (nn.Parameter(torch.empty(self.v_heads)) if decay else None for _ in range(2))
+        self.log_rate, self.step = (
+            nn.Parameter(torch.empty(self.v_heads)) if decay else None for _ in range(2)
+        )
         self.gate = nn.Linear(dim, of_values, False) if gate else None
         self.weight = nn.Parameter(torch.ones(self.v_head_dim))
         self.packs = ("q", "k", "v", "beta", *(["alpha"] * decay), *(["gate"] * gate))
@@ -70,7 +76,10 @@ class GatedDelta(Recurrent):
             and (options.v_heads < 1 or options.v_heads % options.heads)
         ):
             near = max(1, round(options.v_heads / options.heads)) * options.heads
-            yield f"v_heads: must be a multiple of attn.heads; got {options.v_heads} and {options.heads}. Try {near}."
+            yield (
+                f"v_heads: must be a multiple of attn.heads; got {options.v_heads} and"
+                f" {options.heads}. Try {near}."
+            )
         yield from at_least(options, "channel", v_head_dim=1)
         yield from at_least(options, "token", conv=1, chunk=1)
         yield from above(options, eps=0)
@@ -80,14 +89,20 @@ class GatedDelta(Recurrent):
         if context.facts["position"]["isometric"]:
             return super().unplaced(context)
         return (
-            f"attn 'gated_delta' takes from its state what stands under a key of length 1, and position "
-            f"'{context.names['position']}' changes lengths, so that the state may grow without bound",
+            (
+                "attn 'gated_delta' takes from its state what stands under a key of length 1, and"
+                f" position '{context.names['position']}' changes lengths, so that the state may"
+                " grow without bound"
+            ),
             ["position=rotary", "position=none"],
         )
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
-        """exp(log_rate) from U(1, 16), softplus(step) from 0.001 to 0.1 in even ratios, as in Mamba-2 (Dao and Gu, 2024,
-        arXiv:2405.21060) and the paper's code."""
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        """exp(log_rate) from U(1, 16), softplus(step) from 0.001 to 0.1 in even ratios, as in
+        Mamba-2 (Dao and Gu, 2024, arXiv:2405.21060) and the paper's code.
+        """
         if name == "log_rate":
             return (1 + 15 * torch.rand(shape, generator=generator)).log()
         if name == "step":
@@ -97,7 +112,11 @@ class GatedDelta(Recurrent):
         return None
 
     def forward(self, x, source, view, cache=None):
-        maps = self.packed(x) if self.packed is not None else [getattr(self, name)(x) for name in self.packs]
+        maps = (
+            self.packed(x)
+            if self.packed is not None
+            else [getattr(self, name)(x) for name in self.packs]
+        )
         said = dict(zip(self.packs, maps, strict=True))
         segment, real = segments(view), view.query.real
         state, *before = (None,) * 4 if cache is None else cache.held
@@ -105,14 +124,18 @@ class GatedDelta(Recurrent):
         for i, name in enumerate("qkv"):
             convolution = getattr(self, f"{name}_conv")
             blank = said[name].new_zeros(x.shape[0], convolution.width - 1, said[name].shape[-1])
-            out, before[i] = convolution(said[name], blank if before[i] is None else before[i], real, segment)
+            out, before[i] = convolution(
+                said[name], blank if before[i] is None else before[i], real, segment
+            )
             rows.append(F.silu(exact(out)))
         r = self._recurrence(rows, said, view, segment)
         out, state = self.recurred(r, state)
         if cache is not None:
             cache.append(state, *before)
             cache.length += x.shape[1]
-        out = F.rms_norm(out, out.shape[-1:], exact(self.weight), self.eps).transpose(1, 2).flatten(2)
+        out = (
+            F.rms_norm(out, out.shape[-1:], exact(self.weight), self.eps).transpose(1, 2).flatten(2)
+        )
         if self.gate is not None:
             out = out * F.silu(exact(said["gate"]))
         return self.o(out.to(maps[0].dtype))
@@ -121,9 +144,16 @@ class GatedDelta(Recurrent):
         q, k = (unit(part.unflatten(-1, (self.heads, -1))).transpose(1, 2) for part in rows[:2])
         q, k = view.position.rotate(q, view.query), view.position.rotate_key(k, view.query)
         v = rows[2].unflatten(-1, (self.v_heads, -1)).transpose(1, 2)
-        beta, decay, real = exact(said["beta"]).sigmoid().mT * self.most, None, view.query.real  # (b, v_heads, t)
+        beta, decay, real = (
+            exact(said["beta"]).sigmoid().mT * self.most,
+            None,
+            view.query.real,
+        )  # (b, v_heads, t)
         if self.log_rate is not None:
-            decay = -exact(self.log_rate).exp()[:, None] * F.softplus(exact(said["alpha"]) + exact(self.step)).mT
+            decay = (
+                -exact(self.log_rate).exp()[:, None]
+                * F.softplus(exact(said["alpha"]) + exact(self.step)).mT
+            )
         if real is not None:  # padding writes nothing, and no time goes by
             k = k * real[:, None, :, None]
             decay = None if decay is None else decay * real[:, None]
@@ -133,7 +163,11 @@ class GatedDelta(Recurrent):
     def cache(self, rows, length, view=None):
         back = self.q_conv.width - 1
         states = (rows, self.v_heads, self.head_dim, self.v_head_dim)
-        return StateCache.of(self, states, *((rows, back, len(getattr(self, f"{name}_conv").weight)) for name in "qkv"))
+        return StateCache.of(
+            self,
+            states,
+            *((rows, back, len(getattr(self, f"{name}_conv").weight)) for name in "qkv"),
+        )
 
 
 def unit(x: Tensor) -> Tensor:

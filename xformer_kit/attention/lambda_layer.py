@@ -11,23 +11,30 @@ from xformer_kit.attention.recurrent import exact, unmixed
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least
 
-MARGIN = 8.0  # powers of e between the largest factor and the largest number, for products with queries and gradients
+# powers of e between the largest factor and the largest number, for products with queries and
+# gradients
+MARGIN = 8.0
 
 
 @ATTENTIONS.register("lambda", also_called=("lambda_layer", "lambda_networks", "lambdanet"))
 class Lambda(Attention):
-    """y_n = q_n lambda_n * scale in each head with lambda_n = sum_m (K_m + E_{n-m})^T v_m over what token n sees.
+    """y_n = q_n lambda_n * scale in each head with lambda_n = sum_m (K_m + E_{n-m})^T v_m over what
+    token n sees.
 
-    lambda_n is a matrix made of content, in which K is the softmax of keys over those tokens, channel by channel, and one
-    made of places (LambdaNetworks: Bello, 2021, arXiv:2102.08602). Heads are queries alone; all read one lambda.
+    lambda_n is a matrix made of content, in which K is the softmax of keys over those tokens,
+    channel by channel, and one made of places (LambdaNetworks: Bello, 2021, arXiv:2102.08602).
+    Heads are queries alone; all read one lambda.
 
-    E has a row for each distance, up to `scope` tokens to either side, beyond which places say nothing (the paper's lambda
-    convolution); it is a position of its own, so that none is needed beside it. Weights have any sign and do not sum to 1.
+    E has a row for each distance, up to `scope` tokens to either side, beyond which places say
+    nothing (the paper's lambda convolution); it is a position of its own, so that none is needed
+    beside it. Weights have any sign and do not sum to 1.
     """
 
-    # Paper: batch norm of queries and values.   Here: none, for a token would depend on other texts; placements norm ahead.
-    # Paper: the lambda of each token is formed.   Here: q_n (K_m + E_{n-m})^T, a weight for each pair, the same sum in another
-    # order, so that any mask may hide some: memory is that of a table of all pairs.
+    # Paper: batch norm of queries and values.   Here: none, for a token would depend on other
+    # texts; placements norm ahead.
+    # Paper: the lambda of each token is formed.   Here: q_n (K_m + E_{n-m})^T, a weight for each
+    # pair, the same sum in another order, so that any mask may hide some: memory is that of a table
+    # of all pairs.
 
     breaks = {
         "symmetry": "a row of E belongs to a distance in the text",
@@ -43,8 +50,12 @@ class Lambda(Attention):
         *,
         heads: int = 8,  # queries of a token
         head_dim: int | None = None,  # channels of queries and keys; null is dim / heads
-        v_head_dim: int | None = None,  # channels of values, of which there is one for all heads; null is head_dim
-        scope: int | None = None,  # tokens to either side whose place matters, beside the token itself; null is all
+        v_head_dim: (
+            int | None
+        ) = None,  # channels of values, of which there is one for all heads; null is head_dim
+        scope: (
+            int | None
+        ) = None,  # tokens to either side whose place matters, beside the token itself; null is all
         bias: bool = False,  # whether the four projections have biases
         scale: float = 1.0,  # factor on queries
     ):
@@ -52,7 +63,10 @@ class Lambda(Attention):
         self.head_dim = d = head_dim or dim // heads
         self.v_head_dim, self.scale = v_head_dim or d, scale
         self.q, self.k = nn.Linear(dim, heads * d, bias), nn.Linear(dim, d, bias)
-        self.v, self.o = nn.Linear(dim, self.v_head_dim, bias), nn.Linear(heads * self.v_head_dim, dim, bias)
+        self.v, self.o = (
+            nn.Linear(dim, self.v_head_dim, bias),
+            nn.Linear(heads * self.v_head_dim, dim, bias),
+        )
         self.scope = max_len - 1 if scope is None else min(scope, max_len - 1)
         self.max_len = max_len
         self.places = nn.Parameter(torch.empty(2 * self.scope + 1, d))
@@ -69,14 +83,18 @@ class Lambda(Attention):
         position = context.names["position"]
         if set(context.facts["position"]["hooks"]) - {"embed"}:
             return (
-                f"lambda has no score of two tokens, into which position '{position}' enters, and places of its own; choose "
-                "position=none, learned or sinusoidal"
+                f"lambda has no score of two tokens, into which position '{position}' enters, and"
+                " places of its own; choose position=none, learned or sinusoidal"
             )
         return None
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         """N(0, 1 / rows), so that the sum over a text is about as large as a value."""
-        return torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
+        return (
+            torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
+        )
 
     def forward(self, x, source, view, cache=None):
         q = self.q(x) * self.scale
@@ -100,11 +118,12 @@ class Lambda(Attention):
         return probed(self.v_head_dim)
 
     def _of_content(self, q: Tensor, k: Tensor, seen: Tensor | None, real: Tensor | None) -> Tensor:
-        """q_n K_m^T with K_m = exp(k_m - s) / sum_j exp(k_j - s) over the j that n sees, (b, h, t, s); what n does not see is
-        arbitrary. In fp32 at least, whose exponent the factors need.
+        """q_n K_m^T with K_m = exp(k_m - s) / sum_j exp(k_j - s) over the j that n sees, (b, h, t,
+        s); what n does not see is arbitrary. In fp32 at least, whose exponent the factors need.
 
-        The largest key that a query sees may be far below the largest of all, so s is the middle of a channel's keys, and both
-        factors span the whole exponent: keys that differ by less than about 145 in fp32 are told apart, whoever sees them.
+        The largest key that a query sees may be far below the largest of all, so s is the middle of
+        a channel's keys, and both factors span the whole exponent: keys that differ by less than
+        about 145 in fp32 are told apart, whoever sees them.
         """
         with unmixed(q):
             q, k = exact(q), exact(k)
@@ -113,7 +132,8 @@ class Lambda(Attention):
                 (k - _middle(k.detach(), real, room)).clamp(max=room).exp()
             )  # (b, 1, s, d); padding may be larger than any
             total = high.sum(-2, keepdim=True) if seen is None else seen.to(high.dtype) @ high
-            # A logarithm, for the derivative of q / total would square what is near the end of the exponent.
+            # A logarithm, for the derivative of q / total would square what is near the end of the
+            # exponent.
             return (q * (-total.clamp(min=math.exp(-room - MARGIN / 2)).log()).exp()) @ high.mT
 
     def _of_places(self, q: Tensor, view: View) -> Tensor:
@@ -132,7 +152,9 @@ class Lambda(Attention):
 
 
 def _middle(k: Tensor, real: Tensor | None, room: float) -> Tensor:
-    """Between the largest and the smallest real key of a channel, or nearer to the largest, which is `room` away at most."""
+    """Between the largest and the smallest real key of a channel, or nearer to the largest, which
+    is `room` away at most.
+    """
     if real is None:
         low, top = k.amin(-2, keepdim=True), k.amax(-2, keepdim=True)
     else:

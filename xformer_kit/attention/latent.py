@@ -1,4 +1,6 @@
-"""Attention whose keys and values are read from one small latent per token, which is all that generation keeps."""
+"""Attention whose keys and values are read from one small latent per token, which is all that
+generation keeps.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,16 +26,20 @@ class Seen(NamedTuple):
 
 @ATTENTIONS.register("latent", also_called=("mla", "multi_head_latent", "deepseek"))
 class Latent(Attention):
-    """softmax(mask([q, q'] [k, k']^T * scale)) v in each head, with k = c K and v = c V read from a latent c = norm(x D) of
-    kv_rank channels (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and 2.1.3; also in DeepSeek-V3, arXiv:2412.19437).
+    """softmax(mask([q, q'] [k, k']^T * scale)) v in each head, with k = c K and v = c V read from a
+    latent c = norm(x D) of kv_rank channels (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and
+    2.1.3; also in DeepSeek-V3, arXiv:2412.19437).
 
-    q' and k' = x R, of rope_head_dim channels, are the decoupled query and key, all that a position sees; heads share k'. A
-    position that neither rotates nor scores leaves them as they are; with rope_head_dim=0 there are none. Queries are x Q, or
-    with q_rank norm(x D_q) Q (eq. 12 and 13). Under yarn with `mscale_all` the scale is multiplied by (0.1 mscale_all ln(factor)
-    + 1)^2, as in the authors' code. A position's `scores` are those of q' and k', to which q k^T * scale is added.
+    q' and k' = x R, of rope_head_dim channels, are the decoupled query and key, all that a position
+    sees; heads share k'. A position that neither rotates nor scores leaves them as they are; with
+    rope_head_dim=0 there are none. Queries are x Q, or with q_rank norm(x D_q) Q (eq. 12 and 13).
+    Under yarn with `mscale_all` the scale is multiplied by (0.1 mscale_all ln(factor)
+    + 1)^2, as in the authors' code. A position's `scores` are those of q' and k', to which q k^T *
+    scale is added.
 
-    The cache holds c and k', kv_rank + rope_head_dim numbers for a token. Where that takes fewer products, generation attends to
-    c itself, with the queries q K^T, and maps what it reads by V (the absorbed form, at the end of section 2.1.2).
+    The cache holds c and k', kv_rank + rope_head_dim numbers for a token. Where that takes fewer
+    products, generation attends to c itself, with the queries q K^T, and maps what it reads by V
+    (the absorbed form, at the end of section 2.1.2).
     """
 
     def __init__(
@@ -43,12 +49,19 @@ class Latent(Attention):
         kernel: Kernel,
         *,
         heads: int = 8,  # query heads
-        head_dim: int | None = None,  # channels of a head's query and key that no position sees; null is dim / heads
-        rope_head_dim: int | None = None,  # channels that a position sees; null is head_dim / 2, rounded up to even
+        head_dim: (
+            int | None
+        ) = None,  # channels of a head's query and key that no position sees; null is dim / heads
+        rope_head_dim: (
+            int | None
+        ) = None,  # channels that a position sees; null is head_dim / 2, rounded up to even
         v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        kv_rank: int | None = None,  # channels of the latent of keys and values; null is 4 * head_dim
+        kv_rank: (
+            int | None
+        ) = None,  # channels of the latent of keys and values; null is 4 * head_dim
         q_rank: int | None = None,  # channels of a latent of queries; null is none
-        bias: bool = False,  # whether the maps onto latents, the decoupled key and the output have biases
+        # whether the maps onto latents, the decoupled key and the output have biases
+        bias: bool = False,
         scale: float | None = None,  # factor on scores; null is (head_dim + rope_head_dim)^-0.5
         dropout: float = 0.0,  # probability, on the attention weights
     ):
@@ -66,7 +79,9 @@ class Latent(Attention):
         self.v = nn.Linear(self.kv_rank, heads * self.v_head_dim, False)
         self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
         self.kernel, self.dropout = kernel, dropout
-        self.packs = ("q_down" if q_rank else "q", "kv_down", "k_rope")[: 3 if self.rope_head_dim else 2]
+        self.packs = ("q_down" if q_rank else "q", "kv_down", "k_rope")[
+            : 3 if self.rope_head_dim else 2
+        ]
 
     packed: Packed | None = None
     projects = True
@@ -94,12 +109,15 @@ class Latent(Attention):
     @classmethod
     def cannot(cls, context):
         position = context.facts["position"]
-        enters = "rotate" in position["hooks"] or ("scores" in position["hooks"] and position["channels"])
+        enters = "rotate" in position["hooks"] or (
+            "scores" in position["hooks"] and position["channels"]
+        )
         if context.facts["attn"]["head_dim"] or not enters:
             return None
         return (
-            f"position '{context.names['position']}' enters through the decoupled query and key, of which rope_head_dim=0 leaves "
-            "no channel; leave rope_head_dim out, or choose position=none, learned or alibi"
+            f"position '{context.names['position']}' enters through the decoupled query and key, of"
+            " which rope_head_dim=0 leaves no channel; leave rope_head_dim out, or choose"
+            " position=none, learned or alibi"
         )
 
     def forward(self, x, source, view, cache=None):
@@ -111,7 +129,9 @@ class Latent(Attention):
         q, asks = self._asked(first)
         asks = view.position.rotate(asks, view.query)
         attend = self._absorbed if self._absorbs(q, seen) else self._plain
-        return self.o(attend(q, asks, seen, view).transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
+        return self.o(
+            attend(q, asks, seen, view).transpose(1, 2).flatten(2)
+        )  # (b, h, t, e) -> (b, t, dim)
 
     def queries_of(self, x: Tensor) -> Tensor:
         return self._asked(self._maps(x, self.packs[:1])[0])[1]
@@ -122,7 +142,9 @@ class Latent(Attention):
     def _asked(self, first: Tensor) -> tuple[Tensor, ...]:
         """Queries (b, h, t, head_dim) and decoupled ones, (b, h, t, rope_head_dim)."""
         q = self.q(self.q_norm(first)) if self.q_down is not None else first
-        q = q.unflatten(-1, (-1, self.head_dim + self.rope_head_dim)).transpose(1, 2)  # -> (b, h, t, d + r)
+        q = q.unflatten(-1, (-1, self.head_dim + self.rope_head_dim)).transpose(
+            1, 2
+        )  # -> (b, h, t, d + r)
         return q.split([self.head_dim, self.rope_head_dim], -1)
 
     def _maps(self, x: Tensor, names: Sequence[str]) -> list[Tensor]:
@@ -132,7 +154,11 @@ class Latent(Attention):
         """What is seen of x itself, behind that of the past."""
         latent, shared = self._latent(maps)
         shared = view.position.rotate_key(shared, view.query)
-        return Seen(latent, shared) if cache is None else self._kept(cache.append(torch.cat([latent, shared], -1)))
+        return (
+            Seen(latent, shared)
+            if cache is None
+            else self._kept(cache.append(torch.cat([latent, shared], -1)))
+        )
 
     def _across(self, source: Tensor, view: View, cache: KeyValueCache | None) -> Seen:
         """The same of a source, which a cache computes once."""
@@ -140,10 +166,16 @@ class Latent(Attention):
             return self._kept(cache.kept())
         latent, shared = self._latent(self._maps(source, self.packs[1:]))
         shared = view.position.rotate_key(shared, view.key)
-        return Seen(latent, shared) if cache is None else self._kept(cache.append(torch.cat([latent, shared], -1)))
+        return (
+            Seen(latent, shared)
+            if cache is None
+            else self._kept(cache.append(torch.cat([latent, shared], -1)))
+        )
 
     def _latent(self, maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Normed latents (b, 1, s, kv_rank) and decoupled keys (b, 1, s, rope_head_dim), of one head that all share."""
+        """Normed latents (b, 1, s, kv_rank) and decoupled keys (b, 1, s, rope_head_dim), of one
+        head that all share.
+        """
         latent = self.kv_norm(maps[0])[:, None]
         return latent, maps[1][:, None] if self.rope_head_dim else latent[..., :0]
 
@@ -154,7 +186,9 @@ class Latent(Attention):
     def _plain(self, q: Tensor, asks: Tensor, seen: Seen, view: View) -> Tensor:
         """Keys and values are made of the latents: (b, h, t, v_head_dim)."""
         k, v = (
-            m(seen.latent[:, 0]).unflatten(-1, (-1, size)).transpose(1, 2)  # (b, s, h * d) -> (b, h, s, d)
+            m(seen.latent[:, 0])
+            .unflatten(-1, (-1, size))
+            .transpose(1, 2)  # (b, s, h * d) -> (b, h, s, d)
             for m, size in ((self.k, self.head_dim), (self.v, self.v_head_dim))
         )
         if view.scored or not self.rope_head_dim:
@@ -164,13 +198,19 @@ class Latent(Attention):
 
     def _absorbed(self, q: Tensor, asks: Tensor, seen: Seen, view: View) -> Tensor:
         """The same, where queries meet the latents as keys and values that all heads share."""
-        k, v = (m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v))  # (h, d, kv_rank)
+        k, v = (
+            m.weight.unflatten(0, (q.shape[1], -1)) for m in (self.k, self.v)
+        )  # (h, d, kv_rank)
         q = torch.einsum("bhtd,hdr->bhtr", q, k.to(q.dtype))
         keys = seen.latent if view.scored else seen.joined
-        out = self._weighted(q if view.scored else torch.cat([q, asks], -1), keys, seen.latent, asks, seen, view)
+        out = self._weighted(
+            q if view.scored else torch.cat([q, asks], -1), keys, seen.latent, asks, seen, view
+        )
         return torch.einsum("bhtr,hdr->bhtd", out, v.to(out.dtype))
 
-    def _weighted(self, q: Tensor, k: Tensor, v: Tensor, asks: Tensor, seen: Seen, view: View) -> Tensor:
+    def _weighted(
+        self, q: Tensor, k: Tensor, v: Tensor, asks: Tensor, seen: Seen, view: View
+    ) -> Tensor:
         scale, scores = self.scale * view.gain, None
         if view.scored:
             content = q @ k.mT * scale  # of one key head, or of as many as there are queries
@@ -178,8 +218,9 @@ class Latent(Attention):
         return self.kernel(q, k, v, view, scale, self.dropout if self.training else 0.0, scores)
 
     def _absorbs(self, q: Tensor, seen: Seen) -> bool:
-        """Whether the absorbed form is possible, in generation alone, and takes fewer products. The maps must be plain: not
-        replaced, sharded or quantized."""
+        """Whether the absorbed form is possible, in generation alone, and takes fewer products. The
+        maps must be plain: not replaced, sharded or quantized.
+        """
         if seen.joined is None or not (is_plain(self.k) and is_plain(self.v)):
             return False
         queries, keys, both = q.shape[2], seen.latent.shape[2], self.head_dim + self.v_head_dim
@@ -188,9 +229,13 @@ class Latent(Attention):
 
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)
-        return KeyValueCache((rows, 1, length, self.kv_rank + self.rope_head_dim), dtype=dtype, device=device)
+        return KeyValueCache(
+            (rows, 1, length, self.kv_rank + self.rope_head_dim), dtype=dtype, device=device
+        )
 
 
 def decoupled(head_dim: int, wanted: int | None) -> int:
-    """Channels of the decoupled query and key: as many as wanted, or half of head_dim, rounded up to an even number."""
+    """Channels of the decoupled query and key: as many as wanted, or half of head_dim, rounded up
+    to an even number.
+    """
     return -(-head_dim // 4) * 2 if wanted is None else wanted

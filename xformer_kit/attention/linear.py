@@ -35,22 +35,35 @@ MAPS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Kernelized(Recurrent):
-    """Base: out_i = sum_j (phi(q_i) . phi(k_j)) v_j / sum_j (phi(q_i) . phi(k_j)), as phi(q_i) S / phi(q_i) z.
+    """Base: out_i = sum_j (phi(q_i) . phi(k_j)) v_j / sum_j (phi(q_i) . phi(k_j)), as phi(q_i) S /
+    phi(q_i) z.
 
-    rotates_last: whether a position turns features, and that where values are summed alone, so that what is divided by stays
-    above 0 (Su et al., 2021, arXiv:2104.09864, eq. 19); else it turns queries and keys.
+    rotates_last: whether a position turns features, and that where values are summed alone, so that
+    what is divided by stays above 0 (Su et al., 2021, arXiv:2104.09864, eq. 19); else it turns
+    queries and keys.
     normalise: whether it divides.
     """
 
     breaks = {
-        "device with documents": "over whole texts each document has sums of its own, and only the device has their number"
+        "device with documents": (
+            "over whole texts each document has sums of its own, and only the device has their"
+            " number"
+        )
     }
     of_any_order = True
     rotates_last = False
     normalise = True
     features: int
 
-    def __init__(self, dim: int, kernel: Kernel, heads: int, head_dim: int | None, v_head_dim: int | None, bias: bool):
+    def __init__(
+        self,
+        dim: int,
+        kernel: Kernel,
+        heads: int,
+        head_dim: int | None,
+        v_head_dim: int | None,
+        bias: bool,
+    ):
         super().__init__()
         self.head_dim = head_dim or dim // heads
         self.v_head_dim, self.heads, self.kernel = v_head_dim or self.head_dim, heads, kernel
@@ -73,12 +86,16 @@ class Kernelized(Recurrent):
         raise NotImplementedError
 
     def of_keys(self, k: Tensor, view: View, segment: Tensor | None, top: Tensor | None):
-        """Features (b, h, t, m) of keys that come one after another, how the sum of those before is to fall beside each
-        (logarithms (b, h, t), or None), and what the next call must know of it, (b, h, 1) or None."""
+        """Features (b, h, t, m) of keys that come one after another, how the sum of those before is
+        to fall beside each (logarithms (b, h, t), or None), and what the next call must know of it,
+        (b, h, 1) or None.
+        """
         raise NotImplementedError
 
     def of_all(self, k: Tensor, seen: Tensor | None) -> Tensor:
-        """Features (b, h, s, m) of keys that are summed at once; 0 where `seen`, (b, 1, s, 1), is False."""
+        """Features (b, h, s, m) of keys that are summed at once; 0 where `seen`, (b, 1, s, 1), is
+        False.
+        """
         raise NotImplementedError
 
     def divided(self, top: Tensor, bottom: Tensor) -> Tensor:
@@ -87,15 +104,21 @@ class Kernelized(Recurrent):
     def forward(self, x, source, view, cache=None):
         one_by_one = source is None and view.mask.band()[1] == 0
         maps = (
-            (self.q(x), *self._read(x, source, cache)) if self.packed is None or source is not None else self.packed(x)
+            (self.q(x), *self._read(x, source, cache))
+            if self.packed is None or source is not None
+            else self.packed(x)
         )
-        q, *kv = (m.unflatten(-1, (self.heads, -1)) for m in map(exact, maps))  # (b, t, h * d) -> (b, t, h, d)
+        q, *kv = (
+            m.unflatten(-1, (self.heads, -1)) for m in map(exact, maps)
+        )  # (b, t, h * d) -> (b, t, h, d)
         with unmixed(x):
             if self.rotates_last:
                 features = self.of_query(q).transpose(1, 2)
                 turned = view.position.rotate(features, view.query)
             else:
-                features = turned = self.of_query(view.position.rotate(q.transpose(1, 2), view.query))
+                features = turned = self.of_query(
+                    view.position.rotate(q.transpose(1, 2), view.query)
+                )
             if one_by_one:
                 out = self._causal(features, turned, *kv, view, cache)
             else:
@@ -127,7 +150,9 @@ class Kernelized(Recurrent):
             of_v, of_one = (None, None) if state is None else (state[..., :-1], state[..., -1:])
             out, of_v = self.recurred(Recurrence(turned, spun, v, decay, None, segment), of_v)
             ones = torch.ones_like(v[..., :1])
-            sums, of_one = self.recurred(Recurrence(features, keys, ones, decay, None, segment), of_one)
+            sums, of_one = self.recurred(
+                Recurrence(features, keys, ones, decay, None, segment), of_one
+            )
             out, state = torch.cat([out, sums], -1), torch.cat([of_v, of_one], -1)
         if cache is not None:
             cache.append(state, *(() if top is None else (top,)))
@@ -151,7 +176,11 @@ class Kernelized(Recurrent):
         out = None
         for i, state in enumerate(sums):
             top = turned @ state[..., : self.v_head_dim]
-            part = torch.cat([top, features @ state[..., self.v_head_dim :]], -1) if self.normalise else top
+            part = (
+                torch.cat([top, features @ state[..., self.v_head_dim :]], -1)
+                if self.normalise
+                else top
+            )
             if documents is not None:
                 part = part * (view.query.document == documents[i])[:, None, :, None]
             out = part if out is None else out + part
@@ -172,18 +201,21 @@ class Kernelized(Recurrent):
             yield torch.cat([total, keys.sum(-2)[..., None]], -1) if self.normalise else total
 
     def cache(self, rows, length, view=None):
-        return StateCache.of(self, (rows, self.heads, self.features, self.v_head_dim + self.normalise))
+        return StateCache.of(
+            self, (rows, self.heads, self.features, self.v_head_dim + self.normalise)
+        )
 
 
 @ATTENTIONS.register("linear", also_called=("linear_attention", "linear_transformer", "based"))
 class Linear(Kernelized):
-    """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over what is seen (Katharopoulos et
-    al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).
+    """phi(q_i) S_i / phi(q_i) z_i with S_i = sum phi(k_j)^T v_j and z_i = sum phi(k_j) over what is
+    seen (Katharopoulos et al., 2020, arXiv:2006.16236, eq. 5, 9 and 18 to 20).
 
-    feature_map: elu(x) + 1, relu(x), a softmax over head_dim, or taylor: 1 + d + d^2 features whose products are the second
-    Taylor polynomial of exp(q k / sqrt(d)) (Arora et al., 2024, arXiv:2402.18668, section 3.1). `identity` has products of any
-    sign and is not divided by their sum. Without `normalise` the sum is divided by sqrt(head_dim) alone.
-    A rotation turns features in S alone (Su et al., 2021, arXiv:2104.09864, eq. 19), and queries and keys before taylor.
+    feature_map: elu(x) + 1, relu(x), a softmax over head_dim, or taylor: 1 + d + d^2 features whose
+    products are the second Taylor polynomial of exp(q k / sqrt(d)) (Arora et al., 2024,
+    arXiv:2402.18668, section 3.1). `identity` has products of any sign and is not divided by their
+    sum. Without `normalise` the sum is divided by sqrt(head_dim) alone. A rotation turns features
+    in S alone (Su et al., 2021, arXiv:2104.09864, eq. 19), and queries and keys before taylor.
     """
 
     def __init__(
@@ -213,8 +245,8 @@ class Linear(Kernelized):
         yield from above(options, eps=0)
         if options.normalise and options.feature_map == "identity":
             yield (
-                "feature_map: 'identity' has weights of either sign, whose sum may be 0; set normalise=false, or "
-                "feature_map=elu."
+                "feature_map: 'identity' has weights of either sign, whose sum may be 0; set"
+                " normalise=false, or feature_map=elu."
             )
 
     @classmethod
@@ -224,7 +256,10 @@ class Linear(Kernelized):
         if not options["normalise"]:
             yield (
                 "eps",
-                f"is added to what sums are divided by, and normalise is false; got {options['eps']}. Leave it out",
+                (
+                    "is added to what sums are divided by, and normalise is false; got"
+                    f" {options['eps']}. Leave it out"
+                ),
             )
 
     def of_query(self, q):

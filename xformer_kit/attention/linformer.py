@@ -23,12 +23,14 @@ class Projected(KeyValueCache):
 
 @ATTENTIONS.register("linformer", also_called=("low_rank",))
 class Linformer(Whole):
-    """softmax(q (E k)^T * scale) (F v) in each head, where E and F, rank x max_len, mix the tokens of a text into `rank` keys
-    and values (Wang et al., 2020, arXiv:2006.04768, eq. 7). Memory and time are linear in the length.
+    """softmax(q (E k)^T * scale) (F v) in each head, where E and F, rank x max_len, mix the tokens
+    of a text into `rank` keys and values (Wang et al., 2020, arXiv:2006.04768, eq. 7). Memory and
+    time are linear in the length.
 
-    share: `heads` have one E and one F for all heads of a layer, `key_value` also E = F, `none` a pair for each head (section 4,
-    "additional efficiency techniques"). A text is projected by its own tokens, from the first column on. A source may be looked
-    at too, and is then projected once. Positions may rotate: a projected key is a sum of rotated ones.
+    share: `heads` have one E and one F for all heads of a layer, `key_value` also E = F, `none` a
+    pair for each head (section 4, "additional efficiency techniques"). A text is projected by its
+    own tokens, from the first column on. A source may be looked at too, and is then projected once.
+    Positions may rotate: a projected key is a sum of rotated ones.
     """
 
     breaks = RAGGED | {
@@ -52,7 +54,12 @@ class Linformer(Whole):
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim, self.max_len, self.rank, self.heads = head_dim or dim // heads, max_len, rank, heads
+        self.head_dim, self.max_len, self.rank, self.heads = (
+            head_dim or dim // heads,
+            max_len,
+            rank,
+            heads,
+        )
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
         self.o = nn.Linear(heads * self.head_dim, dim, bias)
@@ -68,9 +75,15 @@ class Linformer(Whole):
         yield from within(options, dropout=(0, 1))
         yield from above(options, "null is head_dim^-0.5.", scale=0)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         """N(0, 1 / rank), which keeps products on average (theorem 1)."""
-        return torch.randn(shape, generator=generator) * self.rank**-0.5 if name in ("e", "f") else None
+        return (
+            torch.randn(shape, generator=generator) * self.rank**-0.5
+            if name in ("e", "f")
+            else None
+        )
 
     def split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
@@ -87,20 +100,28 @@ class Linformer(Whole):
         out = self.kernel(q, k, v, look, self.scale, self.dropout if self.training else 0.0)
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, d) -> (b, t, dim)
 
-    def _projected(self, seen: Tensor, texts: Rows, view: View, across: bool) -> tuple[Tensor, Tensor]:
+    def _projected(
+        self, seen: Tensor, texts: Rows, view: View, across: bool
+    ) -> tuple[Tensor, Tensor]:
         """Keys and values of every text, (b, h, texts * rank, d)."""
         k = view.position.rotate_key(self.split(self.k(seen)), view.key if across else view.query)
         pairs = (k, self.e), (self.split(self.v(seen)), self.e if self.f is None else self.f)
         made = []
         for x, projection in pairs:
-            row = texts.apart(x.transpose(1, 2).flatten(2)).unflatten(-1, (-1, self.head_dim))  # (rows, n, h, d)
+            row = texts.apart(x.transpose(1, 2).flatten(2)).unflatten(
+                -1, (-1, self.head_dim)
+            )  # (rows, n, h, d)
             e = projection[..., : texts.n].expand(row.shape[2], -1, -1).to(row.dtype)
             mixed = torch.einsum("hkn,rnhd->rhkd", e, row).unflatten(0, (len(seen), -1))
-            made.append(mixed.transpose(1, 2).flatten(2, 3))  # (b, texts, h, rank, d) -> (b, h, texts * rank, d)
+            made.append(
+                mixed.transpose(1, 2).flatten(2, 3)
+            )  # (b, texts, h, rank, d) -> (b, h, texts * rank, d)
         return made[0], made[1]
 
     def _documents(self, texts: Rows, view: View) -> tuple[Tensor | None, Tensor | None]:
-        """Of each projected key of packed texts its document, and whether that has a token: (b, texts * rank)."""
+        """Of each projected key of packed texts its document, and whether that has a token: (b,
+        texts * rank).
+        """
         if texts.documents is None:
             return None, None
         there = (texts.length > 0).view(texts.documents.shape)  # type: ignore[operator]
@@ -108,4 +129,6 @@ class Linformer(Whole):
 
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)
-        return Projected(*[(rows, self.heads, self.rank, self.head_dim)] * 2, dtype=dtype, device=device)
+        return Projected(
+            *[(rows, self.heads, self.rank, self.head_dim)] * 2, dtype=dtype, device=device
+        )

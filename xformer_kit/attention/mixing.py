@@ -1,7 +1,8 @@
-"""What mixes all tokens of a text at once: attention without a score for each pair of tokens, and what stands in its place.
+"""What mixes all tokens of a text at once: attention without a score for each pair of tokens, and
+what stands in its place.
 
-Padding and packed texts are kept apart by giving each text a row of its own, from its first token on, so that what is computed
-of a text is what would be computed of it alone.
+Padding and packed texts are kept apart by giving each text a row of its own, from its first token
+on, so that what is computed of a text is what would be computed of it alone.
 """
 
 import math
@@ -22,7 +23,9 @@ class Rows(NamedTuple):
 
     length: Tensor | None  # (rows,): tokens of each; None: they are the batch, all of its length
     real: Tensor | None  # (rows, n)
-    place: Tensor | None  # (b * t,): row * n + slot of every token; padding stands behind all of them
+    place: (
+        Tensor | None
+    )  # (b * t,): row * n + slot of every token; padding stands behind all of them
     texts: int  # rows for each of the batch
     n: int  # slots of a row
     documents: Tensor | None  # (b, texts): the number of each text's document
@@ -38,7 +41,11 @@ class Rows(NamedTuple):
         """(rows, n, c) -> (b, t, c), zero on padding."""
         if self.place is None:
             return y
-        return F.pad(y.flatten(0, 1), (0, 0, 0, 1)).index_select(0, self.place).unflatten(0, (batch, -1))
+        return (
+            F.pad(y.flatten(0, 1), (0, 0, 0, 1))
+            .index_select(0, self.place)
+            .unflatten(0, (batch, -1))
+        )
 
 
 def rows(tokens: Tokens, batch: int) -> Rows:
@@ -47,14 +54,22 @@ def rows(tokens: Tokens, batch: int) -> Rows:
     if real is None and document is None:
         return Rows(None, None, None, 1, t, None)
     real = torch.ones_like(document, dtype=torch.bool) if real is None else real  # type: ignore[arg-type]
-    real, text, texts = real.expand(batch, -1), torch.zeros_like(real, dtype=torch.long).expand(batch, -1), 1
+    real, text, texts = (
+        real.expand(batch, -1),
+        torch.zeros_like(real, dtype=torch.long).expand(batch, -1),
+        1,
+    )
     if document is not None:
         document = document.expand(batch, -1)
         text = F.pad(document[:, 1:] != document[:, :-1], (1, 0)).cumsum(-1)
         texts = int(text.max()) + 1
-    own = (text[:, None] == torch.arange(texts, device=text.device)[:, None]) & real[:, None]  # (b, texts, t)
+    own = (text[:, None] == torch.arange(texts, device=text.device)[:, None]) & real[
+        :, None
+    ]  # (b, texts, t)
     length, slot = own.sum(-1), (own.cumsum(-1) - 1).gather(1, text[:, None])[:, 0]
-    n = t if document is None else max(1, int(length.max()))  # a number that only packed texts wait for
+    n = (
+        t if document is None else max(1, int(length.max()))
+    )  # a number that only packed texts wait for
     row = torch.arange(batch, device=text.device)[:, None] * texts + text
     place = torch.where(real, row * n + slot, batch * texts * n)
     numbers = None
@@ -65,11 +80,20 @@ def rows(tokens: Tokens, batch: int) -> Rows:
 
 
 def over(
-    view: View, kernel: Kernel, q: Tensor, k: Tensor, document: Tensor | None = None, real: Tensor | None = None
+    view: View,
+    kernel: Kernel,
+    q: Tensor,
+    k: Tensor,
+    document: Tensor | None = None,
+    real: Tensor | None = None,
 ) -> View:
-    """A view of all of k (b, h, s, d) from q (b, h, t, d), but for what is not `real` or of another `document`, (b, s)."""
+    """A view of all of k (b, h, s, d) from q (b, h, t, d), but for what is not `real` or of another
+    `document`, (b, s).
+    """
     queries, slot = (torch.arange(x.shape[2], device=q.device)[None] for x in (q, k))
-    asks = Tokens(slot=queries, position=queries, document=None if document is None else view.query.document)
+    asks = Tokens(
+        slot=queries, position=queries, document=None if document is None else view.query.document
+    )
     seen = Tokens(slot=slot, position=slot, document=document, real=real)
     made = view._replace(query=asks, key=seen, cross=True)
     return made._replace(prepared=kernel.prepare(made, q.shape[1], False, q.dtype))
@@ -77,12 +101,16 @@ def over(
 
 # The law that all of them break.
 RAGGED = {
-    "device with documents": "the texts of a row are taken apart, and only the device has their number and lengths"
+    "device with documents": (
+        "the texts of a row are taken apart, and only the device has their number and lengths"
+    )
 }
 
 
 class NothingKept(Cache):
-    """A token is never added to what a whole text has made: where a mask sees the future, there is one call."""
+    """A token is never added to what a whole text has made: where a mask sees the future, there is
+    one call.
+    """
 
     def append(self, *new):
         return new
@@ -101,8 +129,8 @@ class NothingKept(Cache):
 class Whole(Attention):
     """Base of those that mix all tokens of a text, which no mask can tell apart.
 
-    enters: how a position may enter. crosses: why it cannot look at a source, or None. head_dim: channels of the values of a
-    head, where it has values.
+    enters: how a position may enter. crosses: why it cannot look at a source, or None. head_dim:
+    channels of the values of a head, where it has values.
     """
 
     enters: tuple[str, ...] = ("embed",)
@@ -123,9 +151,17 @@ class Whole(Attention):
             why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
             ways = _seen_whole(context)
         if set(context.facts["position"]["hooks"]) - set(cls.enters):
-            why.append(f"{name} has no score of two tokens, into which position '{position}' enters")
-            others = ("rotary", "learned", "none") if "rotate" in cls.enters else ("learned", "sinusoidal", "none")
-            ways = [f"{way} position=learned" for way in ways] or [f"position={other}" for other in others]
+            why.append(
+                f"{name} has no score of two tokens, into which position '{position}' enters"
+            )
+            others = (
+                ("rotary", "learned", "none")
+                if "rotate" in cls.enters
+                else ("learned", "sinusoidal", "none")
+            )
+            ways = [f"{way} position=learned" for way in ways] or [
+                f"position={other}" for other in others
+            ]
         return f"{'; '.join(why)}. Choose {listed(ways)}" if why else None
 
     def weighed(self, calls, probed):
@@ -147,10 +183,12 @@ def _seen_whole(context: Context) -> list[str]:
 
 @ATTENTIONS.register("fourier", also_called=("fnet", "fft"))
 class Fourier(Whole):
-    """Re(F_seq F_dim x), the discrete Fourier transform over the tokens of a text and over channels (FNet: Lee-Thorp et al.,
-    2021, arXiv:2105.03824, section 3.2). There is nothing to learn."""
+    """Re(F_seq F_dim x), the discrete Fourier transform over the tokens of a text and over channels
+    (FNet: Lee-Thorp et al., 2021, arXiv:2105.03824, section 3.2). There is nothing to learn.
+    """
 
-    # Authors' code: padding is transformed with the text.   Here: a text is transformed over its own length.
+    # Authors' code: padding is transformed with the text.   Here: a text is transformed over its
+    # own length.
 
     breaks = RAGGED | {"symmetry": "waves run in the order of the tokens"}
     residual = ()
@@ -162,13 +200,19 @@ class Fourier(Whole):
 
     def forward(self, x, source, view, cache=None):
         texts = rows(view.query, len(x))
-        exact = x if x.dtype == torch.float64 else x.float()  # transforms of half precision are not everywhere
+        exact = (
+            x if x.dtype == torch.float64 else x.float()
+        )  # transforms of half precision are not everywhere
         if texts.length is None:
             return torch.fft.fft2(exact).real.to(x.dtype)
         waves, slot = torch.fft.fft(texts.apart(exact)), torch.arange(texts.n, device=x.device)
         length = texts.length.clamp(min=1)[:, None, None]
-        angle = (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length  # (rows, n, n)
-        mixed = angle.cos() @ waves.real + angle.sin() @ waves.imag  # tokens behind the end are zero
+        angle = (
+            (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length
+        )  # (rows, n, n)
+        mixed = (
+            angle.cos() @ waves.real + angle.sin() @ waves.imag
+        )  # tokens behind the end are zero
         return texts.back(mixed, len(x)).to(x.dtype)
 
     def weighed(self, calls, probed):

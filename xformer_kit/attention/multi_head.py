@@ -37,20 +37,22 @@ Scale = float | Literal["by_layer"] | None
 
 
 @ATTENTIONS.register(
-    "multi_head", also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head")
+    "multi_head",
+    also_called=("mha", "gqa", "mqa", "multihead", "grouped_query", "multi_query", "single_head"),
 )
 class MultiHead(Attention):
-    """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et al., 2017,
-    arXiv:1706.03762, section 3.2.2).
+    """softmax(mask(q k^T * scale)) v in each head, heads concatenated and projected (Vaswani et
+    al., 2017, arXiv:1706.03762, section 3.2.2).
 
-    Groups of heads / kv_heads query heads share keys and values: kv_heads == heads is multi-head, 1 is multi-query
-    (Shazeer, 2019, arXiv:1911.02150), between them lies grouped-query attention (Ainslie et al., 2023,
-    arXiv:2305.13245); heads == 1 is single-head attention.
+    Groups of heads / kv_heads query heads share keys and values: kv_heads == heads is multi-head, 1
+    is multi-query (Shazeer, 2019, arXiv:1911.02150), between them lies grouped-query attention
+    (Ainslie et al., 2023, arXiv:2305.13245); heads == 1 is single-head attention.
 
     qk_norm: norms of queries and keys (xformer_kit/attention/qk_norm.py).
     gate: what the output is multiplied by (xformer_kit/attention/gate.py).
     memory: learned keys and values beside those of the text (xformer_kit/attention/memory.py).
-    values: what is mixed into them, what is summed of them, and what is left of the sum (xformer_kit/attention/values.py).
+    values: what is mixed into them, what is summed of them, and what is left of the sum
+    (xformer_kit/attention/values.py).
     """
 
     def __init__(
@@ -64,13 +66,20 @@ class MultiHead(Attention):
         kv_heads: int | None = None,  # key and value heads; null is heads
         head_dim: int | None = None,  # channels of a head; null is dim / heads
         v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        bias: bool | tuple[Literal["q", "k", "v", "o"], ...] = False,  # whether all projections have biases, or which
-        scale: Scale = None,  # factor on scores; null is head_dim^-0.5, by_layer that / the number of the layer
+        bias: (
+            bool | tuple[Literal["q", "k", "v", "o"], ...]
+        ) = False,  # whether all projections have biases, or which
+        # factor on scores; null is head_dim^-0.5, by_layer that / the number of the layer
+        scale: Scale = None,
         qk_norm: Callable[..., QKNorm] = NoQKNorm,  # norms of queries and keys; true is head
-        clip: float | None = None,  # largest magnitude in queries, keys and values as projected; null is no limit
+        clip: (
+            float | None
+        ) = None,  # largest magnitude in queries, keys and values as projected; null is no limit
         gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
         memory: int = 0,  # learned keys and values of each head, which every query sees
-        values: Callable[..., Values] = Plain,  # what is summed of values, and what is left of the sum
+        values: Callable[
+            ..., Values
+        ] = Plain,  # what is summed of values, and what is left of the sum
         score: Callable[..., Score] = Softmax,  # how scores become weights
         dropout: float = 0.0,  # probability, on the attention weights
     ):
@@ -83,18 +92,27 @@ class MultiHead(Attention):
         self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, "v" in biased)
         self.o = nn.Linear(heads * self.v_head_dim, dim, "o" in biased)
         norms = qk_norm(norm=norm)
-        self.q_norm, self.k_norm = norms.of_query(heads, self.head_dim), norms.of_key(self.kv_heads, self.head_dim)
+        self.q_norm, self.k_norm = (
+            norms.of_query(heads, self.head_dim),
+            norms.of_key(self.kv_heads, self.head_dim),
+        )
         self.norm_first, self.norm_last = self.k_norm is not None and not norms.after, norms.after
         usual = norms.scale(self.head_dim) / (depth + 1 if scale else 1)
         self.scale = scale if isinstance(scale, (int, float)) else usual
-        biases = [name for name, _ in (self.k_norm or self.k).named_parameters() if name.endswith("bias")]
+        biases = [
+            name for name, _ in (self.k_norm or self.k).named_parameters() if name.endswith("bias")
+        ]
         # They add the same to every score of a row, and softmax ignores that.
         self.no_gradient = ("k.bias", *(f"k_norm.{name}" for name in biases))
         self.kernel, self.dropout, self.clip = kernel, dropout, clip
         gating = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
         self.gate = None if type(gating) is NoGate else gating
-        self.memory = Memory(self.kv_heads, memory, self.head_dim, self.v_head_dim) if memory else None
-        summed = values(dim=dim, depth=depth, norm=norm, kv_heads=self.kv_heads, v_head_dim=self.v_head_dim)
+        self.memory = (
+            Memory(self.kv_heads, memory, self.head_dim, self.v_head_dim) if memory else None
+        )
+        summed = values(
+            dim=dim, depth=depth, norm=norm, kv_heads=self.kv_heads, v_head_dim=self.v_head_dim
+        )
         self.values = None if type(summed) is Plain and summed.bare else summed
         weighed = score(heads=heads)
         self.score = None if type(weighed) is Softmax and weighed.plain else weighed
@@ -134,7 +152,9 @@ class MultiHead(Attention):
 
     @classmethod
     def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out: those of its parts."""
+        """Options that change nothing in a composition, each with the reason and the way out: those
+        of its parts.
+        """
         for registry, option, usual in INSIDE:
             node = registry.complete(context.options["attn"].get(option) or usual)
             for inner, why in registry[node["name"]].vain(node, context):
@@ -143,7 +163,9 @@ class MultiHead(Attention):
     @classmethod
     def norms_with(cls, options):
         """Whether it has norms of the kind of its block."""
-        values, norms = (registry.complete(options.get(key) or usual) for registry, key, usual in INSIDE[:2])
+        values, norms = (
+            registry.complete(options.get(key) or usual) for registry, key, usual in INSIDE[:2]
+        )
         return norms["name"] != "none" or values["norm_over"] != "none"
 
     @classmethod
@@ -156,7 +178,8 @@ class MultiHead(Attention):
         return found | {"across": found["across"] | {"values": (common, 1)}}
 
     def split(self, x: Tensor) -> Tensor:
-        # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each generated token
+        # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each
+        # generated token
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def queries_of(self, x: Tensor) -> Tensor:
@@ -169,12 +192,18 @@ class MultiHead(Attention):
         return x.view(*x.shape[:2], -1, self.v_head_dim).transpose(1, 2)
 
     def _valued(self, v: Tensor, given: Tensor, view) -> Tensor:
-        """Values as a cache keeps them, from what is projected of `given`: (b, t, kv * e) -> (b, kv, t, e)."""
+        """Values as a cache keeps them, from what is projected of `given`: (b, t, kv * e) -> (b,
+        kv, t, e).
+        """
         v = self.split_values(v)
         return v if self.values is None else self.values.made(v, given, view)
 
     def forward(self, x, source, view, cache=None):
-        seen = self._looked_at(x, view, cache) if source is None else self._across(x, source, view, cache)
+        seen = (
+            self._looked_at(x, view, cache)
+            if source is None
+            else self._across(x, source, view, cache)
+        )
         q, k, v = seen.q, seen.k, seen.v
         scores = view.position.scores(self, q, k, view) if view.scored else None
         if self.memory is not None:
@@ -193,16 +222,24 @@ class MultiHead(Attention):
         out = self.gate.before(x, out).flatten(2)
         return self.gate.behind(x, out, self.o(out))
 
-    def compared(self, q: Tensor, k: Tensor, scores: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def compared(
+        self, q: Tensor, k: Tensor, scores: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Queries and keys of which a kernel takes products, or the scores in their place."""
         return q, k, scores
 
     def _remembered(self, seen: Seen, scores: Tensor | None):
-        """Queries, keys, values and scores, with learned keys and values in front; keys are normed as those of the text."""
+        """Queries, keys, values and scores, with learned keys and values in front; keys are normed
+        as those of the text.
+        """
         keys = self.memory.k if self.k_norm is None else self.k_norm(self.memory.k[None])[0]
         if scores is not None:
             scores = torch.cat([self.memory.scores(seen.asks, keys) * self.scale, scores], -1)
-        return *self.memory.beside(seen.q, seen.k, seen.asks, keys), self.memory.values(seen.v), scores
+        return (
+            *self.memory.beside(seen.q, seen.k, seen.asks, keys),
+            self.memory.values(seen.v),
+            scores,
+        )
 
     def _looked_at(self, x, view, cache) -> Seen:
         """Queries, keys and values of x itself, behind those of the past."""
@@ -234,7 +271,9 @@ class MultiHead(Attention):
         return Seen(q, k, v, v, asks)
 
     def _asked(self, q: Tensor, view) -> tuple[Tensor, Tensor]:
-        """Queries normed and rotated, in the order of the options; and the same unrotated, for a memory, which stands nowhere."""
+        """Queries normed and rotated, in the order of the options; and the same unrotated, for a
+        memory, which stands nowhere.
+        """
         q = self.q_norm(q) if self.norm_first else q
         asks, q = q, view.position.rotate(q, view.query)
         if not self.norm_last:
@@ -247,7 +286,9 @@ class MultiHead(Attention):
 
     def cache(self, rows, length, view=None):
         device, dtype = device_and_dtype(self)
-        shapes = ((rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim))
+        shapes = (
+            (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
+        )
         made = KeyValueCache if self.score is None else self.score.keeps or KeyValueCache
         return made(*shapes, dtype=dtype, device=device)
 

@@ -14,20 +14,22 @@ from xformer_kit.registry import above, at_least
 
 @ATTENTIONS.register("nystrom", also_called=("nystromformer", "nystroem"))
 class Nystrom(Whole):
-    """softmax(q K~^T) pinv(softmax(Q~ K~^T)) softmax(Q~ k^T) v in each head, with means of segments Q~ and K~ (Nyströmformer:
-    Xiong et al., 2021, arXiv:2102.03902, "Linearized self-attention via Nyström method").
+    """softmax(q K~^T) pinv(softmax(Q~ K~^T)) softmax(Q~ k^T) v in each head, with means of segments
+    Q~ and K~ (Nyströmformer: Xiong et al., 2021, arXiv:2102.03902, "Linearized self-attention via
+    Nyström method").
 
-    Scores are scaled. Q~ and K~, the landmarks, are means of the queries and keys of as many segments of a text. Memory and time
-    are linear in the length.
+    Scores are scaled. Q~ and K~, the landmarks, are means of the queries and keys of as many
+    segments of a text. Memory and time are linear in the length.
 
-    The pseudo-inverse is found in `iterations` of Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, from A^T / (|A|_1 |A|_inf) on
-    (Razavi et al., 2014, as in that paper). Token i of n is of segment floor(i landmarks / n); a text of fewer tokens than
-    landmarks has as many as tokens. conv adds a depthwise convolution of the values, with one filter for each head. Positions
-    may rotate: a landmark is then a mean of rotated ones.
+    The pseudo-inverse is found in `iterations` of Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4,
+    from A^T / (|A|_1 |A|_inf) on (Razavi et al., 2014, as in that paper). Token i of n is of
+    segment floor(i landmarks / n); a text of fewer tokens than landmarks has as many as tokens.
+    conv adds a depthwise convolution of the values, with one filter for each head. Positions may
+    rotate: a landmark is then a mean of rotated ones.
     """
 
-    # Authors' code: |A|_1 is the largest of the whole batch.   Here: of each matrix, as in their exact variant, so that a
-    # row does not depend on its neighbours.
+    # Authors' code: |A|_1 is the largest of the whole batch.   Here: of each matrix, as in their
+    # exact variant, so that a row does not depend on its neighbours.
 
     breaks = RAGGED | {"symmetry": "segments are told by the order of the tokens"}
     enters = ("embed", "rotate")
@@ -48,7 +50,11 @@ class Nystrom(Whole):
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
     ):
         super().__init__()
-        self.head_dim, self.landmarks, self.iterations = head_dim or dim // heads, landmarks, iterations
+        self.head_dim, self.landmarks, self.iterations = (
+            head_dim or dim // heads,
+            landmarks,
+            iterations,
+        )
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
         self.o = nn.Linear(heads * self.head_dim, dim, bias)
@@ -61,7 +67,10 @@ class Nystrom(Whole):
         yield from at_least(options, landmarks=1, iterations=1)
         yield from at_least(options, "token", conv=1)
         if options.conv and options.conv % 2 == 0:
-            yield f"conv: must be odd, as many tokens before as behind; got {options.conv}. Try {options.conv + 1}."
+            yield (
+                f"conv: must be odd, as many tokens before as behind; got {options.conv}. Try"
+                f" {options.conv + 1}."
+            )
         yield from above(options, "null is head_dim^-0.5.", scale=0)
 
     @classmethod
@@ -71,28 +80,45 @@ class Nystrom(Whole):
         if wanted > longest and context.facts["position"]["bounded"]:
             yield (
                 "landmarks",
-                f"position '{context.names['position']}' ends at model.max_len={longest} tokens, and a text has no more "
-                f"landmarks than tokens; got {wanted}. Try {max(1, longest // 4)}, or model.max_len={wanted}",
+                (
+                    f"position '{context.names['position']}' ends at model.max_len={longest}"
+                    f" tokens, and a text has no more landmarks than tokens; got {wanted}. Try"
+                    f" {max(1, longest // 4)}, or model.max_len={wanted}"
+                ),
             )
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         """Of a filter: uniform in +- 1 / sqrt(tokens), as torch draws convolutions."""
-        return (2 * torch.rand(shape, generator=generator) - 1) * shape[-1] ** -0.5 if name == "filter" else None
+        return (
+            (2 * torch.rand(shape, generator=generator) - 1) * shape[-1] ** -0.5
+            if name == "filter"
+            else None
+        )
 
     def forward(self, x, source, view, cache=None):
-        heads = (m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for m in (self.q, self.k, self.v))
+        heads = (
+            m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for m in (self.q, self.k, self.v)
+        )
         q, k, v = heads  # (b, h, t, d)
         q = view.position.rotate(q, view.query)
         k = view.position.rotate_key(k, view.query)
         texts = rows(view.query, len(x))
         q, k, v = (
-            texts.apart(part.transpose(1, 2).flatten(2)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            texts.apart(part.transpose(1, 2).flatten(2))
+            .unflatten(-1, (-1, self.head_dim))
+            .transpose(1, 2)
             for part in (q, k, v)
         )
         out = self._mixed(q, k, v, view, texts.length, texts.real)
         if self.filter is not None:
             out = out + F.conv2d(
-                v, self.filter[:, None, :, None], padding=(self.filter.shape[1] // 2, 0), groups=v.shape[1]
+                v,
+                self.filter[:, None, :, None],
+                padding=(self.filter.shape[1] // 2, 0),
+                groups=v.shape[1],
             )
         return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))
 
@@ -113,8 +139,12 @@ class Nystrom(Whole):
         look = over(view, self.kernel, q, k_marks, None, there)
         return self.kernel(q, k_marks, read, look, self.scale)
 
-    def _means(self, q: Tensor, k: Tensor, length: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Landmarks (rows, h, m, d), and where rows differ, which of them have a token, (rows, m)."""
+    def _means(
+        self, q: Tensor, k: Tensor, length: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Landmarks (rows, h, m, d), and where rows differ, which of them have a token, (rows,
+        m).
+        """
         n, most = q.shape[2], min(self.landmarks, q.shape[2])
         if length is None and n % most == 0:
             return *(x.unflatten(2, (most, -1)).mean(3) for x in (q, k)), None  # type: ignore[return-value]
@@ -122,7 +152,9 @@ class Nystrom(Whole):
         whole = slot.new_full((1, 1), n) if length is None else length[:, None]
         count = whole.clamp(min=1, max=most)
         segment = torch.where(slot < whole, slot * count // whole.clamp(min=1), most)
-        own = (segment[:, None] == torch.arange(most, device=q.device)[:, None]).to(q.dtype)  # (rows or 1, m, n)
+        own = (segment[:, None] == torch.arange(most, device=q.device)[:, None]).to(
+            q.dtype
+        )  # (rows or 1, m, n)
         size = own.sum(-1, keepdim=True)
         own = (own / size.clamp(min=1))[:, None]
         return own @ q, own @ k, None if length is None else size[..., 0] > 0
@@ -130,7 +162,9 @@ class Nystrom(Whole):
 
 def inverse(a: Tensor, iterations: int) -> Tensor:
     """The pseudo-inverse of matrices whose rows are weights, (..., m, m), in at least fp32."""
-    with nullcontext() if a.is_meta else torch.autocast(a.device.type, enabled=False):  # on meta there is none to leave
+    with (
+        nullcontext() if a.is_meta else torch.autocast(a.device.type, enabled=False)
+    ):  # on meta there is none to leave
         a = a if a.dtype == torch.float64 else a.float()
         one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
         z = a.mT / a.sum(-2).amax(-1).clamp(min=torch.finfo(a.dtype).tiny)[..., None, None]

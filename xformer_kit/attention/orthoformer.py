@@ -12,19 +12,22 @@ from xformer_kit.kernel import Kernel
 
 @ATTENTIONS.register("orthoformer", also_called=("orthogonal_landmarks", "motionformer"))
 class Orthoformer(Nystrom):
-    """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal to each other, as prototypes
-    (Patrick et al., 2021, arXiv:2106.05392).
+    """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal
+    to each other, as prototypes (Patrick et al., 2021, arXiv:2106.05392).
 
-    Scores are scaled. P grows greedily: the longest query first, then the one whose largest |cos| with those of P is the
-    smallest. A text of fewer tokens than landmarks has as many as tokens. Memory is linear in the length. Positions may rotate.
+    Scores are scaled. P grows greedily: the longest query first, then the one whose largest |cos|
+    with those of P is the smallest. A text of fewer tokens than landmarks has as many as tokens.
+    Memory is linear in the length. Positions may rotate.
     """
 
-    # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing and the order of a text
-    # does not matter.
+    # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing
+    # and the order of a text does not matter.
 
     breaks = RAGGED | {
-        "kernels in bf16": "which queries are prototypes is no continuous function, and of two angles that are near, rounding "
-        "to 8 bits makes either the larger"
+        "kernels in bf16": (
+            "which queries are prototypes is no continuous function, and of two angles that are"
+            " near, rounding to 8 bits makes either the larger"
+        )
     }
 
     def __init__(
@@ -38,26 +41,34 @@ class Orthoformer(Nystrom):
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
     ):
-        super().__init__(dim, kernel, heads=heads, head_dim=head_dim, landmarks=landmarks, bias=bias, scale=scale)
+        super().__init__(
+            dim, kernel, heads=heads, head_dim=head_dim, landmarks=landmarks, bias=bias, scale=scale
+        )
 
     @classmethod
     def cannot(cls, context):
         if not context.facts["position"]["isometric"]:
             return (
-                f"position '{context.names['position']}' makes queries longer and shorter, so that their angles, by which "
-                "orthoformer chooses landmarks, would tell where a text begins; choose position=rotary"
+                f"position '{context.names['position']}' makes queries longer and shorter, so that"
+                " their angles, by which orthoformer chooses landmarks, would tell where a text"
+                " begins; choose position=rotary"
             )
         return super().cannot(context)
 
     def _mixed(self, q, k, v, view, length, real):
         chosen, there = self._chosen(q.detach(), real)
-        marks = q.gather(2, chosen[..., None].expand(-1, -1, -1, q.shape[-1]))  # (rows, h, landmarks, d)
+        marks = q.gather(
+            2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])
+        )  # (rows, h, landmarks, d)
         read = self.kernel(marks, k, v, over(view, self.kernel, marks, k, None, real), self.scale)
-        return self.kernel(q, marks, read, over(view, self.kernel, q, marks, None, there), self.scale)
+        return self.kernel(
+            q, marks, read, over(view, self.kernel, q, marks, None, there), self.scale
+        )
 
     def _chosen(self, q: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The tokens whose queries are prototypes, (rows, h, m), and where rows differ, how many of them a text has: which of the
-        m there are, (rows, m)."""
+        """The tokens whose queries are prototypes, (rows, h, m), and where rows differ, how many of
+        them a text has: which of the m there are, (rows, m).
+        """
         unit, none = F.normalize(q, dim=-1), None if real is None else ~real[:, None]
         length = q.norm(dim=-1)
         nearest = torch.zeros_like(length)  # of each query to those that are chosen
@@ -67,7 +78,9 @@ class Orthoformer(Nystrom):
             mark = unit.gather(2, best[..., None].expand(-1, -1, -1, q.shape[-1]))
             nearest = torch.maximum(nearest, (unit @ mark.mT)[..., 0].abs())
             nearest = nearest.scatter(-1, best, 2.0)  # never again
-            best = (nearest if none is None else nearest.masked_fill(none, 3.0)).argmin(-1, keepdim=True)
+            best = (nearest if none is None else nearest.masked_fill(none, 3.0)).argmin(
+                -1, keepdim=True
+            )
             found.append(best)
         chosen = torch.cat(found, -1)
         if real is None:

@@ -1,6 +1,7 @@
 """Which norms have queries, keys and values? x (b, h, t, head_dim) -> the same shape.
 
-That of queries and keys is a part of an attention: attn.qk_norm=head, or attn.qk_norm=head attn.qk_norm.after=true.
+That of queries and keys is a part of an attention: attn.qk_norm=head, or attn.qk_norm=head
+attn.qk_norm.after=true.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,14 +18,18 @@ Norm = Callable[[int], nn.Module]
 
 
 class EachHead(nn.ModuleList):
-    """A norm over head_dim for each head, with weights of its own (StableLM 2, Cohere Command R+)."""
+    """A norm over head_dim for each head, with weights of its own (StableLM 2, Cohere Command
+    R+).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([norm(head) for norm, head in zip(self, x.unbind(1), strict=True)], 1)
 
 
 class Projection(nn.Module):
-    """One norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656, section 3.3.2)."""
+    """One norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656,
+    section 3.3.2).
+    """
 
     def __init__(self, norm: nn.Module):
         super().__init__()
@@ -60,7 +65,9 @@ class Direction(nn.Module):
 
 
 class Unit(Direction):
-    """The same times a learned scale of each head (Henry et al., 2020, arXiv:2010.04245, where all heads share one)."""
+    """The same times a learned scale of each head (Henry et al., 2020, arXiv:2010.04245, where all
+    heads share one).
+    """
 
     def __init__(self, heads: int, groups: int = 1):
         super().__init__(groups)
@@ -87,7 +94,8 @@ def _grouped(norm: Norm, groups: int, channels: int) -> nn.Module:
 class QKNorm:
     """Base of all norms of queries and keys; here neither has one.
 
-    after: whether they stand behind rotation. unit: whether they make unit vectors, and need no norm of the block.
+    after: whether they stand behind rotation. unit: whether they make unit vectors, and need no
+    norm of the block.
     """
 
     after = unit = False
@@ -97,7 +105,9 @@ class QKNorm:
 
     @classmethod
     def fits(cls, options: Mapping[str, Any], kv_heads: int, head_dim: int) -> Iterator[str]:
-        """Sentences for options that do not fit the channels of an attention, from the option of that attention on."""
+        """Sentences for options that do not fit the channels of an attention, from the option of
+        that attention on.
+        """
         yield from ()
 
     @classmethod
@@ -120,7 +130,9 @@ class QKNorm:
         return head_dim**-0.5
 
 
-QK_NORMS = Registry("qk_norm", given=("norm",), base=QKNorm, group="attn.qk_norm", switch=("none", "head"))
+QK_NORMS = Registry(
+    "qk_norm", given=("norm",), base=QKNorm, group="attn.qk_norm", switch=("none", "head")
+)
 
 
 @QK_NORMS.register("none")
@@ -151,30 +163,39 @@ class Normed(QKNorm):
     def breaks_with(cls, options):
         if not options.after or (cls.unit and options.groups == 1):
             return {}
-        return {"shift": "behind a rotation a channel's weight meets now one, now the other of a pair that turns"}
+        return {
+            "shift": (
+                "behind a rotation a channel's weight meets now one, now the other of a pair that"
+                " turns"
+            )
+        }
 
     @classmethod
     def fits(cls, options, kv_heads, head_dim):
-        groups, channels = options["groups"], head_dim * (kv_heads if cls.over == "projection" else 1)
+        groups, channels = (
+            options["groups"],
+            head_dim * (kv_heads if cls.over == "projection" else 1),
+        )
         if groups > 1 and channels > 0 and (channels % groups or channels == groups):
             ways = near(groups, divisors(channels)[:-1] or [1])
             yield (
-                f"qk_norm.groups: must divide {cls.said} into groups of at least 2; got {groups} and {channels} channels. Try "
-                f"{ways}."
+                f"qk_norm.groups: must divide {cls.said} into groups of at least 2; got {groups}"
+                f" and {channels} channels. Try {ways}."
             )
 
     @classmethod
     def cannot(cls, options, context):
         if options["after"] and not context.facts["position"]["isometric"]:
             return (
-                f"qk_norm.after takes away the lengths of queries and keys, by which '{context.names['position']}' tells "
-                "distances. Set attn.qk_norm.after=false, or position=rotary."
+                "qk_norm.after takes away the lengths of queries and keys, by which"
+                f" '{context.names['position']}' tells distances. Set attn.qk_norm.after=false, or"
+                " position=rotary."
             )
         if cls.unit or context.facts["norm"]["normalises"]:
             return None
         return (
-            f"qk_norm takes the norm of {context.path}, and '{context.names['norm']}' does nothing. Choose norm=rms or "
-            "norm=layer there, or attn.qk_norm=false."
+            f"qk_norm takes the norm of {context.path}, and '{context.names['norm']}' does nothing."
+            " Choose norm=rms or norm=layer there, or attn.qk_norm=false."
         )
 
     @classmethod
@@ -182,8 +203,10 @@ class Normed(QKNorm):
         if options["after"] and "rotate" not in context.facts["position"]["hooks"]:
             yield (
                 "after",
-                f"puts the norm behind a rotation, and position '{context.names['position']}' turns nothing; got true. Set it to "
-                "false, or choose position=rotary",
+                (
+                    f"puts the norm behind a rotation, and position '{context.names['position']}'"
+                    " turns nothing; got true. Set it to false, or choose position=rotary"
+                ),
             )
 
     def of_query(self, heads, head_dim):
@@ -195,7 +218,9 @@ class Normed(QKNorm):
 
 @QK_NORMS.register("head")
 class OfHead(Normed):
-    """A norm over head_dim with weights that the heads share (Dehghani et al., 2023, arXiv:2302.05442)."""
+    """A norm over head_dim with weights that the heads share (Dehghani et al., 2023,
+    arXiv:2302.05442).
+    """
 
 
 @QK_NORMS.register("each_head", also_called=("per_head",))
@@ -207,15 +232,18 @@ class OfEachHead(Normed):
 
 @QK_NORMS.register("projection")
 class OfProjection(Normed):
-    """A norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656, section 3.3.2)."""
+    """A norm over the channels of all heads (OLMo 2: Walsh et al., 2025, arXiv:2501.00656, section
+    3.3.2).
+    """
 
     over, said = "projection", "the channels of all key heads"
 
 
 @QK_NORMS.register("l2", also_called=("unit",))
 class L2(Normed):
-    """g q / |q| and k / |k| over head_dim, with a learned g of each head (Henry et al., 2020, arXiv:2010.04245, where all
-    heads share one)."""
+    """g q / |q| and k / |k| over head_dim, with a learned g of each head (Henry et al., 2020,
+    arXiv:2010.04245, where all heads share one).
+    """
 
     unit = True
 
@@ -226,7 +254,9 @@ class L2(Normed):
         return Direction(self.groups)  # of a product one scale is enough
 
     def scale(self, head_dim):
-        """Products of unit vectors of d channels are about d^-0.5, and as many times larger as there are groups."""
+        """Products of unit vectors of d channels are about d^-0.5, and as many times larger as
+        there are groups.
+        """
         return head_dim**0.5 / self.groups
 
 

@@ -16,13 +16,16 @@ Reason = tuple[str, list[str]]  # why something cannot be, and what could be in 
 
 
 class StateCache(Cache):
-    """A few tensors, each (rows, ...), of a size that does not grow with the text: what the whole past comes to."""
+    """A few tensors, each (rows, ...), of a size that does not grow with the text: what the whole
+    past comes to.
+    """
 
     rewinds = False
 
     def __init__(self, *held: Tensor):
         self.held = list(held)
-        self.documents: Tensor | None = None  # of a source that has several: to which each of `held` belongs
+        # of a source that has several: to which each of `held` belongs
+        self.documents: Tensor | None = None
 
     @classmethod
     def of(cls, attention: Attention, *shapes: tuple[int, ...]) -> "StateCache":
@@ -42,8 +45,8 @@ class StateCache(Cache):
     def rewind(self, n: int) -> None:
         if n:
             raise ConfigError(
-                f"rewind: a state is one sum of the whole past, of which the newest cannot be taken back; got {n} tokens. "
-                "Begin again with the prompt, or choose attn=multi_head."
+                "rewind: a state is one sum of the whole past, of which the newest cannot be taken"
+                f" back; got {n} tokens. Begin again with the prompt, or choose attn=multi_head."
             )
 
     @property
@@ -52,9 +55,11 @@ class StateCache(Cache):
 
 
 class Recurrent(Attention):
-    """Base of those whose past is a state that is written and read (`xformer_kit/kernel/recurrence.py`).
+    """Base of those whose past is a state that is written and read
+    (`xformer_kit/kernel/recurrence.py`).
 
-    of_any_order: whether it may also sum over all tokens, whatever their order: full masks and sources.
+    of_any_order: whether it may also sum over all tokens, whatever their order: full masks and
+    sources.
     """
 
     computes = "recurrence"
@@ -71,7 +76,9 @@ class Recurrent(Attention):
             why, ways = places or hidden or ("", [])
             return f"{why}; choose {_in_short(ways)}" if why else None
         (why, positions), (other, (mask, *_)) = places, hidden
-        return f"{why}, and {other}; choose {listed(f'{mask} {position}' for position in positions)}"
+        return (
+            f"{why}, and {other}; choose {listed(f'{mask} {position}' for position in positions)}"
+        )
 
     @classmethod
     def unplaced(cls, context: Context) -> Reason | None:
@@ -79,9 +86,16 @@ class Recurrent(Attention):
         attn, position = context.names["attn"], context.names["position"]
         if not {"bias", "scores"} & set(context.facts["position"]["hooks"]):
             return None
-        others = ["rotary"] * (context.facts["attn"]["head_dim"] % 2 == 0) + ["learned", "sinusoidal", "none"]
+        others = ["rotary"] * (context.facts["attn"]["head_dim"] % 2 == 0) + [
+            "learned",
+            "sinusoidal",
+            "none",
+        ]
         return (
-            f"attn '{attn}' reads a sum over the past and forms no scores, which position '{position}' changes one by one",
+            (
+                f"attn '{attn}' reads a sum over the past and forms no scores, which position"
+                f" '{position}' changes one by one"
+            ),
             [f"position={other}" for other in others],
         )
 
@@ -111,8 +125,8 @@ def _of_source(part: type[Recurrent], context: Context) -> str | None:
     attn, mask = context.names["attn"], context.names["mask"]
     if not part.of_any_order:
         return (
-            f"attn '{attn}' hands its state from token to token in their order, in which those of another tower have no "
-            "place; choose model.decoder.cross.name=multi_head"
+            f"attn '{attn}' hands its state from token to token in their order, in which those of"
+            " another tower have no place; choose model.decoder.cross.name=multi_head"
         )
     whys, ways = [], []
     if unplaced := part.unplaced(context):
@@ -133,12 +147,21 @@ def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
     ways = [f"{option}=causal"]
     if band == everything:
         return (
-            f"attn '{attn}' hands its state from token to token in their order, and mask '{mask}' shows later ones",
+            (
+                f"attn '{attn}' hands its state from token to token in their order, and mask"
+                f" '{mask}' shows later ones"
+            ),
             ways,
         )
     if part.of_any_order and context.tower == "encoder":
         ways.append(f"{option}=full")
-    return f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or shows more", ways
+    return (
+        (
+            f"attn '{attn}' reads one sum over the whole past, of which mask '{mask}' hides some or"
+            " shows more"
+        ),
+        ways,
+    )
 
 
 def _in_short(ways: list[str]) -> str:

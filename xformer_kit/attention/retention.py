@@ -17,12 +17,13 @@ from xformer_kit.registry import above, at_least
 
 @ATTENTIONS.register("retention", also_called=("retnet", "multi_scale_retention", "msr"))
 class Retention(Recurrent):
-    """norm(sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j) over the past in each head, times silu(x G), projected (Sun et
-    al., 2023, arXiv:2307.08621, eq. 5 to 8).
+    """norm(sum_j gamma^(i - j) (q_i k_j / sqrt(head_dim)) v_j) over the past in each head, times
+    silu(x G), projected (Sun et al., 2023, arXiv:2307.08621, eq. 5 to 8).
 
-    gamma_h = 1 - 2^(-5 - h), h = 0, 1, ... (`powers`), or 1 - gamma_h from 1/32 to 1/512 in even ratios (`spaced`, as in the
-    experiments). i - j counts real tokens of a document. norm is (y - mean) / sqrt(var + eps) over a head's values, for which
-    the paper's own scalings of a row do not matter. The paper turns queries and keys: position=rotary, or xpos.
+    gamma_h = 1 - 2^(-5 - h), h = 0, 1, ... (`powers`), or 1 - gamma_h from 1/32 to 1/512 in even
+    ratios (`spaced`, as in the experiments). i - j counts real tokens of a document. norm is (y -
+    mean) / sqrt(var + eps) over a head's values, for which the paper's own scalings of a row do not
+    matter. The paper turns queries and keys: position=rotary, or xpos.
     """
 
     def __init__(
@@ -59,7 +60,11 @@ class Retention(Recurrent):
         yield from above(options, eps=0)
 
     def forward(self, x, source, view, cache=None):
-        maps = self.packed(x) if self.packed is not None else [getattr(self, name)(x) for name in self.packs]
+        maps = (
+            self.packed(x)
+            if self.packed is not None
+            else [getattr(self, name)(x) for name in self.packs]
+        )
         q, k, v = (m.unflatten(-1, (self.heads, -1)).transpose(1, 2) for m in map(exact, maps[:3]))
         q, k = view.position.rotate(q, view.query), view.position.rotate_key(k, view.query)
         real, decay = view.query.real, torch.tensor(self.decay, dtype=q.dtype, device=q.device)
@@ -73,7 +78,12 @@ class Retention(Recurrent):
         if cache is not None:
             cache.append(state)
             cache.length += x.shape[1]
-        out = F.layer_norm(out, out.shape[-1:], eps=self.eps).transpose(1, 2).flatten(2).to(maps[0].dtype)
+        out = (
+            F.layer_norm(out, out.shape[-1:], eps=self.eps)
+            .transpose(1, 2)
+            .flatten(2)
+            .to(maps[0].dtype)
+        )
         return self.o(out if self.gate is None else out * F.silu(maps[3]))
 
     def cache(self, rows, length, view=None):

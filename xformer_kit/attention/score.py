@@ -1,7 +1,7 @@
 """What becomes of scores? The weights with which values are summed.
 
-A score is a part of an attention: attn.score.name=entmax attn.score.alpha=1.5. Kernels compute softmax alone, where they do not
-say otherwise; `reference` computes every one.
+A score is a part of an attention: attn.score.name=entmax attn.score.alpha=1.5. Kernels compute
+softmax alone, where they do not say otherwise; `reference` computes every one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,11 @@ from xformer_kit.registry import Context, Registry, above
 
 
 class Score(nn.Module):
-    """Base of all scores: override `weights`, and `before` or `behind` where something is done outside of the mask.
+    """Base of all scores: override `weights`, and `before` or `behind` where something is done
+    outside of the mask.
 
-    keeps: the class of the cache, where an attention with this score keeps more of the past than keys and values.
+    keeps: the class of the cache, where an attention with this score keeps more of the past than
+    keys and values.
     across: whether it takes something of an earlier layer.
     sparse: whether a key that is seen may have a weight of exactly 0, and with it no gradient.
     """
@@ -29,12 +31,16 @@ class Score(nn.Module):
 
     @classmethod
     def beyond(cls, options: Mapping[str, Any]) -> str | None:
-        """What it is, in a few words, where it is more than the softmax that every kernel computes."""
+        """What it is, in a few words, where it is more than the softmax that every kernel
+        computes.
+        """
         raise NotImplementedError
 
     @classmethod
     def pointwise(cls, options: Mapping[str, Any]) -> bool:
-        """Whether it is softmax of scores that `before` changes one by one, which some kernels compute too."""
+        """Whether it is softmax of scores that `before` changes one by one, which some kernels
+        compute too.
+        """
         return False
 
     @classmethod
@@ -49,17 +55,23 @@ class Score(nn.Module):
 
     @classmethod
     def vain(cls, options: Mapping[str, Any], context: Context) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out; `name` is the score itself."""
+        """Options that change nothing in a composition, each with the reason and the way out;
+        `name` is the score itself.
+        """
         yield from ()
 
     def of(self, view: View, cache: Any) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """What `forward` is in one call of an attention, for scores that depend on more than the row: on the tokens, on what
-        earlier calls left in `cache`, the attention's own, or on what layers before it left in `view.memo`."""
+        """What `forward` is in one call of an attention, for scores that depend on more than the
+        row: on the tokens, on what earlier calls left in `cache`, the attention's own, or on what
+        layers before it left in `view.memo`.
+        """
         return self
 
     def forward(self, scores: Tensor, seen: Tensor | None) -> Tensor:
-        """Scaled scores with biases (b, h, t, s) -> weights (b, h, t, s). `seen` is True where a query sees a key, and
-        broadcasts; None: all do. What is not seen has no weight, and a row with nothing to see has none at all."""
+        """Scaled scores with biases (b, h, t, s) -> weights (b, h, t, s). `seen` is True where a
+        query sees a key, and broadcasts; None: all do. What is not seen has no weight, and a row
+        with nothing to see has none at all.
+        """
         scores = self.before(scores)
         if seen is None:
             return self.behind(self.weights(scores))
@@ -89,9 +101,9 @@ SCORES = Registry("score", given=("heads",), base=Score, group="attn.score")
 class Softmax(Score):
     """exp(s_j) / (c + sum_k exp(s_k)) with c = 0 (Vaswani et al., 2017, arXiv:1706.03762, eq. 1).
 
-    softcap: s is cap * tanh(s / cap) (Gemma 2, arXiv:2408.00118, section 2). sinks: c is exp(a learned number of the head)
-    (gpt-oss, arXiv:2508.10925, section 2). plus_one: c = 1, so that a head may look at nothing (Miller, 2023, "Attention is off
-    by one").
+    softcap: s is cap * tanh(s / cap) (Gemma 2, arXiv:2408.00118, section 2). sinks: c is exp(a
+    learned number of the head) (gpt-oss, arXiv:2508.10925, section 2). plus_one: c = 1, so that a
+    head may look at nothing (Miller, 2023, "Attention is off by one").
     """
 
     def __init__(
@@ -99,7 +111,8 @@ class Softmax(Score):
         heads: int,
         *,
         softcap: float | None = None,  # scores stay below it, and above minus it; null is no cap
-        sinks: bool = False,  # whether each head has a learned score that takes weight from all keys
+        # whether each head has a learned score that takes weight from all keys
+        sinks: bool = False,
         plus_one: bool = False,  # whether 1 is added to the sum of exponentials
     ):
         super().__init__()
@@ -110,7 +123,10 @@ class Softmax(Score):
     def check(cls, options, context):
         yield from above(options, "null is no cap.", softcap=0)
         if options.sinks and options.plus_one:
-            yield "plus_one: is a sink whose score is 0, and beside sinks=true there is one that is learned; choose one."
+            yield (
+                "plus_one: is a sink whose score is 0, and beside sinks=true there is one that is"
+                " learned; choose one."
+            )
 
     @property
     def plain(self) -> bool:
@@ -132,22 +148,29 @@ class Softmax(Score):
     def weights(self, scores):
         if self.sink is None and not self.plus_one:
             return scores.softmax(-1)
-        one_more = scores.new_zeros(1) if self.sink is None else self.sink.to(scores.dtype).view(-1, 1, 1)
+        one_more = (
+            scores.new_zeros(1) if self.sink is None else self.sink.to(scores.dtype).view(-1, 1, 1)
+        )
         return torch.cat([scores, one_more.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
 
 
 @SCORES.register("sigmoid", also_called=("sigmoid_attention",))
 class Sigmoid(Score):
-    """sigmoid(s_j + b): keys do not compete (Ramapuram et al., 2024, arXiv:2409.04431). b = -log(n) gives about as
-    much weight in all as softmax does at the start."""
+    """sigmoid(s_j + b): keys do not compete (Ramapuram et al., 2024, arXiv:2409.04431). b = -log(n)
+    gives about as much weight in all as softmax does at the start.
+    """
 
-    # Paper: n is the length that a model is trained at.   Here: the number of keys that the query sees, unless `bias` says
-    # otherwise, so that neither padding nor the length of a text changes what a row computes.
+    # Paper: n is the length that a model is trained at.   Here: the number of keys that the query
+    # sees, unless `bias` says otherwise, so that neither padding nor the length of a text changes
+    # what a row computes.
 
     def __init__(
         self,
         *,
-        bias: float | None = None,  # added to scores; null is minus the logarithm of the number of keys that are seen
+        bias: (
+            float | None
+            # added to scores; null is minus the logarithm of the number of keys that are seen
+        ) = None,
     ):
         super().__init__()
         self.bias = bias
@@ -157,14 +180,18 @@ class Sigmoid(Score):
         return "sigmoid"
 
     def weights(self, scores):
-        return torch.sigmoid(scores - counted(scores).log() if self.bias is None else scores + self.bias)
+        return torch.sigmoid(
+            scores - counted(scores).log() if self.bias is None else scores + self.bias
+        )
 
 
 @SCORES.register("entmax", also_called=("sparsemax", "entmax15", "alpha_entmax"))
 class Entmax(Score):
-    """[(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)), with the tau at which weights sum to 1: weights that may be exactly 0 (Peters
-    et al., 2019, arXiv:1905.05702, section 3). alpha near 1 is softmax, 2 is sparsemax; 1.5 and 2 are exact, by sorting
-    (algorithm 2), others by bisection (algorithm 1)."""
+    """[(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)), with the tau at which weights sum to 1: weights
+    that may be exactly 0 (Peters et al., 2019, arXiv:1905.05702, section 3). alpha near 1 is
+    softmax, 2 is sparsemax; 1.5 and 2 are exact, by sorting (algorithm 2), others by bisection
+    (algorithm 1).
+    """
 
     sparse = True
 
@@ -190,8 +217,9 @@ class Entmax(Score):
 
 @SCORES.register("top_k", also_called=("topk", "sparse_topk", "explicit_sparse"))
 class TopK(Score):
-    """softmax of the k largest scores of a row; the others have no weight (Zhao et al., 2019, arXiv:1912.11637). A row
-    that sees k keys or fewer is softmax."""
+    """softmax of the k largest scores of a row; the others have no weight (Zhao et al., 2019,
+    arXiv:1912.11637). A row that sees k keys or fewer is softmax.
+    """
 
     sparse = True
 
@@ -207,8 +235,9 @@ class TopK(Score):
     def check(cls, options, context):
         if options.k < 2:
             yield (
-                f"k: must be at least 2 keys; got {options.k}. One key alone always has weight 1, so that queries and keys would "
-                "not learn; attn.score.name=hard learns as softmax does."
+                f"k: must be at least 2 keys; got {options.k}. One key alone always has weight 1,"
+                " so that queries and keys would not learn; attn.score.name=hard learns as softmax"
+                " does."
             )
 
     @classmethod
@@ -221,9 +250,11 @@ class TopK(Score):
 
 @SCORES.register("hard", also_called=("hardmax", "one_hot", "saturated"))
 class Hard(Score):
-    """1 / m for each of the m largest scores of a row, which is one but for ties, and nothing for the others (saturated
-    attention: Merrill et al., 2022, arXiv:2106.16213); the gradient is that of softmax (a straight-through estimator: Bengio et
-    al., 2013, arXiv:1308.3432)."""
+    """1 / m for each of the m largest scores of a row, which is one but for ties, and nothing for
+    the others (saturated
+    attention: Merrill et al., 2022, arXiv:2106.16213); the gradient is that of softmax (a
+    straight-through estimator: Bengio et al., 2013, arXiv:1308.3432).
+    """
 
     @classmethod
     def beyond(cls, options):
@@ -238,11 +269,13 @@ class Hard(Score):
 
 @SCORES.register("gumbel", also_called=("gumbel_softmax", "drawn"))
 class Gumbel(Score):
-    """One key, drawn with the probabilities softmax(s) in training, and the likeliest outside of it.
+    """One key, drawn with the probabilities softmax(s) in training, and the likeliest outside of
+    it.
 
-    It is the largest of s + g, g = -log(-log u) with u uniform in (0, 1), with the gradient of softmax((s + g) /
-    temperature) (straight-through Gumbel-softmax: Jang et al., 2016, arXiv:1611.01144, section 2.2). Outside of training
-    nothing is drawn: g = 0."""
+    It is the largest of s + g, g = -log(-log u) with u uniform in (0, 1), with the gradient of
+    softmax((s + g) / temperature) (straight-through Gumbel-softmax: Jang et al., 2016,
+    arXiv:1611.01144, section 2.2). Outside of training nothing is drawn: g = 0.
+    """
 
     # x-transformers draws outside of training too.
 
@@ -273,9 +306,10 @@ class Gumbel(Score):
 
 @SCORES.register("cog", also_called=("cog_attention", "signed"))
 class Cog(Score):
-    """sign(s_j) softmax(|s|)_j: a key may be taken away from what a query gathers (Cog attention: Lv et al., 2024,
-    arXiv:2411.07176). The size of a score says how much a key matters, so that a bias far below 0, as of distant keys with
-    alibi, does not hide one."""
+    """sign(s_j) softmax(|s|)_j: a key may be taken away from what a query gathers (Cog attention:
+    Lv et al., 2024, arXiv:2411.07176). The size of a score says how much a key matters, so that a
+    bias far below 0, as of distant keys with alibi, does not hide one.
+    """
 
     @classmethod
     def beyond(cls, options):
@@ -296,8 +330,10 @@ class Cog(Score):
 
 @SCORES.register("relu2", also_called=("relu_squared", "squared_relu"))
 class ReLU2(Score):
-    """relu(s_j)^2 / n, with n the number of keys that the query sees (Hua et al., 2022, arXiv:2202.10447; divided
-    by the length as in Wortsman et al., 2023, arXiv:2309.08586, section 3)."""
+    """relu(s_j)^2 / n, with n the number of keys that the query sees (Hua et al., 2022,
+    arXiv:2202.10447; divided by the length as in Wortsman et al., 2023, arXiv:2309.08586, section
+    3).
+    """
 
     sparse = True
 
@@ -314,9 +350,11 @@ class ReLU2(Score):
 
 @SCORES.register("talking_heads", also_called=("talking", "th"))
 class TalkingHeads(Score):
-    """softmax(s P) W: heads are mixed before the softmax and behind it, each by a matrix (heads, heads) that starts at the
-    identity (Shazeer et al., 2020, arXiv:2003.02436). scaled: weights are multiplied by s M, scores that a third
-    matrix mixes, as in x-transformers (attn_pre_scale_post_talking_heads)."""
+    """softmax(s P) W: heads are mixed before the softmax and behind it, each by a matrix (heads,
+    heads) that starts at the identity (Shazeer et al., 2020, arXiv:2003.02436). scaled: weights are
+    multiplied by s M, scores that a third matrix mixes, as in x-transformers
+    (attn_pre_scale_post_talking_heads).
+    """
 
     def __init__(
         self,
@@ -335,8 +373,8 @@ class TalkingHeads(Score):
     def check(cls, options, context):
         if not options.logits and not options.probabilities and not options.scaled:
             yield (
-                "logits: mixes nothing where probabilities=false and scaled=false too; set one of them, or "
-                "attn.score.name=softmax."
+                "logits: mixes nothing where probabilities=false and scaled=false too; set one of"
+                " them, or attn.score.name=softmax."
             )
 
     @classmethod
@@ -372,7 +410,9 @@ def mixed(x: Tensor, matrix: Tensor) -> Tensor:
 def straight_through(scores: Tensor, soft: Tensor) -> Tensor:
     """1 / m for each of the m largest scores of a row, with the gradient of `soft`."""
     first = largest(scores, 1).to(soft.dtype)
-    return first / first.sum(-1, keepdim=True) + (soft - soft.detach())  # the bracket is 0, and has a gradient
+    return first / first.sum(-1, keepdim=True) + (
+        soft - soft.detach()
+    )  # the bracket is 0, and has a gradient
 
 
 def counted(scores: Tensor) -> Tensor:
@@ -381,6 +421,9 @@ def counted(scores: Tensor) -> Tensor:
 
 
 def largest(scores: Tensor, k: int) -> Tensor:
-    """Which scores are at least the k-th largest of their row. Of those that equal it all are: no order of keys decides."""
-    # Not amax where k is 1: in half precision a compiled one has other digits than the scores, and may equal none of them.
+    """Which scores are at least the k-th largest of their row. Of those that equal it all are: no
+    order of keys decides.
+    """
+    # Not amax where k is 1: in half precision a compiled one has other digits than the scores, and
+    # may equal none of them.
     return scores >= scores.topk(min(k, scores.shape[-1]), -1).values[..., -1:]

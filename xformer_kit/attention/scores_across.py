@@ -13,9 +13,11 @@ from xformer_kit.registry import above
 class Residual(Score):
     """softmax(s + p), with p the s + p of the layer before.
 
-    Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). That layer is the last one with this score, as many
-    heads and as many learned keys, of the same sublayer: attentions to a source have scores of their own. The first has no
-    p. Scores have their position's bias in them, before a mask hides any, as in x-transformers."""
+    Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). That layer is the last one
+    with this score, as many heads and as many learned keys, of the same sublayer: attentions to a
+    source have scores of their own. The first has no p. Scores have their position's bias in them,
+    before a mask hides any, as in x-transformers.
+    """
 
     across = True
 
@@ -25,8 +27,10 @@ class Residual(Score):
             ways = "Try model.layers=2, or softmax" if context.layers == 1 else "Set it to softmax"
             yield (
                 "name",
-                "'residual' adds the scores of an earlier attention with as many heads and learned keys, and there is none, nor "
-                f"a later one that takes these. {ways}",
+                (
+                    "'residual' adds the scores of an earlier attention with as many heads and"
+                    f" learned keys, and there is none, nor a later one that takes these. {ways}"
+                ),
             )
 
     @classmethod
@@ -52,11 +56,13 @@ class Residual(Score):
 
 @SCORES.register("inverted", also_called=("slot", "slot_attention", "inverted_attention"))
 class Inverted(Score):
-    """w_ij / (sum_j w_ij + eps) with w_ij = exp(s_ij) / sum_l exp(s_lj): queries compete for each key.
+    """w_ij / (sum_j w_ij + eps) with w_ij = exp(s_ij) / sum_l exp(s_lj): queries compete for each
+    key.
 
-    Then each is given the mean of what it won (slot attention: Locatello et al., 2020, arXiv:2006.15055; in transformers: Wu et
-    al., 2023, openreview.net/forum?id=WgQZNoQ5AB). A key is competed for by the queries that see it; padding does not
-    compete."""
+    Then each is given the mean of what it won (slot attention: Locatello et al., 2020,
+    arXiv:2006.15055; in transformers: Wu et al., 2023, openreview.net/forum?id=WgQZNoQ5AB). A key
+    is competed for by the queries that see it; padding does not compete.
+    """
 
     breaks = {
         "causality": "queries compete for keys, those of later tokens too",
@@ -83,13 +89,14 @@ class Inverted(Score):
     def cannot(cls, context):
         if context.options["attn"].get("memory"):
             return (
-                "score 'inverted' lets queries compete for keys, and for a learned key those of all texts would compete; choose "
-                "attn.memory=0, or attn.score=softmax"
+                "score 'inverted' lets queries compete for keys, and for a learned key those of all"
+                " texts would compete; choose attn.memory=0, or attn.score=softmax"
             )
         if context.facts.get("cross"):
             return (
-                "score 'inverted' lets queries compete for keys, so that across two towers tokens would know of later ones, and "
-                "of other documents, through what is left of the source; choose another score in model.decoder.cross"
+                "score 'inverted' lets queries compete for keys, so that across two towers tokens"
+                " would know of later ones, and of other documents, through what is left of the"
+                " source; choose another score in model.decoder.cross"
             )
 
     def of(self, view, cache):
@@ -101,7 +108,9 @@ class Inverted(Score):
             seen = able if seen is None else seen & able
         if seen is None:
             return self.shared(scores.softmax(-2))
-        alone = ~seen.any(-2, keepdim=True)  # a key that nobody sees is left whole for finite weights
+        alone = ~seen.any(
+            -2, keepdim=True
+        )  # a key that nobody sees is left whole for finite weights
         won = scores.masked_fill(~(seen | alone), -float("inf")).softmax(-2)
         return self.shared(won.masked_fill(~seen, 0))
 

@@ -1,4 +1,6 @@
-"""Scores that tokens take away from others: what one query does not need, later ones see less of."""
+"""Scores that tokens take away from others: what one query does not need, later ones see less
+of.
+"""
 
 from functools import partial
 
@@ -13,8 +15,9 @@ from xformer_kit.registry import ConfigError
 
 
 class Keys(KeyValueCache):
-    """Keys and values, and what earlier queries took away from each key, (rows, length): a sum, out of which the newest cannot
-    be told."""
+    """Keys and values, and what earlier queries took away from each key, (rows, length): a sum, out
+    of which the newest cannot be told.
+    """
 
     rewinds = False
     taken: Tensor | None = None
@@ -26,22 +29,27 @@ class Keys(KeyValueCache):
     def rewind(self, n: int) -> None:
         if n:
             raise ConfigError(
-                f"rewind: attn.score 'selective' keeps what all queries took away from a key as one sum; got {n}. Begin again "
-                "with the prompt."
+                "rewind: attn.score 'selective' keeps what all queries took away from a key as one"
+                f" sum; got {n}. Begin again with the prompt."
             )
 
     @property
     def bytes(self) -> int:
-        return super().bytes + (0 if self.taken is None else self.taken.numel() * self.taken.element_size())
+        return super().bytes + (
+            0 if self.taken is None else self.taken.numel() * self.taken.element_size()
+        )
 
 
 @SCORES.register("selective", also_called=("selective_attention",))
 class Selective(Score):
-    """softmax(s - F), where F_ij says how little query i needs key j after what queries before it chose.
+    """softmax(s - F), where F_ij says how little query i needs key j after what queries before it
+    chose.
 
-    F_ij is the sum of relu(s_lj) of the first head over the queries l before i, but for j = l and for the first token of a text:
-    a token says of those before it which are no longer needed (Leviathan et al., 2024,
-    arXiv:2410.02703). All heads see the same F. Padding takes nothing away."""
+    F_ij is the sum of relu(s_lj) of the first head over the queries l before i, but for j = l and
+    for the first token of a text: a token says of those before it which are no longer needed
+    (Leviathan et al., 2024, arXiv:2410.02703). All heads see the same F. Padding takes nothing
+    away.
+    """
 
     breaks = {"symmetry": "what a token takes away is taken from those that come later"}
     keeps = Keys
@@ -62,20 +70,25 @@ class Selective(Score):
     def cannot(cls, context):
         if context.options["attn"].get("memory"):
             return (
-                "score 'selective' lets tokens say which of those before them later ones need, and a learned key stands before "
-                "none; choose attn.memory=0, or attn.score=softmax"
+                "score 'selective' lets tokens say which of those before them later ones need, and"
+                " a learned key stands before none; choose attn.memory=0, or attn.score=softmax"
             )
         if context.facts.get("cross"):
             return (
-                "score 'selective' lets tokens of one text say which of those before them later ones need, and the tokens of a "
-                "source do not stand before any; choose another score in model.decoder.cross"
+                "score 'selective' lets tokens of one text say which of those before them later"
+                " ones need, and the tokens of a source do not stand before any; choose another"
+                " score in model.decoder.cross"
             )
 
     def of(self, view, cache):
         return partial(self, view=view, cache=cache)
 
     def forward(
-        self, scores: Tensor, seen: Tensor | None, view: View | None = None, cache: Keys | None = None
+        self,
+        scores: Tensor,
+        seen: Tensor | None,
+        view: View | None = None,
+        cache: Keys | None = None,
     ) -> Tensor:
         t, s = scores.shape[-2:]
         first = scores[:, 0]

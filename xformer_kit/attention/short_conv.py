@@ -6,7 +6,9 @@ from torch.nn import functional as F
 
 
 class ShortConvolution(nn.Module):
-    """y_t = sum_j w_j x_{t-j} in each channel, over the last `width` real tokens of a document, j = 0 first from the right."""
+    """y_t = sum_j w_j x_{t-j} in each channel, over the last `width` real tokens of a document, j =
+    0 first from the right.
+    """
 
     def __init__(self, channels: int, width: int):
         super().__init__()
@@ -20,8 +22,10 @@ class ShortConvolution(nn.Module):
     def forward(
         self, x: Tensor, before: Tensor, real: Tensor | None = None, segment: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """x (b, t, c) behind the tokens `before` (b, width - 1, c), of which zeros are none -> (b, t, c), and the tokens that
-        the next ones find. `real` (b, t) is False on padding, `segment` (b, t) as in `kernel/recurrence.py`."""
+        """x (b, t, c) behind the tokens `before` (b, width - 1, c), of which zeros are none -> (b,
+        t, c), and the tokens that the next ones find. `real` (b, t) is False on padding, `segment`
+        (b, t) as in `kernel/recurrence.py`.
+        """
         if self.width == 1:
             return x * self.weight[:, 0], before
         rows, length, back = x.shape[0], x.shape[1], self.width - 1
@@ -32,7 +36,9 @@ class ShortConvolution(nn.Module):
             x = _taken(x, order)
             segment = None if segment is None else segment.expand(rows, -1).gather(1, order)
         whole = torch.cat([before.to(x.dtype), x], 1)
-        of = None if segment is None else F.pad(segment, (back, 0))  # what came before is of segment 0
+        of = (
+            None if segment is None else F.pad(segment, (back, 0))
+        )  # what came before is of segment 0
         out = _summed(whole, self.weight.to(x.dtype), length, of)
         last = torch.arange(back, device=x.device)[None] + length
         if real is not None:
@@ -46,7 +52,8 @@ class ShortConvolution(nn.Module):
 
 
 def _summed(whole: Tensor, weight: Tensor, length: int, segment: Tensor | None) -> Tensor:
-    # As shifted sums: on a CPU a fifth to a half faster, forward and backward, than a grouped convolution of torch.
+    # As shifted sums: on a CPU a fifth to a half faster, forward and backward, than a grouped
+    # convolution of torch.
     width = weight.shape[1]
     out = whole[:, width - 1 :] * weight[:, -1]
     for j in range(width - 1):

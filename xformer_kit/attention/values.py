@@ -1,9 +1,11 @@
 """What is summed of values, and what is left of the sum?
 
-Values are a part of an attention: attn.values=laser, or attn.values.name=orthogonal attn.values.over=all.
+Values are a part of an attention: attn.values=laser, or attn.values.name=orthogonal
+attn.values.over=all.
 
-residual: values are a v_1 + b v with the v_1 of the tower's first such layer, a = b = 1/2 or learned from there (Zhou et al.,
-2024, arXiv:2410.17897), or b = 1 - a = sigmoid(x W + c) of the token, for each head (`token`).
+residual: values are a v_1 + b v with the v_1 of the tower's first such layer, a = b = 1/2 or
+learned from there (Zhou et al., 2024, arXiv:2410.17897), or b = 1 - a = sigmoid(x W + c) of the
+token, for each head (`token`).
 norm_over: values, mixed or not, have a norm, as queries and keys may have one.
 """
 
@@ -25,11 +27,19 @@ Norm = Callable[[int], nn.Module]
 
 
 class Values(nn.Module):
-    """Base of all: `made` are values as a cache keeps them; `forward` sums those, and may change them before and the sums
-    behind."""
+    """Base of all: `made` are values as a cache keeps them; `forward` sums those, and may change
+    them before and the sums behind.
+    """
 
     def __init__(
-        self, dim: int, depth: int, norm: Norm, kv_heads: int, v_head_dim: int, over: Over, residual: Residual
+        self,
+        dim: int,
+        depth: int,
+        norm: Norm,
+        kv_heads: int,
+        v_head_dim: int,
+        over: Over,
+        residual: Residual,
     ):
         super().__init__()
         self.norm = None if over == "none" else normed(over, norm, kv_heads, v_head_dim)
@@ -48,8 +58,8 @@ class Values(nn.Module):
         if options["norm_over"] == "none" or context.facts["norm"]["normalises"]:
             return None
         return (
-            f"values.norm_over takes the norm of {context.path}, and '{context.names['norm']}' does nothing. Choose norm=rms or "
-            "norm=layer there, or attn.values.norm_over=none"
+            f"values.norm_over takes the norm of {context.path}, and '{context.names['norm']}' does"
+            " nothing. Choose norm=rms or norm=layer there, or attn.values.norm_over=none"
         )
 
     @classmethod
@@ -57,26 +67,38 @@ class Values(nn.Module):
         """Options that change nothing in a composition, each with the reason and the way out."""
         if options["residual"] != "none" and "values" not in context.facts["paired"]:
             one = context.facts["blocks"] == 1
-            ways = "Try model.layers=2 model.unique_layers=null, or none" if one else "Set it to none"
+            ways = (
+                "Try model.layers=2 model.unique_layers=null, or none" if one else "Set it to none"
+            )
             yield (
                 "residual",
-                "mixes values of the first such layer into those of later layers with as many heads and channels and weights of "
-                f"their own, and there is none; got '{options['residual']}'. {ways}",
+                (
+                    "mixes values of the first such layer into those of later layers with as many"
+                    " heads and channels and weights of their own, and there is none; got"
+                    f" '{options['residual']}'. {ways}"
+                ),
             )
 
     def made(self, v: Tensor, given: Tensor, view: View) -> Tensor:
-        """v (b, kv, t, e) as projected from given (b, t, dim) -> with those of the first layer, which finds none and leaves its
-        own, of the source and of each shape; then normed."""
+        """v (b, kv, t, e) as projected from given (b, t, dim) -> with those of the first layer,
+        which finds none and leaves its own, of the source and of each shape; then normed.
+        """
         if self.shares:
-            first = view.memo.setdefault(f"values {tuple(v.shape[1::2])} {'source' * view.cross}", v)
+            first = view.memo.setdefault(
+                f"values {tuple(v.shape[1::2])} {'source' * view.cross}", v
+            )
             if isinstance(self.mix, nn.Linear):
-                v = torch.lerp(first, v, self.mix(given).sigmoid().mT[..., None])  # (b, t, kv) -> (b, kv, t, 1)
+                v = torch.lerp(
+                    first, v, self.mix(given).sigmoid().mT[..., None]
+                )  # (b, t, kv) -> (b, kv, t, 1)
             elif self.mix is not None:
                 v = self.mix[0] * first + self.mix[1] * v
         return v if self.norm is None else self.norm(v)
 
     def forward(self, attend: Attend, v: Tensor, own: Tensor) -> Tensor:
-        """v (b, kv, s, e), those that may be seen; own (b, kv, t, e), those of the tokens that look -> (b, h, t, e)."""
+        """v (b, kv, s, e), those that may be seen; own (b, kv, t, e), those of the tokens that look
+        -> (b, h, t, e).
+        """
         return attend(v)
 
 
@@ -87,7 +109,12 @@ def mixed_in(how: Residual, dim: int, kv_heads: int) -> Any:
     return {"fixed": (0.5, 0.5), "learned": nn.Parameter(torch.full((2,), 0.5))}.get(how)
 
 
-VALUES = Registry("value", given=("dim", "depth", "norm", "kv_heads", "v_head_dim"), base=Values, group="attn.values")
+VALUES = Registry(
+    "value",
+    given=("dim", "depth", "norm", "kv_heads", "v_head_dim"),
+    base=Values,
+    group="attn.values",
+)
 
 
 @VALUES.register("plain")
@@ -102,7 +129,8 @@ class Plain(Values):
         kv_heads: int,
         v_head_dim: int,
         *,
-        norm_over: Over = "none",  # what a norm of values is over; each_head also has weights of each
+        # what a norm of values is over; each_head also has weights of each
+        norm_over: Over = "none",
         residual: Residual = "none",  # how values of the first layer are mixed in
     ):
         super().__init__(dim, depth, norm, kv_heads, v_head_dim, norm_over, residual)
@@ -110,15 +138,17 @@ class Plain(Values):
 
 @VALUES.register("laser", also_called=("log_sum_exp",))
 class Laser(Values):
-    """log(sum_j a_j exp(v_j)) in each channel, with weights a_j (LASER: Duvvuri and Dhillon, 2024, arXiv:2411.03493). What the
-    gradient of a weight is does not vanish where weights are near 0 or 1.
+    """log(sum_j a_j exp(v_j)) in each channel, with weights a_j (LASER: Duvvuri and Dhillon, 2024,
+    arXiv:2411.03493). What the gradient of a weight is does not vanish where weights are near 0 or
+    1.
 
-    It is m + log(sum_j a_j exp(v_j - m)) with the largest v_j of a channel as m, which is no function of a weight (the paper's
-    log-weighted-sum-exp trick). A row without any weight is 0.
+    It is m + log(sum_j a_j exp(v_j - m)) with the largest v_j of a channel as m, which is no
+    function of a weight (the paper's log-weighted-sum-exp trick). A row without any weight is 0.
     """
 
-    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap) unless cap=null. m is the largest of all values that are held, also
-    # of those that a mask hides from a query; a bound on values keeps what it does see from vanishing beside them.
+    # Paper: v_j as projected.   Here: cap * tanh(v_j / cap) unless cap=null. m is the largest of
+    # all values that are held, also of those that a mask hides from a query; a bound on values
+    # keeps what it does see from vanishing beside them.
 
     def __init__(
         self,
@@ -128,8 +158,11 @@ class Laser(Values):
         kv_heads: int,
         v_head_dim: int,
         *,
-        cap: float | None = 15.0,  # values stay below it, and above minus it; null is no bound; in fp16 at most 8
-        norm_over: Over = "none",  # what a norm of values is over; each_head also has weights of each
+        cap: (
+            float | None
+        ) = 15.0,  # values stay below it, and above minus it; null is no bound; in fp16 at most 8
+        # what a norm of values is over; each_head also has weights of each
+        norm_over: Over = "none",
         residual: Residual = "none",  # how values of the first layer are mixed in
     ):
         super().__init__(dim, depth, norm, kv_heads, v_head_dim, norm_over, residual)
@@ -144,8 +177,9 @@ class Laser(Values):
         if context.facts["attn"]["signed"]:
             score = context.facts["attn"]["score"]
             return (
-                f"values 'laser' takes the logarithm of a sum with weights, of which attn.score '{score}' may make some "
-                "negative; choose attn.values=plain, or attn.score=softmax"
+                "values 'laser' takes the logarithm of a sum with weights, of which attn.score"
+                f" '{score}' may make some negative; choose attn.values=plain, or"
+                " attn.score=softmax"
             )
         return super().cannot(options, context)
 
@@ -161,9 +195,9 @@ class Laser(Values):
 
 @VALUES.register("orthogonal", also_called=("exclusive", "xsa", "belief"))
 class Orthogonal(Values):
-    """o - <o, u> u with u = v_i / |v_i|, the direction of the token's own value: what it knows of itself stays in the residual
-    stream (exclusive self attention: Zhai, 2026, arXiv:2603.09078; over all heads also in "belief attention",
-    openreview.net/forum?id=Ard2QzPAUK).
+    """o - <o, u> u with u = v_i / |v_i|, the direction of the token's own value: what it knows of
+    itself stays in the residual stream (exclusive self attention: Zhai, 2026, arXiv:2603.09078;
+    over all heads also in "belief attention", openreview.net/forum?id=Ard2QzPAUK).
     """
 
     def __init__(
@@ -174,8 +208,11 @@ class Orthogonal(Values):
         kv_heads: int,
         v_head_dim: int,
         *,
-        over: Literal["head", "all"] = "head",  # whether directions are those of a head, or of all heads in a row
-        norm_over: Over = "none",  # what a norm of values is over; each_head also has weights of each
+        over: Literal[
+            "head", "all"
+        ] = "head",  # whether directions are those of a head, or of all heads in a row
+        # what a norm of values is over; each_head also has weights of each
+        norm_over: Over = "none",
         residual: Residual = "none",  # how values of the first layer are mixed in
     ):
         super().__init__(dim, depth, norm, kv_heads, v_head_dim, norm_over, residual)
@@ -185,8 +222,9 @@ class Orthogonal(Values):
     def cannot(cls, options, context):
         if context.facts["cross"]:
             return (
-                "values 'orthogonal' takes the direction of a token's own value away, and a token that looks at another tower "
-                f"has no value there; set {context.path}.cross.values=plain"
+                "values 'orthogonal' takes the direction of a token's own value away, and a token"
+                " that looks at another tower has no value there; set"
+                f" {context.path}.cross.values=plain"
             )
         return super().cannot(options, context)
 
@@ -196,7 +234,10 @@ class Orthogonal(Values):
         if options["over"] == "all" and context.facts["attn"]["heads"] == 1:
             yield (
                 "over",
-                "with attn.heads=1 the direction of all heads in a row is that of the one; got 'all'. Set it to head",
+                (
+                    "with attn.heads=1 the direction of all heads in a row is that of the one; got"
+                    " 'all'. Set it to head"
+                ),
             )
 
     def forward(self, attend, v, own):

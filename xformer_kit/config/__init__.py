@@ -1,4 +1,6 @@
-"""What was asked for, and can it run? Composition with Hydra, and validation of the whole config at once."""
+"""What was asked for, and can it run? Composition with Hydra, and validation of the whole config at
+once.
+"""
 
 from xformer_kit.config.check import GROUPS, INNER, check, ensure
 from xformer_kit.config.identity import config_hash, config_yaml

@@ -1,8 +1,10 @@
-"""What else is to happen around a step? What looks at a run on request, and a user's own callbacks from a file of `parts`.
+"""What else is to happen around a step? What looks at a run on request, and a user's own callbacks
+from a file of `parts`.
 
-A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options; `run_dir`, where it asks for
-that, is the run's directory. The config names those that take part: `callbacks: {norms: {every: 50}, mine: {every: 10}}`. What a
-run needs of its own is no choice, and not registered.
+A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameters are its options;
+`run_dir`, where it asks for that, is the run's directory. The config names those that take part:
+`callbacks: {norms: {every: 50}, mine: {every: 10}}`. What a run needs of its own is no choice, and
+not registered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +17,9 @@ CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=
 
 
 class Watcher:
-    """Base of those that look at a run and change nothing of it: their options. tasks/callbacks/watching.py makes them."""
+    """Base of those that look at a run and change nothing of it: their options.
+    tasks/callbacks/watching.py makes them.
+    """
 
 
 @CALLBACKS.register("norms")
@@ -23,9 +27,9 @@ class Watcher:
 class Norms(Watcher):
     """Sizes of activations and gradients, layer by layer, in norms.csv and the logger.
 
-    Of activations the root mean square of the residual stream behind each layer, over the real tokens that the first process
-    reads in training; of gradients the norm over the parameters of each layer, before clipping. `xformer plot norms RUN` draws
-    them.
+    Of activations the root mean square of the residual stream behind each layer, over the real
+    tokens that the first process reads in training; of gradients the norm over the parameters of
+    each layer, before clipping. `xformer plot norms RUN` draws them.
     """
 
     every: int = 50  # optimizer steps
@@ -38,8 +42,10 @@ class Norms(Watcher):
 @CALLBACKS.register("pictures")
 @dataclass(frozen=True)
 class Pictures(Watcher):
-    """Pictures of the model as it learns, in the run's pictures/ and the logger: what it attends to in the first validation
-    example, biases of positions, and, at the start, masks. Needs the extra `study`."""
+    """Pictures of the model as it learns, in the run's pictures/ and the logger: what it attends to
+    in the first validation example, biases of positions, and, at the start, masks. Needs the extra
+    `study`.
+    """
 
     every: int = 500  # optimizer steps; also at the start and at the end
     of: tuple[Literal["attention", "bias", "mask"], ...] = ("attention",)  # what is drawn
@@ -55,7 +61,10 @@ class Pictures(Watcher):
             yield "of: must name what is drawn; got nothing. Try [attention], [bias] or [mask]."
         for name in ("layers", "heads"):
             if any(number < 0 for number in getattr(options, name) or ()):
-                yield f"{name}: must be counted from 0 on; got {shown(list(getattr(options, name)))}. Try [0]."
+                yield (
+                    f"{name}: must be counted from 0 on; got {shown(list(getattr(options, name)))}."
+                    " Try [0]."
+                )
 
 
 def watches(name: str) -> bool:
@@ -69,7 +78,11 @@ def complete(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
     return {
-        name: _defaults(name) | dict(options) if name in CALLBACKS and isinstance(options, Mapping) else options
+        name: (
+            _defaults(name) | dict(options)
+            if name in CALLBACKS and isinstance(options, Mapping)
+            else options
+        )
         for name, options in node.items()
         if options is not None
     }
@@ -82,12 +95,21 @@ def _defaults(name: str) -> dict[str, Any]:
 def faults(node: Any, path: str = "callbacks") -> Iterator[str]:
     """Every fault of the config's node, each a sentence that starts with its config path."""
     if not isinstance(node, Mapping):
-        yield f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or {path}.mine.every=10."
+        yield (
+            f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or"
+            f" {path}.mine.every=10."
+        )
         return
     for name, options in node.items():
         if name not in CALLBACKS:
-            yield f"{path}.{name}: {CALLBACKS.unknown(name)} One of your own needs its file: parts=[my_callbacks.py]."
+            yield (
+                f"{path}.{name}: {CALLBACKS.unknown(name)} One of your own needs its file:"
+                " parts=[my_callbacks.py]."
+            )
         elif not isinstance(options, Mapping):
-            yield f"{path}.{name}: must be a mapping of options, {{}} where there are none; got {shown(options)}."
+            yield (
+                f"{path}.{name}: must be a mapping of options, {{}} where there are none; got"
+                f" {shown(options)}."
+            )
         else:
             yield from CALLBACKS.faults({"name": name} | dict(options), f"{path}.{name}", Context())

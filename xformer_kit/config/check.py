@@ -1,4 +1,6 @@
-"""What is wrong with a config? Every fault at once, each a sentence that starts with its config path."""
+"""What is wrong with a config? Every fault at once, each a sentence that starts with its config
+path.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -48,7 +50,16 @@ INNER: dict[str, Registry] = {
     for inner in registry.inner(name).values()
     if inner.group not in GROUPS
 }
-TOP = ("name", *SETTINGS.options("run"), *GROUPS, "model", "trainer", "ema", "checkpoints", "callbacks")
+TOP = (
+    "name",
+    *SETTINGS.options("run"),
+    *GROUPS,
+    "model",
+    "trainer",
+    "ema",
+    "checkpoints",
+    "callbacks",
+)
 
 
 def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[str]:
@@ -70,7 +81,9 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
     """Unknown words, wrong types and ranges, node by node."""
     for key in config:
         if key not in TOP:
-            yield unknown_option("", "settings", "run", key, sorted(TOP), places(config)).removeprefix(".")
+            yield unknown_option(
+                "", "settings", "run", key, sorted(TOP), places(config)
+            ).removeprefix(".")
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
             yield f"{key}: is missing; a config needs it. It has: {', '.join(config)}."
@@ -97,12 +110,16 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
             if tower in model:
                 of_layout = (*KINDS, "layout")  # of which `towers` knows more
                 if model[tower] is not None:
-                    yield from _settings("tower", model[tower], f"model.{tower}", context, also=of_layout)
+                    yield from _settings(
+                        "tower", model[tower], f"model.{tower}", context, also=of_layout
+                    )
                 yield from towers.faults(config, model[tower], f"model.{tower}", context)
 
 
 def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Option -> the paths where this config has it: the options of its parts, and what stands beside them."""
+    """Option -> the paths where this config has it: the options of its parts, and what stands
+    beside them.
+    """
     nodes = {
         group: registry.options(name)
         for group, registry in GROUPS.items()
@@ -129,35 +146,57 @@ def _context(config: Mapping[str, Any]) -> Context:
     model = config.get("model")
     dim = model.get("dim") if isinstance(model, Mapping) else None
     names = {
-        kind: named(config.get(kind)).get("name") for kind in KINDS if isinstance(config.get(kind), (str, Mapping))
+        kind: named(config.get(kind)).get("name")
+        for kind in KINDS
+        if isinstance(config.get(kind), (str, Mapping))
     }
-    known = type(dim) is int and dim > 0  # else its own fault says it, and no part is measured against it
+    known = (
+        type(dim) is int and dim > 0
+    )  # else its own fault says it, and no part is measured against it
     return Context(dim=dim if known else 0, names=names)
 
 
 def _settings(
-    name: str, node: Any, path: str, context: Context, also: tuple[str, ...] = (), elsewhere: Any = None
+    name: str,
+    node: Any,
+    path: str,
+    context: Context,
+    also: tuple[str, ...] = (),
+    elsewhere: Any = None,
 ) -> Iterator[str]:
     if not isinstance(node, Mapping):
         yield f"{path}: must be a mapping of options; got {shown(node)}."
         return
     kept = {key: value for key, value in node.items() if key not in also}
-    yield from SETTINGS.faults({"name": name} | kept, path, context, beside=also, elsewhere=elsewhere)
+    yield from SETTINGS.faults(
+        {"name": name} | kept, path, context, beside=also, elsewhere=elsewhere
+    )
 
 
 def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
     """Parts that cannot meet, and what would not be used."""
     decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
     if decay is not None and count > 1:
-        yield f"ema.decay: cannot be set beside checkpoints.average; got {decay} and {count}. Set it to null, or average=1."
+        yield (
+            f"ema.decay: cannot be set beside checkpoints.average; got {decay} and {count}. Set it"
+            " to null, or average=1."
+        )
     longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if longest is not None and seq_len is not None and longest < seq_len:
-        yield f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is data.seq_len."
+        yield (
+            f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is"
+            " data.seq_len."
+        )
     if task and (unsuited := list(suits(config))):
         yield from unsuited
         return  # what else there is to say follows from it
-    if not config["model"]["share_embeddings"] and not all(tower in config["model"] for tower in TOWERS):
-        yield "model.share_embeddings: is about a source and a target, and the model has one tower; leave it true."
+    if not config["model"]["share_embeddings"] and not all(
+        tower in config["model"] for tower in TOWERS
+    ):
+        yield (
+            "model.share_embeddings: is about a source and a target, and the model has one tower;"
+            " leave it true."
+        )
     yield from sharing.vain(config["model"])
     yield from vain.faults(config)
     if task:
@@ -165,7 +204,10 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
         yield from unused(config)
     size, (needed, bound) = config["model"].get("vocab_size"), vocabulary(config)
     if size is not None and size < needed:
-        yield f"model.vocab_size: must hold the tokenizer's {needed} tokens{bound}; got {size}. null is the tokenizer's."
+        yield (
+            f"model.vocab_size: must hold the tokenizer's {needed} tokens{bound}; got {size}. null"
+            " is the tokenizer's."
+        )
     looked: list[vain.Looked] = []
     plans = []
     for name in TOWERS:
@@ -176,20 +218,29 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
             plan = tower_plan(config, name)
             plans.append(plan)
             subs = [sub for block in plan.blocks for group in block.groups for sub in group]
-            if name == "decoder" and "encoder" in config["model"] and not any(sub.cross for sub in subs):
-                yield "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave model.encoder out."
+            if (
+                name == "decoder"
+                and "encoder" in config["model"]
+                and not any(sub.cross for sub in subs)
+            ):
+                yield (
+                    "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or"
+                    " leave model.encoder out."
+                )
             for variant in (config["model"][name] or {}).get("variants") or {}:
                 if variant not in plan.variants:
                     yield (
-                        f"model.{name}.variants.{variant}: no layer uses it; name it in model.{name}.pattern, first or last, "
-                        "or leave it out."
+                        f"model.{name}.variants.{variant}: no layer uses it; name it in"
+                        f" model.{name}.pattern, first or last, or leave it out."
                     )
             for block in plan.variants.values():
                 met = list(contexts(config, plan, block))
                 if block.variant in {layer.variant for layer in plan.blocks}:
                     looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
                     yield from _block(config, plan, block, task, met)
-                else:  # of a tower's own parts, which every layer has changed, the embeddings take a position
+                # of a tower's own parts, which every layer has changed, the embeddings take a
+                # position
+                else:
                     at, context = met[0]
                     yield from _meets(config, _embedded(context), "position", context, block, at)
     yield from vain.options(config, looked)
@@ -203,36 +254,40 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
         states = [_states(b) for b in (base, block)]
         if states[0] != states[1]:
             yield (
-                f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]} and the tower's "
-                f"'{base.nodes['placement']['name']}' {states[0]}; a tower has one kind of residual stream. Leave it out, or "
-                f"give the tower the same at {set_at('placement', base)}."
+                f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]}"
+                f" and the tower's '{base.nodes['placement']['name']}' {states[0]}; a tower has one"
+                " kind of residual stream. Leave it out, or give the tower the same at"
+                f" {set_at('placement', base)}."
             )
     for group in block.groups:
         if len({str(sub.norm) for sub in group}) > 1:
             names = ", ".join(sub.name for sub in group)
             yield (
-                f"{block.path}.layout: {names} run in parallel, and the norms of a parallel group are of one kind; give the "
-                "norm to all of them, or to none."
+                f"{block.path}.layout: {names} run in parallel, and the norms of a parallel group"
+                " are of one kind; give the norm to all of them, or to none."
             )
     for sub, context in met:
         yield from _of_layout(block, sub, context)
         embeds = "embed" in context.facts["position"]["hooks"]
         if sub.cross and embeds:
             yield (
-                f"{laid_at(block, sub)}.position: '{sub.position['name']}' is added to the embeddings, and has no place in an "
-                "attention to another tower; use position=none, or one that enters in the attention."
+                f"{laid_at(block, sub)}.position: '{sub.position['name']}' is added to the"
+                " embeddings, and has no place in an attention to another tower; use"
+                " position=none, or one that enters in the attention."
             )
         elif sub.position != base.nodes["position"] and embeds:
             yield (
-                f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which belong to the whole "
-                f"tower; set it as position={sub.position['name']}."
+                f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which"
+                f" belong to the whole tower; set it as position={sub.position['name']}."
             )
         said = {
             kind: list(_meets(config, KINDS[kind][context.names[kind]], kind, context, block, sub))
             for kind in _asked(sub, embeds)
         }
         yield from (fault for faults in said.values() for fault in faults)
-        able = [kind for kind, faults in said.items() if not faults]  # of the others there is enough said
+        able = [
+            kind for kind, faults in said.items() if not faults
+        ]  # of the others there is enough said
         if task:
             speaks = plan.name == [tower for tower in TOWERS if tower in config["model"]][-1]
             yield from _task(named(config["task"])["name"], context, block, sub, able, speaks)
@@ -253,10 +308,16 @@ def _asked(sub, embeds: bool) -> list[str]:
 
 def _embedded(context: Context) -> Any:
     """The position that is added to the embeddings, or None."""
-    return POSITIONS[context.names["position"]] if "embed" in context.facts["position"]["hooks"] else None
+    return (
+        POSITIONS[context.names["position"]]
+        if "embed" in context.facts["position"]["hooks"]
+        else None
+    )
 
 
-def _task(task: str, context: Context, block, sub, kinds: Iterable[str], speaks: bool) -> Iterator[str]:
+def _task(
+    task: str, context: Context, block, sub, kinds: Iterable[str], speaks: bool
+) -> Iterator[str]:
     objective = OBJECTIVES[task]
     if sub.kind == "attn" and (reason := objective.cannot(context)):
         yield f"{set_at('mask', block)}: {reason.rstrip('.')}."
@@ -264,7 +325,9 @@ def _task(task: str, context: Context, block, sub, kinds: Iterable[str], speaks:
     yield from _broken(laws, f"task={task}", context, block, kinds)
 
 
-def _broken(laws: Iterable[str], needed_by: str, context: Context, block, kinds: Iterable[str]) -> Iterator[str]:
+def _broken(
+    laws: Iterable[str], needed_by: str, context: Context, block, kinds: Iterable[str]
+) -> Iterator[str]:
     """Parts of these kinds that break a law that the run needs."""
     for kind in kinds:
         name, registry = context.names[kind], KINDS[kind]
@@ -272,17 +335,25 @@ def _broken(laws: Iterable[str], needed_by: str, context: Context, block, kinds:
         for law in laws:
             if law in broken:
                 inner = [
-                    f"{kind}.{key}" for key, r in registry.inner(name).items() if broken[law].startswith(f"{r.kind} '")
+                    f"{kind}.{key}"
+                    for key, r in registry.inner(name).items()
+                    if broken[law].startswith(f"{r.kind} '")
                 ]
                 yield (
-                    f"{set_at(kind, block)}: '{name}' breaks the law of {law} ({broken[law].rstrip('.')}), which "
-                    f"{needed_by} needs. Choose another {inner[0] if inner else kind}."
+                    f"{set_at(kind, block)}: '{name}' breaks the law of {law}"
+                    f" ({broken[law].rstrip('.')}), which {needed_by} needs. Choose another"
+                    f" {inner[0] if inner else kind}."
                 )
 
 
 def _of_layout(block, sub, context: Context) -> Iterator[str]:
     """Faults of what the layout says of a sublayer."""
-    for kind, node in ((sub.kind, sub.part), ("mask", sub.mask), ("position", sub.position), ("norm", sub.norm)):
+    for kind, node in (
+        (sub.kind, sub.part),
+        ("mask", sub.mask),
+        ("position", sub.position),
+        ("norm", sub.norm),
+    ):
         if node != block.nodes[kind]:
             where = laid_at(block, sub) if kind == sub.kind else f"{laid_at(block, sub)}.{kind}"
             yield from KINDS[kind].faults(node, where, context)
@@ -295,12 +366,24 @@ def _states(block) -> str:
 
 def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:
     if kind == "kernel":
-        if sub.kind == "attn" and (name := context.names["kernel"]) != "auto" and (reason := refusal(name, context)):
-            yield f"{set_at('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto or kernel=reference."
+        if (
+            sub.kind == "attn"
+            and (name := context.names["kernel"]) != "auto"
+            and (reason := refusal(name, context))
+        ):
+            yield (
+                f"{set_at('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto"
+                " or kernel=reference."
+            )
     elif hasattr(part, "cannot") and (reason := part.cannot(context)):
-        own = {sub.kind: sub.part, "mask": sub.mask, "position": sub.position, "norm": sub.norm}.get(
-            kind, block.nodes[kind]
-        )
+        own = {
+            sub.kind: sub.part,
+            "mask": sub.mask,
+            "position": sub.position,
+            "norm": sub.norm,
+        }.get(kind, block.nodes[kind])
         here = laid_at(block, sub) if kind == sub.kind else f"{laid_at(block, sub)}.{kind}"
         path = set_at(kind, block) if own == block.nodes[kind] else here
-        yield f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."  # '.option: ' is of one option
+        yield (  # '.option: ' is of one option
+            f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."
+        )

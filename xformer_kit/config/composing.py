@@ -1,9 +1,10 @@
 """Registries -> Hydra groups, and overrides -> what Hydra composes of them.
 
-Composing takes Hydra a quarter of a second, most of it for the files and parts that are chosen, and the lines of a study, a
-notebook or a session choose the same ones again and again. So what was composed of choices is kept, and values are laid over a
-copy of it: by Hydra's own function, in the order of the line, as it does itself behind the choices. What is not plain is left to
-Hydra as a whole: interpolations, its own node, directories that files add, and whatever it finds fault with.
+Composing takes Hydra a quarter of a second, most of it for the files and parts that are chosen, and
+the lines of a study, a notebook or a session choose the same ones again and again. So what was
+composed of choices is kept, and values are laid over a copy of it: by Hydra's own function, in the
+order of the line, as it does itself behind the choices. What is not plain is left to Hydra as a
+whole: interpolations, its own node, directories that files add, and whatever it finds fault with.
 """
 
 import copy
@@ -23,13 +24,19 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, KeyValidationError, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationResolutionError,
+    KeyValidationError,
+    OmegaConfBaseException,
+)
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.registry import shown
 
 KEPT = 64  # compositions
-MOST = 2000  # entries of the directories with configs; in larger ones changes are not looked for, and nothing is kept
+# entries of the directories with configs; in larger ones changes are not looked for, and nothing is
+# kept
+MOST = 2000
 STARTS = (
     "hydra/launcher",
     "hydra.launcher.",
@@ -40,14 +47,18 @@ OURS = "main"  # Hydra's name for the directory of our own files
 LIVE = re.compile(
     r"\$\{\s*(hydra\b|[\w.]+\s*:)"
 )  # what may be another value each time: ${oc.env:HOME}, ${now:%H}, ${hydra.job.name}
-File = tuple[str, int, int, int, int, int]  # path, and what is another where the file is another or has changed
+File = tuple[
+    str, int, int, int, int, int
+]  # path, and what is another where the file is another or has changed
 _stored: dict[
     tuple[str, str], tuple[str, ConfigNode]
 ] = {}  # group and name -> the node, written out (1 is not 1.0), and Hydra's
 
 
 class Kept(NamedTuple):
-    """What was composed of choices, valid as long as Hydra's nodes and files are those it was composed of."""
+    """What was composed of choices, valid as long as Hydra's nodes and files are those it was
+    composed of.
+    """
 
     nodes: list[ConfigNode]
     files: list[File]
@@ -58,8 +69,10 @@ _kept: dict[tuple[Any, ...], Kept] = {}
 
 
 class Repository(CachingConfigRepository):
-    """Hydra's for one composition, with a list of sources of its own, which is what it may change. Hydra copies the sources as
-    well, and with them every node of its store, which takes a quarter of the time."""
+    """Hydra's for one composition, with a list of sources of its own, which is what it may change.
+    Hydra copies the sources as well, and with them every node of its store, which takes a quarter
+    of the time.
+    """
 
     def __init__(self, delegate: IConfigRepository):
         self.delegate = copy.copy(delegate)
@@ -93,15 +106,23 @@ def store() -> None:
             node = registry.defaults(name)
             said, there = repr(node), repository.get(group, {}).get(f"{name}.yaml")
             if there is None or _stored.get((group, name), ("", None)) != (said, there):
-                ConfigStore.instance().store(group=group, name=name, node=node, provider="xformer_kit")
+                ConfigStore.instance().store(
+                    group=group, name=name, node=node, provider="xformer_kit"
+                )
                 _stored[group, name] = said, repository[group][f"{name}.yaml"]
-        for group_, name in [pair for pair in _stored if pair[0] == group and pair[1] not in registry]:
+        for group_, name in [
+            pair for pair in _stored if pair[0] == group and pair[1] not in registry
+        ]:
             repository.get(group_, {}).pop(f"{name}.yaml", None)
             del _stored[group_, name]
 
 
-def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]) -> DictConfig | None:
-    """What Hydra composes of a command line, without its own node; None where it cannot, which becomes a fault."""
+def loaded(
+    loader: Loader, texts: list[str], name: str | None, faults: list[str]
+) -> DictConfig | None:
+    """What Hydra composes of a command line, without its own node; None where it cannot, which
+    becomes a fault.
+    """
     config = None
     try:
         config = _from_kept(loader, texts, name or "train")
@@ -114,24 +135,36 @@ def loaded(loader: Loader, texts: list[str], name: str | None, faults: list[str]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{mark.name}, line {mark.line + 1}" if mark else "config"
-        faults.append(f"{where}: is no YAML: {error.problem or error.context}. Mend that line, or the one above it.")
+        faults.append(
+            f"{where}: is no YAML: {error.problem or error.context}. Mend that line, or the one"
+            " above it."
+        )
         return None
     except UnicodeDecodeError as error:
         told = (_no_text(path) for path, *_ in _files(loader) or ())
-        faults.append(next(filter(None, told), f"config: must be utf-8 text: {error}.") + " Save it as utf-8.")
+        faults.append(
+            next(filter(None, told), f"config: must be utf-8 text: {error}.") + " Save it as utf-8."
+        )
         return None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if (bad := _bad_key(error)) is not None:
             override = re.match(r"Error merging override \+*([\w.]+)=", str(error))
-            place = str(bad.full_key)  # within the value that is laid over the config, or from its root
+            place = str(
+                bad.full_key
+            )  # within the value that is laid over the config, or from its root
             if override and not f"{place}.".startswith(f"{override[1]}."):
                 place = f"{override[1]}.{place}"
-            faults.append(f"{place}: must have texts as keys; got {shown(bad.key)}. Put it in quotes.")
+            faults.append(
+                f"{place}: must have texts as keys; got {shown(bad.key)}. Put it in quotes."
+            )
             return None
         what = " ".join(str(error).split("\n")[0].split()).rstrip(".")
         place, got = str(getattr(error, "full_key", None) or "config"), ""
         if isinstance(error, InterpolationResolutionError) and (found := _unresolved(config, "")):
-            place, got = found[0], "; got " + found[1] + r". Say another key, or write \${ for a ${ that stays"
+            place, got = (
+                found[0],
+                "; got " + found[1] + r". Say another key, or write \${ for a ${ that stays",
+            )
         faults.append(f"{place}: cannot be composed: {what}{got}.")
         return None
 
@@ -157,12 +190,18 @@ def _no_text(path: str) -> str | None:
 def _unresolved(node: Any, path: str) -> tuple[str, str] | None:
     """The config path of the first interpolation that leads nowhere, and its text."""
     keys: list[Any] = (
-        list(node.keys() if isinstance(node, DictConfig) else range(len(node))) if node is not None else []
+        list(node.keys() if isinstance(node, DictConfig) else range(len(node)))
+        if node is not None
+        else []
     )
     for key in keys:
         at = f"{path}[{key}]" if isinstance(node, ListConfig) else f"{path}.{key}".lstrip(".")
         raw = node._get_node(key)
-        if isinstance(raw, (DictConfig, ListConfig)) and not raw._is_none() and not raw._is_interpolation():
+        if (
+            isinstance(raw, (DictConfig, ListConfig))
+            and not raw._is_none()
+            and not raw._is_interpolation()
+        ):
             if found := _unresolved(raw, at):
                 return found
         elif raw is not None and raw._is_interpolation():
@@ -175,7 +214,10 @@ def _unresolved(node: Any, path: str) -> tuple[str, str] | None:
 
 def _whole(loader: Loader, texts: list[str], name: str) -> DictConfig:
     config = loader.load_configuration(name, texts, run_mode=RunMode.RUN)
-    readonly, loader.sources = config._get_node_flag("readonly"), len(config.hydra.runtime.config_sources)
+    readonly, loader.sources = (
+        config._get_node_flag("readonly"),
+        len(config.hydra.runtime.config_sources),
+    )
     OmegaConf.set_readonly(config, False)
     OmegaConf.set_struct(config, False)
     config.pop("hydra")
@@ -185,7 +227,9 @@ def _whole(loader: Loader, texts: list[str], name: str) -> DictConfig:
 
 
 def _from_kept(loader: Loader, texts: list[str], name: str) -> DictConfig | None:
-    """By what is kept of the line's choices; None where Hydra is to compose the line as a whole, or to say what is wrong."""
+    """By what is kept of the line's choices; None where Hydra is to compose the line as a whole, or
+    to say what is wrong.
+    """
     files = _files(loader)
     if files is None or any("${" in text for text in texts):
         return None
@@ -194,11 +238,15 @@ def _from_kept(loader: Loader, texts: list[str], name: str) -> DictConfig | None
         if any(o.is_sweep_override() or _of_hydra(o) for o in overrides):
             return None
         chosen = [_chooses(loader, override) for override in overrides]
-        kept = _of_choices(loader, [t for t, chooses in zip(texts, chosen, strict=True) if chooses], name, files)
+        kept = _of_choices(
+            loader, [t for t, chooses in zip(texts, chosen, strict=True) if chooses], name, files
+        )
         if kept is None:
             return None
         config = copy.deepcopy(kept.config)
-        values = [override for override, chooses in zip(overrides, chosen, strict=True) if not chooses]
+        values = [
+            override for override, chooses in zip(overrides, chosen, strict=True) if not chooses
+        ]
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
         return config
     except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError):
@@ -206,12 +254,19 @@ def _from_kept(loader: Loader, texts: list[str], name: str) -> DictConfig | None
 
 
 def _of_choices(loader: Loader, choices: list[str], name: str, files: list[File]) -> Kept | None:
-    """What is kept of these choices, composed first where it is not there or not valid; None where it may not be kept."""
+    """What is kept of these choices, composed first where it is not there or not valid; None where
+    it may not be kept.
+    """
     sources = tuple((source.scheme(), source.path) for source in loader.repository.get_sources())
     key, nodes = (name, version.getbase(), sources, *choices), _nodes(ConfigStore.instance().repo)
     kept = _kept.get(key)
-    # Nodes are compared by what they are: those that are kept live, so that no other has their address.
-    if kept is not None and kept.files == files and list(map(id, kept.nodes)) == list(map(id, nodes)):
+    # Nodes are compared by what they are: those that are kept live, so that no other has their
+    # address.
+    if (
+        kept is not None
+        and kept.files == files
+        and list(map(id, kept.nodes)) == list(map(id, nodes))
+    ):
         return kept
     loader.paths = set()
     config = _whole(loader, choices, name)
@@ -230,20 +285,29 @@ def _of_hydra(override: Override) -> bool:
 
 
 def _chooses(loader: Loader, override: Override) -> bool:
-    """Whether Hydra takes an override for the choice of a group, as its defaults list does; or it is about Hydra's own node,
-    which is not in what is kept."""
+    """Whether Hydra takes an override for the choice of a group, as its defaults list does; or it
+    is about Hydra's own node, which is not in what is kept.
+    """
     return override.is_hydra_override() or (
-        loader.repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
+        loader.repository.group_exists(override.key_or_group)
+        and not isinstance(override.value(), dict)
     )
 
 
 def _steady(loader: Loader, path: str) -> bool:
-    """Whether a config that was read lies in a directory that is looked at, and says the same each time it is read."""
+    """Whether a config that was read lies in a directory that is looked at, and says the same each
+    time it is read.
+    """
     if os.path.isabs(path) or os.path.normpath(path).startswith(".."):
         return False
     for source in loader.repository.get_sources():
         file = Path(source.path, path if path.endswith((".yaml", ".yml")) else f"{path}.yaml")
-        if source.scheme() == "file" and source.provider != OURS and file.is_file() and LIVE.search(file.read_text()):
+        if (
+            source.scheme() == "file"
+            and source.provider != OURS
+            and file.is_file()
+            and LIVE.search(file.read_text())
+        ):
             return False
     return True
 
@@ -266,8 +330,9 @@ def _nodes(repository: dict[str, Any]) -> list[ConfigNode]:
 
 
 def _files(loader: Loader) -> list[File] | None:
-    """The YAML files that Hydra may read, with what tells whether they changed; None where they are too many to look at, or
-    cannot be looked at."""
+    """The YAML files that Hydra may read, with what tells whether they changed; None where they are
+    too many to look at, or cannot be looked at.
+    """
     found: list[File] = []
     left = MOST
     for source in loader.repository.get_sources():
@@ -276,7 +341,9 @@ def _files(loader: Loader) -> list[File] | None:
             try:
                 entries = list(os.scandir(waiting.pop()))
                 waiting += [entry.path for entry in entries if entry.is_dir()]
-                found += [_stamp(e) for e in entries if e.name.endswith((".yaml", ".yml")) and e.is_file()]
+                found += [
+                    _stamp(e) for e in entries if e.name.endswith((".yaml", ".yml")) and e.is_file()
+                ]
             except OSError:
                 return None
             if (left := left - len(entries)) < 0:
@@ -286,4 +353,11 @@ def _files(loader: Loader) -> list[File] | None:
 
 def _stamp(entry: "os.DirEntry[str]") -> File:
     facts = entry.stat()
-    return entry.path, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino, facts.st_dev
+    return (
+        entry.path,
+        facts.st_mtime_ns,
+        facts.st_ctime_ns,
+        facts.st_size,
+        facts.st_ino,
+        facts.st_dev,
+    )

@@ -1,4 +1,6 @@
-"""What is wrong with what a config says of its data? The corpus, its tokenizer, and how examples become batches."""
+"""What is wrong with what a config says of its data? The corpus, its tokenizer, and how examples
+become batches.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +15,9 @@ from xformer_kit.registry import Context, Registry
 
 
 def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[str]:
-    """Faults of a part's node in which settings stand beside its options, of a tokenizer or a corpus."""
+    """Faults of a part's node in which settings stand beside its options, of a tokenizer or a
+    corpus.
+    """
     if not isinstance(node, Mapping):
         yield from registry.faults(node, name, context)
         return
@@ -29,7 +33,9 @@ def _nested(fault: str, node: Mapping[str, Any]) -> str:
     """A sentence on a corpus of a mixture, with the paths that its options have there."""
     of = node.get("of")
     part = fault.removeprefix("data.of.").partition(":")[0].partition(".")[0]
-    part = part if fault.startswith(f"data.of.{part}.") else ""  # what the mixture says itself has its own paths
+    part = (
+        part if fault.startswith(f"data.of.{part}.") else ""
+    )  # what the mixture says itself has its own paths
     inner = named(of[part]).get("name") if isinstance(of, Mapping) and part in of else None
     return located(fault, part, inner) if inner in CORPORA else fault
 
@@ -41,8 +47,14 @@ def form_of(data: Mapping[str, Any]) -> str:
 
 
 def labelling(data: Mapping[str, Any]) -> Any:
-    """The corpus of a config's `data`, where it labels its examples itself; None where it does not, or has faults."""
-    if data.get("name") not in CORPORA or form_of(data) != "labelled" or any(beside("data", CORPORA, data, Context())):
+    """The corpus of a config's `data`, where it labels its examples itself; None where it does not,
+    or has faults.
+    """
+    if (
+        data.get("name") not in CORPORA
+        or form_of(data) != "labelled"
+        or any(beside("data", CORPORA, data, Context()))
+    ):
         return None
     options = CORPORA.options(data["name"])
     return CORPORA.create({key: data[key] for key in data if key == "name" or key in options})
@@ -72,7 +84,11 @@ def read_by(forms: tuple[str, ...]) -> list[str]:
 def at_hand(forms: tuple[str, ...]) -> str:
     """The first corpus that gives one of some forms and needs no file, package or option."""
     choices = (choice.removeprefix("data=") for choice in read_by(forms))
-    return next(name for name in choices if name in CORPORA and not any(CORPORA.faults(name, "data", Context())))
+    return next(
+        name
+        for name in choices
+        if name in CORPORA and not any(CORPORA.faults(name, "data", Context()))
+    )
 
 
 def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -81,19 +97,30 @@ def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if form_of(data) == "labelled":
         own = f"is not read; data={data['name']} is a probe"
         yield "tokenizer", f"{own}, whose words are its vocabulary. Leave it out."
-        yield "data.cache", f"{own}, whose examples are made when they are needed and never kept. Leave it out."
+        yield (
+            "data.cache",
+            f"{own}, whose examples are made when they are needed and never kept. Leave it out.",
+        )
     if data.get("batch_tokens") is not None:
         yield (
             "data.batch_size",
-            f"is not read beside data.batch_tokens; got {data['batch_size']} and {data['batch_tokens']}. Leave it out, or "
-            "set data.batch_tokens=null.",
+            (
+                f"is not read beside data.batch_tokens; got {data['batch_size']} and"
+                f" {data['batch_tokens']}. Leave it out, or set data.batch_tokens=null."
+            ),
         )
 
 
 def unused(config: Mapping[str, Any]) -> Iterator[str]:
-    """Settings for pairs where there are none, and two tokenizers where one vocabulary is embedded."""
+    """Settings for pairs where there are none, and two tokenizers where one vocabulary is
+    embedded.
+    """
     data, model = config["data"], config["model"]
-    shared = config["tokenizer"].get("shared", True) if isinstance(config["tokenizer"], Mapping) else True
+    shared = (
+        config["tokenizer"].get("shared", True)
+        if isinstance(config["tokenizer"], Mapping)
+        else True
+    )
     form = form_of(data)
     if data.get("documents"):
         yield from _apart(named(config["task"])["name"], data)
@@ -102,23 +129,32 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     if form != "pairs":
         for key in ("batch_tokens", "too_long"):
             if data.get(key) is not None:
-                yield f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it null."
+                yield (
+                    f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it"
+                    " null."
+                )
         if not shared:
-            yield f"tokenizer.shared: false is for source and target, and data={data['name']} gives {form}; leave it true."
+            yield (
+                f"tokenizer.shared: false is for source and target, and data={data['name']} gives"
+                f" {form}; leave it true."
+            )
         if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
             yield fault
         return
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
         yield (
-            f"data.batch_tokens: must hold one example of data.seq_len; got {data['batch_tokens']} and {data['seq_len']}. "
-            f"Try {8 * data['seq_len']}, which holds 8 of the longest."
+            f"data.batch_tokens: must hold one example of data.seq_len; got {data['batch_tokens']}"
+            f" and {data['seq_len']}. Try {8 * data['seq_len']}, which holds 8 of the longest."
         )
     if not shared and not ("encoder" in model and "decoder" in model):
-        yield "tokenizer.shared: false gives source and target a vocabulary each, and the model has one tower; leave it true."
+        yield (
+            "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
+            " one tower; leave it true."
+        )
     elif not shared and model.get("share_embeddings", True):
         yield (
-            "tokenizer.shared: false gives source and target a vocabulary each, which one matrix cannot embed; "
-            "set model.share_embeddings=false, or tokenizer.shared=true."
+            "tokenizer.shared: false gives source and target a vocabulary each, which one matrix"
+            " cannot embed; set model.share_embeddings=false, or tokenizer.shared=true."
         )
 
 
@@ -126,19 +162,32 @@ def _longer(form: str, config: Mapping[str, Any]) -> Iterator[str]:
     """Examples of validation that the corpus does not cut, or that the model is not built for."""
     given, longest = config["data"]["valid_len"], max_len(config)
     if form != "text":
-        yield f"data.valid_len: is about a text, and data={config['data']['name']} gives {form}; leave it null."
+        yield (
+            f"data.valid_len: is about a text, and data={config['data']['name']} gives {form};"
+            " leave it null."
+        )
     elif given > longest:
         yield (
-            f"data.valid_len: must be at most model.max_len; got {given} and {longest}. Set model.max_len={given}, or leave "
-            "it null."
+            f"data.valid_len: must be at most model.max_len; got {given} and {longest}. Set"
+            f" model.max_len={given}, or leave it null."
         )
 
 
 def _apart(task: str, data: Mapping[str, Any]) -> Iterator[str]:
     """Documents that there are none of, or that a task would read as one text."""
     if not CORPORA[data["name"]].documents_of(CORPORA.defaults(data["name"]) | dict(data)):
-        able = ", ".join(f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents)
-        yield f"data.documents: needs a text of documents, and data={data['name']} gives none. Set it to false, or use {able}."
+        able = ", ".join(
+            f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents
+        )
+        yield (
+            f"data.documents: needs a text of documents, and data={data['name']} gives none. Set it"
+            f" to false, or use {able}."
+        )
     elif not OBJECTIVES[task].documents:
-        able = ", ".join(f"task={name}" for name, objective in sorted(OBJECTIVES.items()) if objective.documents)
-        yield f"data.documents: task={task} does not keep documents apart. Set it to false, or use {able}."
+        able = ", ".join(
+            f"task={name}" for name, objective in sorted(OBJECTIVES.items()) if objective.documents
+        )
+        yield (
+            f"data.documents: task={task} does not keep documents apart. Set it to false, or use"
+            f" {able}."
+        )

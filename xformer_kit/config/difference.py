@@ -14,8 +14,9 @@ def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Paths whose values differ, of flat configs. Of a part only its name, where the names differ: its options follow from
-    it."""
+    """Paths whose values differ, of flat configs. Of a part only its name, where the names differ:
+    its options follow from it.
+    """
     missing = object()
     paths = [
         p
@@ -23,9 +24,17 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)
     ]
     named = {path[: -len(".name")] for path in paths if path.endswith(".name")}
-    return [p for p in paths if not any(p.startswith(f"{part}.") and p != f"{part}.name" for part in named)]
+    return [
+        p
+        for p in paths
+        if not any(p.startswith(f"{part}.") and p != f"{part}.name" for part in named)
+    ]
 
 
 def written(value: Any) -> Any:
     """None, True and False as a command line has them."""
-    return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else value
+    return (
+        {None: "null", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else value
+    )

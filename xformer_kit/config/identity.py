@@ -14,7 +14,12 @@ INCIDENTAL = {
     "": ("name", "logger", "resume", "parts"),
     "data": (
         *("path", "source", "target", "valid_path", "test_path"),
-        *("valid_source", "valid_target", "test_source", "test_target"),  # the content has a fingerprint of its own
+        *(
+            "valid_source",
+            "valid_target",
+            "test_source",
+            "test_target",
+        ),  # the content has a fingerprint of its own
         *("cache", "num_workers"),
     ),
     "trainer": (
@@ -31,17 +36,23 @@ INCIDENTAL = {
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """sha256 of what decides a run's result, 16 hex digits."""
-    return hashlib.sha256(json.dumps(decisive(config), sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(decisive(config), sort_keys=True, default=str).encode()
+    ).hexdigest()[:16]
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The resolved config without logger, paths, workers, cadences, and callbacks that only look."""
+    """The resolved config without logger, paths, workers, cadences, and callbacks that only
+    look.
+    """
     kept = {key: value for key, value in config.items() if key not in INCIDENTAL[""]}
     for group, words in INCIDENTAL.items():
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key not in words}
     if isinstance(kept.get("callbacks"), Mapping):
-        kept["callbacks"] = {name: options for name, options in kept["callbacks"].items() if not watches(name)}
+        kept["callbacks"] = {
+            name: options for name, options in kept["callbacks"].items() if not watches(name)
+        }
     return kept
 
 

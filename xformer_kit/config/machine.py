@@ -13,7 +13,8 @@ from xformer_kit.registry import ConfigError
 
 
 def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
-    """Batches that do not split, and what this machine cannot do, of a config whose nodes have the right types.
+    """Batches that do not split, and what this machine cannot do, of a config whose nodes have the
+    right types.
 
     `here`: whether the run takes place on this machine.
     """
@@ -22,13 +23,20 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
         if here:
             yield from _machine(trainer)
         if isinstance(data, Mapping):
-            yield from _split(trainer, data.get("batch_size") if data.get("batch_tokens") is None else None)
+            yield from _split(
+                trainer, data.get("batch_size") if data.get("batch_tokens") is None else None
+            )
     if isinstance(data, Mapping):
         if here and isinstance(data.get("cache"), str) and not makeable(data["cache"]):
-            yield f"data.cache: must be a directory that can be made; got {data['cache']!r}. null is the user's cache."
+            yield (
+                f"data.cache: must be a directory that can be made; got {data['cache']!r}. null is"
+                " the user's cache."
+            )
         workers, most = data.get("num_workers"), 4 * (os.cpu_count() or 1)
         if here and isinstance(workers, int) and workers > most:
-            yield f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
+            yield (
+                f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
+            )
     if here:
         if isinstance(trainer, Mapping):
             yield from untrained_on(_available(trainer.get("accelerator", "auto"))[0], config)
@@ -39,14 +47,20 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
 
 
 def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Kernels by name that compute no gradients on a kind of device, in a config that is valid elsewhere."""
+    """Kernels by name that compute no gradients on a kind of device, in a config that is valid
+    elsewhere.
+    """
     found: dict[str, str] = {}
     for plan in towers(config) if "model" in config else ():
         for block in plan.variants.values():
-            path = next((at for key, at in block.origins.items() if key.startswith("kernel.")), "kernel")
+            path = next(
+                (at for key, at in block.origins.items() if key.startswith("kernel.")), "kernel"
+            )
             name = block.nodes["kernel"]["name"]
             if name != "auto" and (reason := untrained(name, device)):
-                found.setdefault(path, f"{path}: {reason}; got {name}. Use kernel=auto or kernel=sdpa.")
+                found.setdefault(
+                    path, f"{path}: {reason}; got {name}. Use kernel=auto or kernel=sdpa."
+                )
     yield from found.values()
 
 
@@ -54,11 +68,16 @@ def missing_logger(name: Any) -> str | None:
     """The sentence for a logger whose package is not installed."""
     if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
         return None
-    return "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard, or logger=csv."
+    return (
+        "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard,"
+        " or logger=csv."
+    )
 
 
 def _available(accelerator: Any) -> tuple[str, int]:
-    """(kind, devices of it that are here) of trainer.accelerator; processes on a CPU have no bound: -1."""
+    """(kind, devices of it that are here) of trainer.accelerator; processes on a CPU have no bound:
+    -1.
+    """
     import torch
 
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
@@ -66,7 +85,9 @@ def _available(accelerator: Any) -> tuple[str, int]:
         accelerator = "cuda" if cuda else "cpu"
     if accelerator == "gpu":
         accelerator = "mps" if mps and not cuda else "cuda"
-    return accelerator, {"cuda": torch.cuda.device_count() if cuda else 0, "mps": int(mps)}.get(accelerator, -1)
+    return accelerator, {"cuda": torch.cuda.device_count() if cuda else 0, "mps": int(mps)}.get(
+        accelerator, -1
+    )
 
 
 def _machine(trainer: Mapping[str, Any]) -> Iterator[str]:
@@ -74,12 +95,30 @@ def _machine(trainer: Mapping[str, Any]) -> Iterator[str]:
     wanted, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     kind, there = _available(wanted)
     if there == 0:
-        yield f"trainer.accelerator: this machine has no {kind} device that torch can use; got {wanted}. Try auto or cpu."
+        yield (
+            f"trainer.accelerator: this machine has no {kind} device that torch can use; got"
+            f" {wanted}. Try auto or cpu."
+        )
     elif kind == "cpu" and isinstance(devices, list):
-        yield f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes, such as {len(devices)}."
-    elif there > 0 and isinstance(devices, list) and any(isinstance(i, int) and i >= there for i in devices):
-        yield f"trainer.devices: must be indices below {there}, the {kind} devices here; got {devices}."
-    elif there > 0 and isinstance(devices, (int, str)) and str(devices).isdigit() and int(devices) > there:
+        yield (
+            f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes,"
+            f" such as {len(devices)}."
+        )
+    elif (
+        there > 0
+        and isinstance(devices, list)
+        and any(isinstance(i, int) and i >= there for i in devices)
+    ):
+        yield (
+            f"trainer.devices: must be indices below {there}, the {kind} devices here; got"
+            f" {devices}."
+        )
+    elif (
+        there > 0
+        and isinstance(devices, (int, str))
+        and str(devices).isdigit()
+        and int(devices) > there
+    ):
         yield f"trainer.devices: must be at most {there}, the {kind} devices here; got {devices}."
 
 

@@ -1,7 +1,7 @@
 """A user's own parts: Python files and installed packages that register them before composition.
 
-They are an instruction of the command line (`parts=[my_parts.py]`) or of the entry-point group `xformer_kit.parts`;
-a saved config never names code.
+They are an instruction of the command line (`parts=[my_parts.py]`) or of the entry-point group
+`xformer_kit.parts`; a saved config never names code.
 """
 
 import hashlib
@@ -25,7 +25,8 @@ _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
 def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
     """Import the files; a file that changed since is imported anew. Returns file name -> sha256.
 
-    Raises ConfigError with every fault: a missing file, a syntax error (with its line), a part that is refused.
+    Raises ConfigError with every fault: a missing file, a syntax error (with its line), a part that
+    is refused.
     """
     registries, hashes, faults = [*registries, CALLBACKS, *INNER.values()], {}, []
     for entry in _installed():
@@ -38,7 +39,10 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
         try:
             source = path.read_bytes()
         except OSError as error:
-            faults.append(f"parts: cannot read {file}: {error.strerror}. Name a Python file that registers parts.")
+            faults.append(
+                f"parts: cannot read {file}: {error.strerror}. Name a Python file that registers"
+                " parts."
+            )
             continue
         digest = hashlib.sha256(source).hexdigest()
         if _loaded.get(path) != digest:
@@ -54,10 +58,13 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
 
 
 def _installed() -> tuple[EntryPoint, ...]:
-    """What installed packages offer. To look into each takes a third of the time of composing, so it is looked again only where
-    a directory of packages has changed."""
+    """What installed packages offer. To look into each takes a third of the time of composing, so
+    it is looked again only where a directory of packages has changed.
+    """
     there = (path or "." for path in sys.path)
-    return _offered(tuple((path, os.stat(path).st_mtime_ns) for path in there if os.path.exists(path)))
+    return _offered(
+        tuple((path, os.stat(path).st_mtime_ns) for path in there if os.path.exists(path))
+    )
 
 
 @lru_cache(1)
@@ -66,7 +73,9 @@ def _offered(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]
 
 
 class _Fresh(SourceFileLoader):
-    """Reads the source each time. Python's own takes kept bytecode for a file of the same second and length."""
+    """Reads the source each time. Python's own takes kept bytecode for a file of the same second
+    and length.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

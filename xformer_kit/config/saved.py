@@ -1,5 +1,6 @@
-"""What a run's directory holds of its config and its own components. It may come from elsewhere: it is read as plain data,
-within limits, and no code runs."""
+"""What a run's directory holds of its config and its own components. It may come from elsewhere: it
+is read as plain data, within limits, and no code runs.
+"""
 
 import hashlib
 import re
@@ -19,7 +20,9 @@ from xformer_kit.registry.saved_files import read_object
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
 MOST_VALUES = 100_000  # of a config once its aliases are written out
 PARTS = "parts.json"  # file name -> sha256 of the user's own components
-ELSEWHERE = {"trainer": ("devices", "num_nodes", "accelerator", "strategy")}  # where a run trains; it may move
+ELSEWHERE = {
+    "trainer": ("devices", "num_nodes", "accelerator", "strategy")
+}  # where a run trains; it may move
 OF_MODEL = ("model", *KINDS, "task", "tokenizer")  # nodes that the weights of a model depend on
 SHOWN = 8  # differences in a message
 
@@ -30,24 +33,32 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"),
+    re.compile(
+        r"^[-+]?(?:[0-9][0-9_]*\.?[0-9_]*(?:[eE][-+]?[0-9]+)|[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|\.(?:inf|nan))$"
+    ),
     list("-+0123456789."),
 )
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
-    """The saved config of a run's directory, as plain data. Raises ConfigError if there is none or it cannot be read.
+    """The saved config of a run's directory, as plain data. Raises ConfigError if there is none or
+    it cannot be read.
 
-    A setting that the version that saved the run did not have yet has its default, under which the run was trained.
+    A setting that the version that saved the run did not have yet has its default, under which the
+    run was trained.
     """
     path = Path(run) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
-            f"{run}: is no run; it has no config.yaml. Name a directory such as outputs/decoder/2026-11-20_12-00-00."
+            f"{run}: is no run; it has no config.yaml. Name a directory such as"
+            " outputs/decoder/2026-11-20_12-00-00."
         )
     try:
         if (size := path.stat().st_size) > LARGEST:
-            raise ConfigError(f"{path}: must have at most {LARGEST:,} bytes; got {size:,}. It is not what a run saved.")
+            raise ConfigError(
+                f"{path}: must have at most {LARGEST:,} bytes; got {size:,}. It is not what a run"
+                " saved."
+            )
         return parse_config(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
@@ -61,20 +72,23 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         config = yaml.load(text, Loader=_Loader)
         whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
-        raise ConfigError(f"{place}: cannot be read as YAML: {' '.join(str(error).split())}.") from None
+        raise ConfigError(
+            f"{place}: cannot be read as YAML: {' '.join(str(error).split())}."
+        ) from None
     if not isinstance(config, dict):
         raise ConfigError(f"{place}: must hold a mapping; got {type(config).__name__}.")
     if not whole:
         raise ConfigError(
-            f"{place}: must hold at most {MOST_VALUES:,} values with its aliases written out; got more. "
-            "It is not what a run saved."
+            f"{place}: must hold at most {MOST_VALUES:,} values with its aliases written out; got"
+            " more. It is not what a run saved."
         )
     return _with_later_settings(config)
 
 
 def _values(node: Any, counted: dict[int, int]) -> int:
-    """Values in nested lists and mappings, where what an alias stands for counts each time. Raises RecursionError for one that
-    contains itself."""
+    """Values in nested lists and mappings, where what an alias stands for counts each time. Raises
+    RecursionError for one that contains itself.
+    """
     if not isinstance(node, (dict, list)):
         return 1
     if id(node) not in counted:
@@ -85,10 +99,16 @@ def _values(node: Any, counted: dict[int, int]) -> int:
 
 def _with_later_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Stacks are no settings: what a config leaves out does not exist."""
-    found = {key: plain(o.default) for key, o in SETTINGS.options("run").items() if o.default != REQUIRED} | config
+    found = {
+        key: plain(o.default) for key, o in SETTINGS.options("run").items() if o.default != REQUIRED
+    } | config
     for group in ("model", "data"):
         if isinstance(found.get(group), Mapping):
-            later = {k: plain(o.default) for k, o in SETTINGS.options(group).items() if o.default != REQUIRED}
+            later = {
+                k: plain(o.default)
+                for k, o in SETTINGS.options(group).items()
+                if o.default != REQUIRED
+            }
             found[group] = {k: v for k, v in later.items() if k not in TOWERS} | found[group]
     return found
 
@@ -98,18 +118,22 @@ def check_unchanged(
 ) -> None:
     """Raises ConfigError if config.yaml is not the config under which a checkpoint was written.
 
-    Only what decides a result is compared, not the layout that a run trains in, and with `only` only these nodes.
+    Only what decides a result is compared, not the layout that a run trains in, and with `only`
+    only these nodes.
     """
     before, now = parse_config(state["config"], "its checkpoint's config"), config
     flats = [_compared(one, set(only)) for one in (before, now)]
     if not (paths := differing(flats)):
         return
     missing = "nothing"
-    changes = [f"{p} was {_shown(flats[0].get(p, missing))} and is {_shown(flats[1].get(p, missing))}" for p in paths]
+    changes = [
+        f"{p} was {_shown(flats[0].get(p, missing))} and is {_shown(flats[1].get(p, missing))}"
+        for p in paths
+    ]
     more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     raise ConfigError(
-        f"{Path(run) / 'config.yaml'}: must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}. "
-        "Undo the change, or start a new run."
+        f"{Path(run) / 'config.yaml'}: must be as it was when the run was trained;"
+        f" {'; '.join(changes[:SHOWN])}{more}. Undo the change, or start a new run."
     )
 
 
@@ -131,21 +155,27 @@ def part_hashes(parts: Iterable[str]) -> dict[str, str]:
 
 
 def saved_parts(run: str | Path) -> dict[str, str]:
-    """File name -> sha256 of the components of its own that a run was begun with. Raises ConfigError for a damaged file."""
+    """File name -> sha256 of the components of its own that a run was begun with. Raises
+    ConfigError for a damaged file.
+    """
     path, way = Path(run) / PARTS, f"Bring the run's own {PARTS} back."
     try:
         found = read_object(path, {}, way=way)
     except FileNotFoundError:
         return {}
     if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
-        raise ConfigError(f"{path}: must map the names of files to their sha256; got something else. {way}")
+        raise ConfigError(
+            f"{path}: must map the names of files to their sha256; got something else. {way}"
+        )
     return found
 
 
 def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE") -> None:
-    """Raises ConfigError if files of own components that a run was begun with are not given or are not as they were.
+    """Raises ConfigError if files of own components that a run was begun with are not given or are
+    not as they were.
 
-    `way` is how they are given. The name of a file is shown, but not as a path to import: the run may come from elsewhere.
+    `way` is how they are given. The name of a file is shown, but not as a path to import: the run
+    may come from elsewhere.
     """
     saved, given = saved_parts(run), {Path(file).name: file for file in files}
     if missing := {name: digest for name, digest in saved.items() if name not in given}:
@@ -161,13 +191,18 @@ def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE"
             raise ConfigError(f"parts: cannot read {given[name]}: {error.strerror}.") from None
         if now != digest:
             raise ConfigError(
-                f"{run}: {name} must be as it was when the run began (sha256 {digest[:12]}); got {now[:12]}. "
-                "Bring that version back, or start a new run."
+                f"{run}: {name} must be as it was when the run began (sha256 {digest[:12]}); got"
+                f" {now[:12]}. Bring that version back, or start a new run."
             )
 
 
 def _is_file_name(name: Any) -> bool:
-    return isinstance(name, str) and name.isprintable() and name not in ("", "..") and Path(name).name == name
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and name not in ("", "..")
+        and Path(name).name == name
+    )
 
 
 def _is_digest(text: Any) -> bool:

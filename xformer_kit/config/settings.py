@@ -33,52 +33,59 @@ class Model:
 
     dim: int = 256  # channels of the residual stream
     layers: int = 6  # blocks of a tower
-    unique_layers: int | None = (
-        None  # blocks with weights of their own, fewer than layers where some share; null is layers
-    )
-    sharing: Literal["sequence", "cycle", "cycle_rev"] = (
-        "sequence"  # blocks of a tower in the order of its layers: AABB, ABAB or ABBA (Takase and Kiyono, arXiv:2104.06022)
-    )
-    dropout: float = 0.0  # probability, on embeddings and on what sublayers add to the residual stream
-    stochastic_depth: float = (
-        0.0  # probability that the last layer's sublayers skip a row in training; l / L of it in layer l of L
-    )
-    residual_multiplier: float = 1.0  # factor of what sublayers add to the residual stream (Granite)
-    reinject: Literal["factor", "matrix"] | None = (
-        None  # how the first layer's input enters every other: a x + b y, or x + [x, y] W (DEQ, arXiv:1909.01377)
-    )
-    unet: Literal["factor", "matrix"] | None = (
-        None  # how the input of layer i enters the i-th from the end, in the same ways (U-ViT, arXiv:2209.12152, section 3.1)
-    )
-    shift_tokens: int = (
-        0  # earlier tokens that each sublayer reads a part of the channels from, an equal part from each
-    )
-    deep_embed: bool = (
-        False  # whether each feed-forward network is multiplied by a learned vector of the token (RWKV-8)
-    )
+    # blocks with weights of their own, fewer than layers where some share; null is layers
+    unique_layers: int | None = None
+    sharing: Literal[
+        "sequence",
+        "cycle",
+        "cycle_rev",
+        # blocks of a tower in the order of its layers: AABB, ABAB or ABBA (Takase and Kiyono,
+        # arXiv:2104.06022)
+    ] = "sequence"
+    # probability, on embeddings and on what sublayers add to the residual stream
+    dropout: float = 0.0
+    # probability that the last layer's sublayers skip a row in training; l / L of it in layer l of
+    # L
+    stochastic_depth: float = 0.0
+    # factor of what sublayers add to the residual stream (Granite)
+    residual_multiplier: float = 1.0
+    # how the first layer's input enters every other: a x + b y, or x + [x, y] W (DEQ,
+    # arXiv:1909.01377)
+    reinject: Literal["factor", "matrix"] | None = None
+    # how the input of layer i enters the i-th from the end, in the same ways (U-ViT,
+    # arXiv:2209.12152, section 3.1)
+    unet: Literal["factor", "matrix"] | None = None
+    # earlier tokens that each sublayer reads a part of the channels from, an equal part from each
+    shift_tokens: int = 0
+    # whether each feed-forward network is multiplied by a learned vector of the token (RWKV-8)
+    deep_embed: bool = False
     vocab_size: int | None = None  # tokens; null is the tokenizer's
-    vocab_multiple: int = 64  # rows of the embedding are rounded up to it; the padding has no logits
-    tie_embeddings: bool = (
-        True  # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
-    )
-    share_embeddings: bool = True  # whether source and target are embedded by one matrix, in a model of two towers
-    embed_scale: float | Literal["sqrt_dim"] = (
-        1.0  # factor of the token embeddings, not of the head (Vaswani et al., 2017, arXiv:1706.03762, section 3.4)
-    )
-    embed_dim: int | None = None  # channels of the embeddings and of sqrt_dim; a map leads to dim (ALBERT); null is dim
+    # rows of the embedding are rounded up to it; the padding has no logits
+    vocab_multiple: int = 64
+    # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
+    tie_embeddings: bool = True
+    # whether source and target are embedded by one matrix, in a model of two towers
+    share_embeddings: bool = True
+    # factor of the token embeddings, not of the head (Vaswani et al., 2017, arXiv:1706.03762,
+    # section 3.4)
+    embed_scale: float | Literal["sqrt_dim"] = 1.0
+    # channels of the embeddings and of sqrt_dim; a map leads to dim (ALBERT); null is dim
+    embed_dim: int | None = None
     embed_norm: bool = False  # norm behind the embeddings, in front of the first block (BERT, BART)
     token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
-    head_transform: bool = False  # dense, gelu and a norm in front of the head (BERT's masked-token head)
+    # dense, gelu and a norm in front of the head (BERT's masked-token head)
+    head_transform: bool = False
     head_bias: bool = False  # whether every logit has a bias
-    logit_scale: float | Literal["learned"] = (
-        1.0  # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token learns (nGPT)
-    )
-    logit_softcap: float | None = None  # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
+    # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token
+    # learns (nGPT)
+    logit_scale: float | Literal["learned"] = 1.0
+    # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
+    logit_softcap: float | None = None
     max_len: int | None = None  # tokens; null is data.seq_len
-    future_tokens: int = 1  # predicted at each place in training, each behind the next by a block beside the last one
-    unit_weights: bool = (
-        False  # whether matrices are kept at length 1 along dim, from the start and after every step (nGPT)
-    )
+    # predicted at each place in training, each behind the next by a block beside the last one
+    future_tokens: int = 1
+    # whether matrices are kept at length 1 along dim, from the start and after every step (nGPT)
+    unit_weights: bool = False
     final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
     encoder: dict | None = None  # tower that reads a whole text: differences from the shared parts
@@ -86,12 +93,17 @@ class Model:
 
     @classmethod
     def check(cls, options, context):
-        yield from at_least(options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0)
+        yield from at_least(
+            options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
+        )
         yield from at_most(options, "blocks", layers=MOST)
         yield from at_most(options, "tokens", future_tokens=MOST)
         yield from at_least(options, "token", future_tokens=1, shift_tokens=0)
         if options.shift_tokens >= options.dim > 0:
-            yield f"shift_tokens: must be below model.dim, or none has a channel; got {options.shift_tokens} and {options.dim}."
+            yield (
+                "shift_tokens: must be below model.dim, or none has a channel; got"
+                f" {options.shift_tokens} and {options.dim}."
+            )
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from within(options, dropout=(0, 1), stochastic_depth=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
@@ -107,12 +119,16 @@ class Model:
 class Data:
     """How examples become batches; beside it stand the options of the corpus."""
 
-    seq_len: int = 256  # tokens of an example; of pairs, of the longer side, special tokens included
+    # tokens of an example; of pairs, of the longer side, special tokens included
+    seq_len: int = 256
     valid_len: int | None = None  # of a text: tokens of an example of validation; null is seq_len
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
-    batch_tokens: int | None = None  # of pairs: rows x longest side per optimizer step; batch_size is then not used
-    too_long: Literal["error", "drop", "truncate"] | None = None  # what happens to pairs beyond seq_len; null is error
-    documents: bool = False  # of a text: whether its documents are kept apart, so that none sees or predicts another
+    # of pairs: rows x longest side per optimizer step; batch_size is then not used
+    batch_tokens: int | None = None
+    # what happens to pairs beyond seq_len; null is error
+    too_long: Literal["error", "drop", "truncate"] | None = None
+    # of a text: whether its documents are kept apart, so that none sees or predicts another
+    documents: bool = False
     num_workers: int = 0  # loader processes per device
     seed: int | None = None  # of the order of examples; null is seed
     cache: str | None = None  # directory of prepared tokens; null is the user's cache directory
@@ -137,7 +153,9 @@ class Sharing:
 @SETTINGS.register("ema")
 @dataclass(frozen=True)
 class EMA:
-    """An exponential moving average of the weights, which is validated and loaded in their place."""
+    """An exponential moving average of the weights, which is validated and loaded in their
+    place.
+    """
 
     decay: float | None = None  # of the average, per optimizer step, e.g. 0.999; null: none
 
@@ -164,7 +182,8 @@ class Tower:
     """Which blocks a tower has; beside it stand differences from the shared parts."""
 
     layers: int | None = None  # blocks; null is model.layers
-    unique_layers: int | None = None  # blocks with weights of their own; null is model.unique_layers
+    # blocks with weights of their own; null is model.unique_layers
+    unique_layers: int | None = None
     pattern: list[str] | None = None  # variants, repeated and cut at `layers`; null is [base]
     first: list[str] | None = None  # variants laid over the start
     last: list[str] | None = None  # variants laid over the end
@@ -189,7 +208,8 @@ class WandB:
     entity: str | None = None  # user or team; null is the login's own
     group: str | None = None  # runs that belong together; of a study null is its name
     job_type: str | None = None  # kind of run within its group; of a study null is the variant
-    tags: list[str] | None = None  # words to filter by; of a study null is design, seed and the claim's paper
+    # words to filter by; of a study null is design, seed and the claim's paper
+    tags: list[str] | None = None
 
 
 @LOGGERS.register("csv")
@@ -220,4 +240,7 @@ def missing(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(node, Mapping):
             for key, option in SETTINGS.options(name).items():
                 if key not in node and key not in TOWERS:
-                    yield f"{path}{key}: is missing; a config needs it. Its default is {option.default}."
+                    yield (
+                        f"{path}{key}: is missing; a config needs it. Its default is"
+                        f" {option.default}."
+                    )

@@ -12,7 +12,10 @@ def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
     own = (model[name] or {}).get("unique_layers")
     where, unique = ("model", model["unique_layers"]) if own is None else (f"model.{name}", own)
     if unique is not None and unique > layers:
-        yield f"{where}.unique_layers: must be at most the {name}'s layers; got {unique} and {layers}. null is all of them."
+        yield (
+            f"{where}.unique_layers: must be at most the {name}'s layers; got {unique} and"
+            f" {layers}. null is all of them."
+        )
         return
     plan, firsts = tower_plan(config, name), dict[int, int]()
     for depth, at in enumerate(plan.calls):
@@ -20,9 +23,9 @@ def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
         one, other = plan.blocks[first].variant, plan.blocks[depth].variant
         if one != other:
             yield (
-                f"model.{name}.pattern: layers {first} and {depth} share a block and must be of one variant; got '{one}' and "
-                f"'{other}'. Try model.sharing=cycle with a pattern as long as model.unique_layers, or "
-                "model.unique_layers=null."
+                f"model.{name}.pattern: layers {first} and {depth} share a block and must be of one"
+                f" variant; got '{one}' and '{other}'. Try model.sharing=cycle with a pattern as"
+                " long as model.unique_layers, or model.unique_layers=null."
             )
             return
 
@@ -32,6 +35,6 @@ def vain(model: Mapping[str, Any]) -> Iterator[str]:
     own = [(model[name] or {}).get("unique_layers") for name in TOWERS if name in model]
     if model["sharing"] != "sequence" and model["unique_layers"] is None and not any(own):
         yield (
-            f"model.sharing: says which layers share a block, and none do; got {model['sharing']!r}. Set "
-            "model.unique_layers, or leave it 'sequence'."
+            "model.sharing: says which layers share a block, and none do; got"
+            f" {model['sharing']!r}. Set model.unique_layers, or leave it 'sequence'."
         )

@@ -7,21 +7,27 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError
 
-SUSPICIOUS = 10_000  # an option of a part above it, or more than a hundredth as many layers: look closer
+# an option of a part above it, or more than a hundredth as many layers: look closer
+SUSPICIOUS = 10_000
 WHOLE = 100  # layers up to which a model is built to be counted; beyond them it is extrapolated
 VALUE = 4  # bytes of a value in fp32
 BYTES = 16  # of a parameter in training: weight, gradient, and two averages of AdamW, in fp32
 NARROW = {"bf16-true": 0.5, "16-true": 0.5, "64-true": 2.0}  # trainer.precision -> factor
-LARGEST = 10**8  # of a size: longer than any text that a model was published for, wider than any layer
+LARGEST = (
+    10**8
+)  # of a size: longer than any text that a model was published for, wider than any layer
 MOST = 10**15  # parameters of a model that is described without its memory
 NO_SIZES = ("seed", "theta")  # numbers of parts that nothing grows with
 PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
 def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]:
-    """The sentence for a model whose training does not fit into the memory of its device, or without `training` for one whose
-    weights do not fit into that of this machine."""
-    if not all(isinstance(config.get(name), Mapping) for name in (*PARTS, "optim", "data")) or not _suspicious(config):
+    """The sentence for a model whose training does not fit into the memory of its device, or
+    without `training` for one whose weights do not fit into that of this machine.
+    """
+    if not all(
+        isinstance(config.get(name), Mapping) for name in (*PARTS, "optim", "data")
+    ) or not _suspicious(config):
         return
     trainer = (config.get("trainer") or {}) if training else {"accelerator": "cpu"}
     there, kind = _memory(trainer)
@@ -29,13 +35,22 @@ def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]
     needed = each * parameters(config) + VALUE * _over_layers(config, _buffers)
     if needed <= there:
         return
-    need = f"about {needed / 2**30:,.0f} GiB" if math.isfinite(needed) else "more GiB than can be counted"
+    need = (
+        f"about {needed / 2**30:,.0f} GiB"
+        if math.isfinite(needed)
+        else "more GiB than can be counted"
+    )
     what = "weights, gradients and optimizer state" if training else "weights"
-    yield f"model: its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB; got {_largest(config)}. Try smaller sizes."
+    yield (
+        f"model: its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB; got"
+        f" {_largest(config)}. Try smaller sizes."
+    )
 
 
 def ensure_countable(config: Mapping[str, Any]) -> None:
-    """Raises ConfigError for sizes that no machine holds, before a model is built on the meta device to be described."""
+    """Raises ConfigError for sizes that no machine holds, before a model is built on the meta
+    device to be described.
+    """
     data = {key: config["data"].get(key) for key in ("seq_len", "batch_size", "batch_tokens")}
     nodes = {name: config[name] for name in PARTS} | {"data": data}
     sizes = [pair for name, node in nodes.items() for pair in _sizes(node, name)]
@@ -47,13 +62,15 @@ def ensure_countable(config: Mapping[str, Any]) -> None:
         raise ConfigError(faults)
     if _suspicious(config) and parameters(config) > MOST:
         raise ConfigError(
-            f"model: must have at most {MOST:,} parameters, or no machine holds it; got {_largest(config)}. Try smaller sizes."
+            f"model: must have at most {MOST:,} parameters, or no machine holds it; got"
+            f" {_largest(config)}. Try smaller sizes."
         )
 
 
 def parameters(config: Mapping[str, Any]) -> float:
-    """How many parameters the model has, without its memory: of very many layers by what a layer adds; inf where sizes
-    are beyond 64 bits. A vocabulary that is not known yet counts as none."""
+    """How many parameters the model has, without its memory: of very many layers by what a layer
+    adds; inf where sizes are beyond 64 bits. A vocabulary that is not known yet counts as none.
+    """
     return _over_layers(config, _parameters)
 
 
@@ -103,7 +120,9 @@ def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
 
 
 def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Config path -> layers, of the model and of towers that have their own number, and blocks beside the last one."""
+    """Config path -> layers, of the model and of towers that have their own number, and blocks
+    beside the last one.
+    """
     model = config["model"]
     yield "model.layers", model["layers"]
     if isinstance(more := model.get("future_tokens"), int):
@@ -135,7 +154,9 @@ def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:
 
 def _suspicious(config: Mapping[str, Any]) -> bool:
     model = config["model"]
-    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)] + [config["data"].get("seq_len") or 0]
+    sizes = [size for name in PARTS for _, size in _sizes(config[name], name)] + [
+        config["data"].get("seq_len") or 0
+    ]
     many = max(layers for _, layers in _layers(config))
     return max(sizes) > SUSPICIOUS or many > WHOLE or many * model["dim"] ** 2 > SUSPICIOUS**2
 
@@ -144,12 +165,16 @@ def _largest(config: Mapping[str, Any]) -> str:
     """The sizes that stand out, as they are written on a command line."""
     layers = dict(_layers(config))
     sizes = layers | dict(pair for name in PARTS for pair in _sizes(config[name], name))
-    shown = [path for path, size in sizes.items() if size > (WHOLE if path in layers else SUSPICIOUS)]
+    shown = [
+        path for path, size in sizes.items() if size > (WHOLE if path in layers else SUSPICIOUS)
+    ]
     return ", ".join(f"{path}={sizes[path]}" for path in shown or ("model.dim", "model.layers"))
 
 
 def _memory(trainer: Mapping[str, Any]) -> tuple[float, str]:
-    """(bytes, what has them) of the device that a run trains on; of this machine for a CPU. inf where it is not known."""
+    """(bytes, what has them) of the device that a run trains on; of this machine for a CPU. inf
+    where it is not known.
+    """
     import torch
 
     if trainer.get("accelerator", "auto") in ("auto", "gpu", "cuda") and torch.cuda.is_available():

@@ -1,4 +1,6 @@
-"""What is wrong with a tower? Its differences from the shared parts, its variants and their layouts, word by word."""
+"""What is wrong with a tower? Its differences from the shared parts, its variants and their
+layouts, word by word.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +14,10 @@ OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
 def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -> Iterator[str]:
     """A tower's own keys, its differences and those of its variants."""
     if tower is None:
-        yield f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave the key out for no tower."
+        yield (
+            f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave"
+            " the key out for no tower."
+        )
         return
     if not isinstance(tower, Mapping):
         return
@@ -24,15 +29,24 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
         words = words if isinstance(words, list) else []
         for word in dict.fromkeys(words):
             if isinstance(word, str) and word not in known:
-                yield f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)} Known: {', '.join(known)}."
+                yield (
+                    f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)}"
+                    f" Known: {', '.join(known)}."
+                )
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
-            yield f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers} layers."
+            yield (
+                f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers}"
+                " layers."
+            )
     yield from _differences(config, (tower,), path, context)
     if isinstance(variants, Mapping):
         for name, variant in variants.items():
             where = f"{path}.variants.{name}"
             if not is_name(name):
-                yield f"{path}.variants: a variant's name must be a text of printable characters; got {shown(name)}. Try local."
+                yield (
+                    f"{path}.variants: a variant's name must be a text of printable characters; got"
+                    f" {shown(name)}. Try local."
+                )
             elif name == "base":
                 yield f"{where}: 'base' is the tower itself; give the variant another name."
             elif not isinstance(variant or {}, Mapping):
@@ -41,12 +55,17 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
                 allowed = (*KINDS, "layout", "cross")
                 for key in variant or {}:
                     if key not in allowed:
-                        yield f"{where}.{key}: no such key.{nearest(key, allowed)} It has: {', '.join(allowed)}."
+                        yield (
+                            f"{where}.{key}: no such key.{nearest(key, allowed)} It has:"
+                            f" {', '.join(allowed)}."
+                        )
                 yield from _differences(config, (tower, variant or {}), where, context)
 
 
 def is_name(name: Any) -> bool:
-    """Whether it can name a variant in a file and on a screen: half a surrogate pair can be saved in neither."""
+    """Whether it can name a variant in a file and on a screen: half a surrogate pair can be saved
+    in neither.
+    """
     return isinstance(name, str) and bool(name) and name.isprintable()
 
 
@@ -56,27 +75,42 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> I
         return
     words = ", ".join(SUBLAYERS)
     if not isinstance(layout, list) or not layout:
-        yield f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
+        yield (
+            f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
+        )
         return
     if [] in layout:
         yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
-    for entry in (inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])):
+    for entry in (
+        inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])
+    ):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
-            yield f"{path}.layout: no sublayer is called {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+            yield (
+                f"{path}.layout: no sublayer is called"
+                f" {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+            )
         elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
             who = "encoder" if "encoder" in config["model"] else "model"
-            yield f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
+            yield (
+                f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
+            )
         elif isinstance(entry, Mapping):
-            yield from _sublayer(config, laid, word, [entry[word]], f"{path}.layout.{word}", context)
+            yield from _sublayer(
+                config, laid, word, [entry[word]], f"{path}.layout.{word}", context
+            )
 
 
 def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
-    """Faults of the last of the differences that lie over each other: a tower's, or those and a variant's."""
+    """Faults of the last of the differences that lie over each other: a tower's, or those and a
+    variant's.
+    """
     node = laid[-1]
     for kind in KINDS:
         if kind in node:
-            yield from _difference(kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context)
+            yield from _difference(
+                kind, _shared(config, kind, laid[:-1]), node[kind], f"{path}.{kind}", context
+            )
     who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
     if node.get("cross") and who:
         yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
@@ -85,23 +119,34 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
     yield from _layout(config, laid, path, context)
 
 
-def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context) -> Iterator[str]:
-    """Faults of the last difference of a sublayer: of its part, and for an attention of what it looks through."""
+def _sublayer(
+    config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context
+) -> Iterator[str]:
+    """Faults of the last difference of a sublayer: of its part, and for an attention of what it
+    looks through.
+    """
     kind, differences = "ffn" if word == "ffn" else "attn", own
     if word == "cross":
         differences = [node["cross"] for node in laid if node.get("cross")] + own
     *below, last = differences
     if isinstance(last, Mapping) and STEP in last and not own:
-        yield f"{path}.{STEP}: is of a place in a layout; say it there: {{cross: {{{STEP}: {shown(last[STEP])}}}}}."
+        yield (
+            f"{path}.{STEP}: is of a place in a layout; say it there: {{cross: {{{STEP}:"
+            f" {shown(last[STEP])}}}}}."
+        )
     elif isinstance(last, Mapping) and STEP in last:
         wrong = list(mismatch(float, last[STEP], f"{path}.{STEP}", context))
         yield from wrong or (
-            f"{path}.{fault}" for fault in above(Options(**{STEP: last[STEP]}), "Try 0.5.", **{STEP: 0})
+            f"{path}.{fault}"
+            for fault in above(Options(**{STEP: last[STEP]}), "Try 0.5.", **{STEP: 0})
         )
     for other in OF_LAYERS:
         if isinstance(last, Mapping) and other in last:
             where = path.partition(".layout.")[0].removesuffix(".cross")
-            yield f"{path}.{other}: is of whole layers; got {shown(last[other])}. Say it at {where}.{other}, or in a variant."
+            yield (
+                f"{path}.{other}: is of whole layers; got {shown(last[other])}. Say it at"
+                f" {where}.{other}, or in a variant."
+            )
             last = {key: value for key, value in last.items() if key != other}
     for other in (kind, *BESIDE[kind]):
         base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
@@ -115,7 +160,9 @@ def _sublayer(config, laid: tuple[Mapping, ...], word: str, own: list[Any], path
 
 
 def _about(difference: Any, other: str, kind: str) -> Any:
-    """What a sublayer's difference says of its part, or of its mask, position or norm; None where it says nothing of it."""
+    """What a sublayer's difference says of its part, or of its mask, position or norm; None where
+    it says nothing of it.
+    """
     if not isinstance(difference, Mapping):
         return difference if other == kind else None
     if other != kind:
@@ -124,7 +171,9 @@ def _about(difference: Any, other: str, kind: str) -> Any:
 
 
 def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
-    """The shared part with the differences over it, as far as they are valid; None where the shared part itself is not."""
+    """The shared part with the differences over it, as far as they are valid; None where the shared
+    part itself is not.
+    """
     base = named(config.get(kind))
     if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
         return None  # its own fault says it
@@ -141,8 +190,12 @@ def _over(kind: str, base: Mapping | None, difference: Any, context: Context) ->
     return base and merge(kind, base, difference)
 
 
-def _difference(kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()) -> Iterator[str]:
-    """Faults of one difference laid over what it differs from; `beside`: what may stand in it too."""
+def _difference(
+    kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()
+) -> Iterator[str]:
+    """Faults of one difference laid over what it differs from; `beside`: what may stand in it
+    too.
+    """
     registry = KINDS[kind]
     if base is None:
         return
@@ -153,7 +206,11 @@ def _difference(kind: str, base: Mapping | None, difference: Any, path: str, con
     if name not in registry:
         yield f"{path}: {registry.unknown(name)}"
         return
-    unknown = [key for key in named(difference) if key != "name" and key not in registry.options(name)]
+    unknown = [
+        key for key in named(difference) if key != "name" and key not in registry.options(name)
+    ]
     words = named(difference)
     known = {key: value for key, value in words.items() if key not in unknown}
-    yield from registry.faults(merge(kind, base, known) | {key: words[key] for key in unknown}, path, context, beside)
+    yield from registry.faults(
+        merge(kind, base, known) | {key: words[key] for key in unknown}, path, context, beside
+    )

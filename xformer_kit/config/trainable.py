@@ -11,10 +11,17 @@ from xformer_kit.registry import listed
 
 
 def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
-    """The number of tokens that there are at least, 0 where nothing is known before the text is read, and how to say that
-    there may be more."""
-    probe, tokenizer = labelling(config["data"]), TOKENIZERS.get(named(config.get("tokenizer")).get("name"))
-    size, bound = len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None), ""
+    """The number of tokens that there are at least, 0 where nothing is known before the text is
+    read, and how to say that there may be more.
+    """
+    probe, tokenizer = (
+        labelling(config["data"]),
+        TOKENIZERS.get(named(config.get("tokenizer")).get("name")),
+    )
+    size, bound = (
+        len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None),
+        "",
+    )
     if not isinstance(size, int):
         size, bound = getattr(tokenizer, "fewest", 0), " or more"
     return (size + len(OBJECTIVES.create(named(config["task"])).specials) if size else 0), bound
@@ -23,34 +30,53 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
 def suits(config: Mapping[str, Any]) -> Iterator[str]:
     """Whether the task can train the towers that there are, on the corpus that there is."""
     task = named(config["task"])["name"]
-    objective, there = OBJECTIVES[task], tuple(tower for tower in TOWERS if tower in config["model"])
+    objective, there = (
+        OBJECTIVES[task],
+        tuple(tower for tower in TOWERS if tower in config["model"]),
+    )
     if there not in objective.needs:
         ways = [f"model={'_'.join(towers)}" for towers in objective.needs]
-        ways += [_with_data(name, config) for name, other in OBJECTIVES.items() if there in other.needs]
-        yield f"task: '{task}' cannot train a model of {' and '.join(there)}. Choose {listed(ways)}."
+        ways += [
+            _with_data(name, config) for name, other in OBJECTIVES.items() if there in other.needs
+        ]
+        yield (
+            f"task: '{task}' cannot train a model of {' and '.join(there)}. Choose {listed(ways)}."
+        )
     yield from unread(task, objective.reads, config["data"])
 
 
 def _with_data(task: str, config: Mapping[str, Any]) -> str:
-    """The choice of a task, with a corpus that it can learn from if the config's gives something else."""
+    """The choice of a task, with a corpus that it can learn from if the config's gives something
+    else.
+    """
     reads = OBJECTIVES[task].reads
-    return f"task={task}" if form_of(config["data"]) in reads else f"task={task} data={at_hand(reads)}"
+    return (
+        f"task={task}" if form_of(config["data"]) in reads else f"task={task} data={at_hand(reads)}"
+    )
 
 
 def future(config: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the task trains what the model has for tokens behind the next one, and in what length."""
+    """Whether the task trains what the model has for tokens behind the next one, and in what
+    length.
+    """
     node, tokens = named(config["task"]), config["model"].get("future_tokens", 1)
     seq_len = config["data"].get("seq_len")
     if tokens > 1 and not OBJECTIVES[node["name"]].future:
-        able = " or ".join(f"task={name}" for name, objective in OBJECTIVES.items() if objective.future)
+        able = " or ".join(
+            f"task={name}" for name, objective in OBJECTIVES.items() if objective.future
+        )
         yield (
-            f"model.future_tokens: task '{node['name']}' does not train the blocks of later tokens; got {tokens}. "
-            f"Set it to 1, or choose {able}."
+            f"model.future_tokens: task '{node['name']}' does not train the blocks of later tokens;"
+            f" got {tokens}. Set it to 1, or choose {able}."
         )
     if seq_len is not None and tokens > seq_len:
-        yield f"model.future_tokens: must be at most data.seq_len, or the last has no target; got {tokens} and {seq_len}."
+        yield (
+            "model.future_tokens: must be at most data.seq_len, or the last has no target; got"
+            f" {tokens} and {seq_len}."
+        )
     if tokens == 1 and node.get("future_weight", 1.0) != 1.0:
         yield (
-            f"task.future_weight: weighs tokens behind the next one, which model.future_tokens=1 does not predict; got "
-            f"{node['future_weight']}. Leave it out, or try model.future_tokens=4."
+            "task.future_weight: weighs tokens behind the next one, which model.future_tokens=1"
+            f" does not predict; got {node['future_weight']}. Leave it out, or try"
+            " model.future_tokens=4."
         )

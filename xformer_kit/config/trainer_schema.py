@@ -1,7 +1,9 @@
-"""What can the trainer be told? Lightning's plain-valued keywords and ours, as data that is read without Lightning.
+"""What can the trainer be told? Lightning's plain-valued keywords and ours, as data that is read
+without Lightning.
 
-`OPTIONS` is the schema, `REPLACED` answers a Lightning keyword that one of ours stands for, and `faults` checks a node.
-A test compares both tables with the installed signature of `lightning.Trainer`.
+`OPTIONS` is the schema, `REPLACED` answers a Lightning keyword that one of ours stands for, and
+`faults` checks a node. A test compares both tables with the installed signature of
+`lightning.Trainer`.
 """
 
 import re
@@ -14,45 +16,74 @@ from xformer_kit.registry import Context, Option, mismatch, nearest, shown
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 
 OURS = {
-    "accumulate": Option(int | Literal["auto"], "auto", "micro-batches per optimizer step; auto: the fewest that fit"),
-    "val_every": Option(int | None, 200, "optimizer steps between validations; null: only at the end"),
+    "accumulate": Option(
+        int | Literal["auto"], "auto", "micro-batches per optimizer step; auto: the fewest that fit"
+    ),
+    "val_every": Option(
+        int | None, 200, "optimizer steps between validations; null: only at the end"
+    ),
     "checkpoint_every": Option(
         int | None, 200, "optimizer steps between checkpoints; null: at validations and the end"
     ),
     "on_nonfinite": Option(
-        Literal["stop", "skip"], "stop", "what a non-finite loss or gradient does; its step is left out"
+        Literal["stop", "skip"],
+        "stop",
+        "what a non-finite loss or gradient does; its step is left out",
     ),
     "rank_timeout": Option(
-        float | None, 60.0, "seconds after which a rank that gives no sign is ended, and named; null: never"
+        float | None,
+        60.0,
+        "seconds after which a rank that gives no sign is ended, and named; null: never",
     ),
     "compile": Option(bool | Literal["auto"], "auto", "compile each block; auto: on CUDA"),
     "profile": Option(
-        int, 0, "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run; 0: off"
+        int,
+        0,
+        "optimizer steps under torch's profiler, once 5 have passed, or half of a shorter run;"
+        " 0: off",
     ),
     "decode_tokens": Option(
-        int, 0, "tokens that data.batch_size texts are written by at the end, to time decoding; 0: off"
+        int,
+        0,
+        "tokens that data.batch_size texts are written by at the end, to time decoding; 0: off",
     ),
 }
 
 LIGHTNING = {
     "accelerator": Option(Literal["auto", "cpu", "gpu", "cuda", "mps"], "auto", "kind of device"),
-    "strategy": Option(Literal["auto", "ddp"], "auto", "how devices share the work; auto: ddp where there are several"),
+    "strategy": Option(
+        Literal["auto", "ddp"],
+        "auto",
+        "how devices share the work; auto: ddp where there are several",
+    ),
     "devices": Option(int | list[int] | str, 1, "devices per node: how many, which, or auto"),
     "num_nodes": Option(int, 1, "machines"),
     "precision": Option(Literal[PRECISIONS], "auto", "auto: bf16-mixed on CUDA, 32-true elsewhere"),  # type: ignore[valid-type]
-    "max_epochs": Option(int | None, None, "passes over the training data; gives max_steps where that is null"),
+    "max_epochs": Option(
+        int | None, None, "passes over the training data; gives max_steps where that is null"
+    ),
     "max_steps": Option(int | None, 2000, "optimizer steps"),
-    "max_time": Option(str | dict | None, None, "DD:HH:MM:SS after which training stops; it can be resumed"),
-    "limit_train_batches": Option(int | float | None, None, "optimizer steps per epoch, or a fraction of them"),
-    "limit_val_batches": Option(int | float | None, None, "validation batches per device, or a fraction of them"),
+    "max_time": Option(
+        str | dict | None, None, "DD:HH:MM:SS after which training stops; it can be resumed"
+    ),
+    "limit_train_batches": Option(
+        int | float | None, None, "optimizer steps per epoch, or a fraction of them"
+    ),
+    "limit_val_batches": Option(
+        int | float | None, None, "validation batches per device, or a fraction of them"
+    ),
     "overfit_batches": Option(int, 0, "train on this many global batches again and again; 0: off"),
     "num_sanity_val_steps": Option(int, 0, "validation batches before training"),
     "log_every_n_steps": Option(int, 10, "optimizer steps between rows of metrics.csv"),
     "enable_checkpointing": Option(bool, True, "write checkpoints"),
     "enable_progress_bar": Option(bool, True, "show the live bar"),
     "enable_model_summary": Option(bool, False, "print Lightning's table of modules"),
-    "gradient_clip_val": Option(float | None, 1.0, "largest norm (or value) of the gradient; null: no clipping"),
-    "gradient_clip_algorithm": Option(Literal["norm", "value"], "norm", "what gradient_clip_val bounds"),
+    "gradient_clip_val": Option(
+        float | None, 1.0, "largest norm (or value) of the gradient; null: no clipping"
+    ),
+    "gradient_clip_algorithm": Option(
+        Literal["norm", "value"], "norm", "what gradient_clip_val bounds"
+    ),
     "deterministic": Option(bool | Literal["warn"] | None, None, "deterministic algorithms only"),
     "benchmark": Option(bool | None, None, "let cuDNN choose by timing"),
     "inference_mode": Option(bool, True, "inference mode in evaluation outside of training"),
@@ -65,7 +96,9 @@ REPLACED = {
     "accumulate_grad_batches": "trainer.accumulate",
     "val_check_interval": "trainer.val_every (optimizer steps)",
     "check_val_every_n_epoch": "trainer.val_every (optimizer steps)",
-    "reload_dataloaders_every_n_epochs": "data, whose order is a function of seed, epoch and position",
+    "reload_dataloaders_every_n_epochs": (
+        "data, whose order is a function of seed, epoch and position"
+    ),
     "fast_dev_run": "debug=fast",
     "barebones": "logger=none trainer.enable_progress_bar=false",
     "logger": "logger=wandb|csv|tensorboard|none",
@@ -83,17 +116,32 @@ REPLACED = {
     "model_registry": "logger=...; checkpoints stay in the run's directory",
 }
 
-RECOMPUTED = ("gradient_checkpointing", "activation_checkpointing", "activation_checkpoint", "checkpoint_activations")
+RECOMPUTED = (
+    "gradient_checkpointing",
+    "activation_checkpointing",
+    "activation_checkpoint",
+    "checkpoint_activations",
+)
 
 _AT_LEAST = {
-    "max_steps": 1, "max_epochs": 1, "num_nodes": 1, "accumulate": 1, "val_every": 1,
-    "checkpoint_every": 1, "log_every_n_steps": 1, "overfit_batches": 0, "num_sanity_val_steps": -1, "profile": 0,
+    "max_steps": 1,
+    "max_epochs": 1,
+    "num_nodes": 1,
+    "accumulate": 1,
+    "val_every": 1,
+    "checkpoint_every": 1,
+    "log_every_n_steps": 1,
+    "overfit_batches": 0,
+    "num_sanity_val_steps": -1,
+    "profile": 0,
     "decode_tokens": 0,
-}  # fmt: skip
+}
 
 
 def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
-    """trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords. Raises ValueError or TypeError."""
+    """trainer.max_time in seconds: DD:HH:MM:SS, or a mapping of timedelta's keywords. Raises
+    ValueError or TypeError.
+    """
     if limit is None:
         return None
     if isinstance(limit, Mapping):
@@ -113,15 +161,21 @@ def faults(node: Any, path: str = "trainer") -> Iterator[str]:
     wrong = set()
     for key, value in node.items():
         if key in REPLACED:
-            yield f"{path}.{key}: is decided by {REPLACED[key]} here; got {shown(value)}. Set that instead."
+            yield (
+                f"{path}.{key}: is decided by {REPLACED[key]} here; got {shown(value)}. Set that"
+                " instead."
+            )
         elif key in RECOMPUTED:
             yield (
-                f"{path}.{key}: activations are kept, not computed again; got {shown(value)}. For less memory leave it out and "
-                f"set {path}.accumulate=4, or lower data.batch_size."
+                f"{path}.{key}: activations are kept, not computed again; got {shown(value)}. For"
+                f" less memory leave it out and set {path}.accumulate=4, or lower data.batch_size."
             )
         elif key not in OPTIONS:
             known = ", ".join(sorted(OPTIONS))
-            yield f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known: {known}."
+            yield (
+                f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known:"
+                f" {known}."
+            )
         elif found := list(mismatch(OPTIONS[key].type, value, f"{path}.{key}", Context())):
             yield from found
         else:
@@ -140,23 +194,37 @@ def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
         if value is not None and not value > 0:
             yield f"{path}.{key}: must be above 0; got {value}. null means no limit."
         elif isinstance(value, float) and key.startswith("limit_") and value > 1.0:
-            yield f"{path}.{key}: a fraction is at most 1.0; got {value}. Give a whole number to count batches."
+            yield (
+                f"{path}.{key}: a fraction is at most 1.0; got {value}. Give a whole number to"
+                " count batches."
+            )
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
-        yield f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try max_steps=2000."
+        yield (
+            f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try"
+            " max_steps=2000."
+        )
     yield from _devices(node.get("devices", 1), path)
     limit = node.get("max_time")
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
             yield f"{path}.max_time: must be above 0; got {shown(limit)}. null means no limit."
     except (ValueError, TypeError, OverflowError):
-        yield f"{path}.max_time: must be days:hours:minutes:seconds; got {shown(limit)}. Try 00:08:00:00 for eight hours."
+        yield (
+            f"{path}.max_time: must be days:hours:minutes:seconds; got {shown(limit)}. Try"
+            " 00:08:00:00 for eight hours."
+        )
 
 
 def _devices(devices: Any, path: str) -> Iterator[str]:
     way_out = "Give a number, a list of indices, or auto."
     if isinstance(devices, str) and devices != "auto" and not devices.isdigit():
-        yield f"{path}.devices: must be a number, a list of indices or auto; got {shown(devices)}. {way_out}"
+        yield (
+            f"{path}.devices: must be a number, a list of indices or auto; got {shown(devices)}."
+            f" {way_out}"
+        )
     elif isinstance(devices, int) and devices < 1 and devices != -1:
         yield f"{path}.devices: must be at least 1, or -1 for all; got {devices}. {way_out}"
-    elif isinstance(devices, list) and (not devices or len(set(devices)) < len(devices) or min(devices) < 0):
+    elif isinstance(devices, list) and (
+        not devices or len(set(devices)) < len(devices) or min(devices) < 0
+    ):
         yield f"{path}.devices: must be different indices from 0; got {devices}. {way_out}"

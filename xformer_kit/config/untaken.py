@@ -1,7 +1,9 @@
-"""Options that no layer takes: of a shared part, of a tower's or a variant's differences, or of what looks at another tower.
+"""Options that no layer takes: of a shared part, of a tower's or a variant's differences, or of
+what looks at another tower.
 
-A layer takes an option from a place where its own part has the same value. What stands at its default was asked for by nobody,
-and what could not stand there (eight heads of 36 channels) had to be said.
+A layer takes an option from a place where its own part has the same value. What stands at its
+default was asked for by nobody, and what could not stand there (eight heads of 36 channels) had to
+be said.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,12 @@ from xformer_kit.registry import Context, Registry, shown
 
 CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
-OF = {"attn": "an attention", "kernel": "an attention", "ffn": "a feed-forward network", "norm": "a norm"}
+OF = {
+    "attn": "an attention",
+    "kernel": "an attention",
+    "ffn": "a feed-forward network",
+    "norm": "a norm",
+}
 OF |= {"mask": "an attention to its own tower", "position": "an attention to its own tower"}
 
 
@@ -38,7 +45,9 @@ class Leaf(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a config says something of a kind of part, and the parts of the layers that may take it."""
+    """Where a config says something of a kind of part, and the parts of the layers that may take
+    it.
+    """
 
     path: str
     kind: str
@@ -54,27 +63,43 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
     yield from _layouts(config, plans)
     for place, key, leaf in found(config, plans):
         where = place.path if key == "name" else f"{place.path}.{key.removesuffix('.name')}"
-        way = f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"  # a difference is there, or is not
+        way = (
+            f"it {shown(leaf.usual)}" if place.path == place.kind else "it out"
+        )  # a difference is there, or is not
         others, unreached = _set_by(place, key, plans), _unreached(config, place, plans)
-        ways = [f"set {path}" for path in others] + [f"add base to {pattern}" for pattern in unreached]
+        ways = [f"set {path}" for path in others] + [
+            f"add base to {pattern}" for pattern in unreached
+        ]
         way = f"{', '.join(ways)}, or leave {way}" if ways else f"leave {way}"
         why = _why(place, place.takers)
         if unreached:
             patterns = " and ".join(unreached)
-            why = f"no {place.of} takes it, for {patterns} never name{'s' * (len(unreached) == 1)} base"
+            why = (
+                f"no {place.of} takes it, for {patterns} never name{'s' * (len(unreached) == 1)}"
+                " base"
+            )
         yield f"{where}: {why}; got {shown(leaf.value)}. {way[0].upper()}{way[1:]}."
 
 
 def _plans_of(place: Place, plans: Sequence[TowerPlan]) -> list[TowerPlan]:
     """The towers that a place is about: all, or the one that its path names."""
-    return [plan for plan in plans if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")]
+    return [
+        plan
+        for plan in plans
+        if place.path == place.kind or place.path.startswith(f"model.{plan.name}.")
+    ]
 
 
 def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[TowerPlan]) -> list[str]:
-    """The patterns that leave out the base, which takes what is shared or a tower's; none if a tower has another pattern."""
+    """The patterns that leave out the base, which takes what is shared or a tower's; none if a
+    tower has another pattern.
+    """
     if not place.takers or ".variants." in place.path or ".layout." in place.path:
         return []
-    patterns = {plan.name: (config["model"][plan.name] or {}).get("pattern") for plan in _plans_of(place, plans)}
+    patterns = {
+        plan.name: (config["model"][plan.name] or {}).get("pattern")
+        for plan in _plans_of(place, plans)
+    }
     if any(not pattern or "base" in pattern for pattern in patterns.values()):
         return []
     return [f"model.{name}.pattern" for name in patterns]
@@ -84,7 +109,9 @@ def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
     """The paths, a tower's or variants', where the layers have this option from."""
     option = f"{place.kind}.{key}"
     paths = (block.origins.get(option) for plan in _plans_of(place, plans) for block in plan.blocks)
-    return [f"{path}.{key}" for path in dict.fromkeys(paths) if path is not None and path != place.path]
+    return [
+        f"{path}.{key}" for path in dict.fromkeys(paths) if path is not None and path != place.path
+    ]
 
 
 def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
@@ -93,22 +120,32 @@ def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[
         tower = config["model"][plan.name] or {}
         used = {block.variant for block in plan.blocks}
         variants = tower.get("variants") or {}
-        if tower.get("layout") and "base" not in used and all((variants[name] or {}).get("layout") for name in used):
+        if (
+            tower.get("layout")
+            and "base" not in used
+            and all((variants[name] or {}).get("layout") for name in used)
+        ):
             yield (
-                f"model.{plan.name}.layout: no layer takes it, for each variant has another of its own; got "
-                f"{shown(tower['layout'])}. Leave it out."
+                f"model.{plan.name}.layout: no layer takes it, for each variant has another of its"
+                f" own; got {shown(tower['layout'])}. Leave it out."
             )
 
 
-def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[Place, str, Leaf]]:
+def found(
+    config: Mapping[str, Any], plans: Sequence[TowerPlan]
+) -> Iterator[tuple[Place, str, Leaf]]:
     """Each option that no layer takes, with the place that says it."""
     for place in _places(config, plans):
         if place.node in place.takers:
             continue  # most often, and then all of it is taken
         own = _leaves(place.kind, place.node, place.below)
-        takers = [_leaves(place.kind, node) for node in {id(node): node for node in place.takers}.values()]
+        takers = [
+            _leaves(place.kind, node) for node in {id(node): node for node in place.takers}.values()
+        ]
         for key, leaf in own.items():
-            said = key.partition(".")[0] in place.said and (leaf.value != leaf.usual or key == "name")
+            said = key.partition(".")[0] in place.said and (
+                leaf.value != leaf.usual or key == "name"
+            )
             if key == "name" and place.path in CHOSEN:
                 continue
             if (
@@ -120,28 +157,36 @@ def found(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tup
 
 
 def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
-    """Sentences for keys that somebody gave on the command line and that this run would not read. The config is valid.
+    """Sentences for keys that somebody gave on the command line and that this run would not read.
+    The config is valid.
 
-    What a default or an experiment says stays: a run may have more than it reads, but nothing that was asked for in vain.
+    What a default or an experiment says stays: a run may have more than it reads, but nothing that
+    was asked for in vain.
     """
     rules, left = dict(not_read(config)), dict(parts(config, towers(config)))
     for key in dict.fromkeys(given):
-        if rule := next((rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None):
+        if rule := next(
+            (rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None
+        ):
             yield f"{key}: {rules[rule]}"
         if (kind := key.removesuffix(".name")) in left:
             yield f"{key}: {left[kind]}"
-        if key == "schedule.warmup" and (sentence := never_peaks(config, config["trainer"].get("max_steps"))):
+        if key == "schedule.warmup" and (
+            sentence := never_peaks(config, config["trainer"].get("max_steps"))
+        ):
             yield sentence
 
 
 def never_peaks(config: Mapping[str, Any], steps: int | None) -> str | None:
-    """The sentence for a warm-up that ends after the last step of a run; `steps`: of the run, if they are known."""
+    """The sentence for a warm-up that ends after the last step of a run; `steps`: of the run, if
+    they are known.
+    """
     warmup = named(config["schedule"]).get("warmup", 0)
     if steps is None or warmup < steps:
         return None
     return (
-        f"schedule.warmup: must be below the steps of the run, or the learning rate never reaches optim.lr; got {warmup:,} and "
-        f"{steps:,}. Try schedule.warmup={steps // 10}."
+        "schedule.warmup: must be below the steps of the run, or the learning rate never reaches"
+        f" optim.lr; got {warmup:,} and {steps:,}. Try schedule.warmup={steps // 10}."
     )
 
 
@@ -165,21 +210,31 @@ def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[P
         for name, differences in (tower.get("variants") or {}).items():
             if name in plan.variants:
                 block = plan.variants[name]
-                yield from _differences(config, plan, block.path, differences or {}, (base.nodes, block.nodes), name)
+                yield from _differences(
+                    config, plan, block.path, differences or {}, (base.nodes, block.nodes), name
+                )
         yield from _laid_out(plan)
 
 
 def _differences(
-    config: Mapping[str, Any], plan: TowerPlan, path: str, said: Node, nodes: Sequence[Nodes], variant: str | None
+    config: Mapping[str, Any],
+    plan: TowerPlan,
+    path: str,
+    said: Node,
+    nodes: Sequence[Nodes],
+    variant: str | None,
 ) -> Iterator[Place]:
-    """What a tower, or a variant of it, says of its parts and of those that look at another tower; `nodes`: what that lies
-    over, and with it."""
+    """What a tower, or a variant of it, says of its parts and of those that look at another tower;
+    `nodes`: what that lies over, and with it.
+    """
     of = f"layer of the {plan.name}" + (f"'s variant '{variant}'" if variant else "")
     for kind in KINDS:
         if said.get(kind):
             takers = list(_takers(config, kind, plan, variant))
             below, node = (some[kind] for some in nodes)
-            yield Place(f"{path}.{kind}", kind, node, below, frozenset(named(said[kind])), takers, of)
+            yield Place(
+                f"{path}.{kind}", kind, node, below, frozenset(named(said[kind])), takers, of
+            )
     if said.get("cross"):
         subs = [(block, sub) for block, sub in _subs(plan, variant) if sub.cross]
         before = (config["model"][plan.name] or {}).get("cross") if variant else None
@@ -189,24 +244,46 @@ def _differences(
         beside = {kind: difference.pop(kind) for kind in BESIDE["attn"] if kind in difference}
         for kind, own in ({"attn": difference} | beside).items():
             if own:
-                takers = [_of(sub, kind) for block, sub in subs if kind != "norm" or _normed(block, sub)]
-                where, key = (f"{path}.cross", "part") if kind == "attn" else (f"{path}.cross.{kind}", kind)
+                takers = [
+                    _of(sub, kind) for block, sub in subs if kind != "norm" or _normed(block, sub)
+                ]
+                where, key = (
+                    (f"{path}.cross", "part") if kind == "attn" else (f"{path}.cross.{kind}", kind)
+                )
                 words = frozenset(named(own))
-                yield Place(where, kind, node[key], below[key], words, takers, f"cross attention in a {of}")
+                yield Place(
+                    where, kind, node[key], below[key], words, takers, f"cross attention in a {of}"
+                )
 
 
 def _laid_out(plan: TowerPlan) -> Iterator[Place]:
-    """Norms that a layout gives a sublayer; its part, its mask and its position are its own, whatever stands around them."""
+    """Norms that a layout gives a sublayer; its part, its mask and its position are its own,
+    whatever stands around them.
+    """
     for block in _blocks(plan, None):
         below = block.nodes["norm"]
-        for sub in (sub for group in block.groups for sub in group if not sub.cross and sub.norm != below):
+        for sub in (
+            sub for group in block.groups for sub in group if not sub.cross and sub.norm != below
+        ):
             words = frozenset(key for key, value in sub.norm.items() if value != below.get(key))
             takers = [sub.norm] if _normed(block, sub) else []
-            yield Place(f"{laid_at(block, sub)}.norm", "norm", sub.norm, below, words, takers, "such sublayer")
+            yield Place(
+                f"{laid_at(block, sub)}.norm",
+                "norm",
+                sub.norm,
+                below,
+                words,
+                takers,
+                "such sublayer",
+            )
 
 
-def _takers(config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str | None = None) -> Iterator[Node]:
-    """The parts of a kind in the layers of a tower, or of one of its variants, and where the tower itself has one."""
+def _takers(
+    config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str | None = None
+) -> Iterator[Node]:
+    """The parts of a kind in the layers of a tower, or of one of its variants, and where the tower
+    itself has one.
+    """
     base = plan.variants["base"]
     if kind == "placement":
         yield from (block.nodes[kind] for block in _blocks(plan, variant))
@@ -216,7 +293,9 @@ def _takers(config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str 
     else:
         of = "ffn" if kind == "ffn" else "attn"
         subs = [sub for _, sub in _subs(plan, variant) if sub.kind == of]
-        yield from (_of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position")))
+        yield from (
+            _of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position"))
+        )
         if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].hooks():
             yield base.nodes[kind]
 
@@ -236,8 +315,9 @@ def _norms(config: Mapping[str, Any], plan: TowerPlan, variant: str | None) -> I
 
 
 def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
-    """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm of its block, where its
-    `norms_with(options)` does not say no."""
+    """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm
+    of its block, where its `norms_with(options)` does not say no.
+    """
     name, parts = sub.part["name"], KINDS[sub.kind]
     with_options = getattr(parts[name], "norms_with", None)
     inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.part))
@@ -249,7 +329,9 @@ def _blocks(plan: TowerPlan, variant: str | None) -> Iterable[BlockPlan]:
 
 
 def _subs(plan: TowerPlan, variant: str | None) -> list[tuple[BlockPlan, SublayerPlan]]:
-    return [(block, sub) for block in _blocks(plan, variant) for group in block.groups for sub in group]
+    return [
+        (block, sub) for block in _blocks(plan, variant) for group in block.groups for sub in group
+    ]
 
 
 def _of(sub: SublayerPlan, kind: str) -> Node:
@@ -257,29 +339,45 @@ def _of(sub: SublayerPlan, kind: str) -> Node:
 
 
 def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]:
-    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with what it is in `below`, if that is
-    the same part, or its default."""
+    """Every option, those of parts inside too: name, heads, score.name, score.softcap, ... with
+    what it is in `below`, if that is the same part, or its default.
+    """
     under = _leaves(kind, below) if below is not None and below["name"] == node["name"] else {}
 
     def within(registry: Registry, node: Any, usual: str, path: str) -> Iterator[tuple[str, Leaf]]:
         node = registry.complete(node)
-        same = not path or (f"{path}name" in under and under[f"{path}name"].value == node["name"])  # as a part around
+        same = not path or (
+            f"{path}name" in under and under[f"{path}name"].value == node["name"]
+        )  # as a part around
         inner, defaults = registry.inner(node["name"]), registry.defaults(node["name"])
         for key, value in node.items():
             default = defaults.get(key) if key != "name" else usual
             if key in inner and value is not None:
                 chosen = inner[key].named(default)
-                yield from within(inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}.")
+                yield from within(
+                    inner[key], value, chosen["name"] if chosen else "none", f"{path}{key}."
+                )
             else:
-                yield path + key, Leaf(value, under[path + key].value if same and path + key in under else default)
+                yield (
+                    path + key,
+                    Leaf(
+                        value, under[path + key].value if same and path + key in under else default
+                    ),
+                )
 
     return dict(within(KINDS[kind], node, "", ""))
 
 
 def _takes(own: Mapping[str, Leaf], key: str, other: Mapping[str, Leaf]) -> bool:
-    """Whether a layer's part has this option from here: the same value, in the same parts around it."""
+    """Whether a layer's part has this option from here: the same value, in the same parts around
+    it.
+    """
     words = key.split(".")
-    around = [] if key in CARRIED else [".".join((*words[:depth], "name")) for depth in range(len(words))]
+    around = (
+        []
+        if key in CARRIED
+        else [".".join((*words[:depth], "name")) for depth in range(len(words))]
+    )
     return all(one in other and other[one].value == own[one].value for one in (*around, key))
 
 
@@ -292,7 +390,9 @@ def _why(place: Place, takers: Sequence[Any]) -> str:
 
 
 def _could_be(config: Mapping[str, Any], place: Place, key: str, usual: Any) -> bool:
-    """Whether the option could stand at its default, as far as that is asked of an option of the part itself."""
+    """Whether the option could stand at its default, as far as that is asked of an option of the
+    part itself.
+    """
     if "." in key or key == "name":
         return True
     context = Context(dim=config["model"]["dim"])

@@ -1,15 +1,26 @@
 """Options of the model that would change nothing, since there is nothing that they could change.
 
-A part says it of its own by the classmethod `vain(context)`, which yields (option, why and the way out). An option that
-several sublayers take from one place of the config is refused where it changes nothing in all of them: a norm behind rotation
-stays, where some layers rotate. What stands at its default was asked for by nobody.
+A part says it of its own by the classmethod `vain(context)`, which yields (option, why and the way
+out). An option that several sublayers take from one place of the config is refused where it changes
+nothing in all of them: a norm behind rotation stays, where some layers rotate. What stands at its
+default was asked for by nobody.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from xformer_kit.plan import BESIDE, KINDS, BlockPlan, SublayerPlan, TowerPlan, base_nodes, depths, laid_at, towers
+from xformer_kit.plan import (
+    BESIDE,
+    KINDS,
+    BlockPlan,
+    SublayerPlan,
+    TowerPlan,
+    base_nodes,
+    depths,
+    laid_at,
+    towers,
+)
 from xformer_kit.registry import Context, Registry
 
 Key = tuple[str, str, str]  # tower, variant, name of the sublayer
@@ -25,7 +36,9 @@ class Looked(NamedTuple):
 
 
 def faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Skips where no tower has a layer behind its first, and vectors for networks where there are none."""
+    """Skips where no tower has a layer behind its first, and vectors for networks where there are
+    none.
+    """
     model = config["model"]
     for option in ("reinject", "unet"):
         if model.get(option) and max(depths(config).values()) < 2:
@@ -33,12 +46,19 @@ def faults(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"model.{option}: leads to a later layer, and there is none; {got}"
     if model.get("deep_embed"):
         blocks = {id(block): block for plan in towers(config) for block in plan.blocks}.values()
-        if not any(sub.kind == "ffn" for block in blocks for group in block.groups for sub in group):
-            yield "model.deep_embed: multiplies feed-forward networks, and no layer has one; got true. Set it to false."
+        if not any(
+            sub.kind == "ffn" for block in blocks for group in block.groups for sub in group
+        ):
+            yield (
+                "model.deep_embed: multiplies feed-forward networks, and no layer has one; got"
+                " true. Set it to false."
+            )
 
 
 def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str]:
-    """Options of parts that change nothing in any of the sublayers that take them from one place."""
+    """Options of parts that change nothing in any of the sublayers that take them from one
+    place.
+    """
     looked = list(looked)
     plans = {one.plan.name: one.plan for one in looked}
     variants = {name: {block.variant for block in plan.blocks} for name, plan in plans.items()}
@@ -48,7 +68,9 @@ def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str
     told, doubted = [], dict[tuple[str, str], None]()
     for one in used:
         facts = {**one.context.facts, "paired": paired[_key(one)], "blocks": blocks[one.plan.name]}
-        facts["parallel"] = next(tuple(sub.kind for sub in group) for group in one.block.groups if one.sub in group)
+        facts["parallel"] = next(
+            tuple(sub.kind for sub in group) for group in one.block.groups if one.sub in group
+        )
         context = replace(one.context, facts=facts)
         for kind in (one.sub.kind, *BESIDE[one.sub.kind], "placement"):
             part = KINDS[kind][context.names[kind]]
@@ -70,7 +92,9 @@ def _key(one: Looked) -> Key:
 
 
 def _origin(one: Looked, kind: str, option: str, shared: Mapping[str, Any]) -> str | None:
-    """The config path from which a sublayer has a value, the outermost that has the same; None where it is the default."""
+    """The config path from which a sublayer has a value, the outermost that has the same; None
+    where it is the default.
+    """
     base, own = one.plan.variants["base"], one.context.options[kind]
     value = _value(kind, own, option)
     if value == _value(kind, KINDS[kind].defaults(own["name"]), option):
@@ -81,7 +105,11 @@ def _origin(one: Looked, kind: str, option: str, shared: Mapping[str, Any]) -> s
         f"{base.path}.{kind}": base.nodes[kind],
         f"{one.block.path}.{kind}": one.block.nodes[kind],
     }
-    same = (path for path, node in laid.items() if node["name"] == own["name"] and _value(kind, node, option) == value)
+    same = (
+        path
+        for path, node in laid.items()
+        if node["name"] == own["name"] and _value(kind, node, option) == value
+    )
     return next(same, inside)
 
 
@@ -101,7 +129,8 @@ def _value(kind: str, node: Mapping[str, Any], option: str) -> Any:
 def _paired(used: Iterable[Looked]) -> dict[Key, set[str]]:
     """Sublayer -> what it hands to a later one that takes it, or takes of an earlier one.
 
-    An attention's facts name it under `across`: name -> (what two must have in common, the first layer that takes it).
+    An attention's facts name it under `across`: name -> (what two must have in common, the first
+    layer that takes it).
     """
     used, found = list(used), dict[Key, set[str]]()
     hands: dict[

@@ -1,8 +1,10 @@
 """How do examples become a batch? Streams of tokens, each padded on the right to its longest.
 
-An example is a mapping of one-dimensional arrays. `tokens`, `source`, `target`: the ids of a stream. `tokens.document`,
-`source.segment`, ...: a field of a stream's Tokens, as long as its ids. `labels`: what is to be predicted at each place,
--1 where nothing is. A batch holds the same names: streams as Tokens (b, t), labels as a tensor (b, t).
+An example is a mapping of one-dimensional arrays. `tokens`, `source`, `target`: the ids of a
+stream. `tokens.document`, `source.segment`, ...: a field of a stream's Tokens, as long as its ids.
+`labels`: what is to be predicted at each place,
+-1 where nothing is. A batch holds the same names: streams as Tokens (b, t), labels as a tensor (b,
+t).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +29,10 @@ def collate(examples: Sequence[Example]) -> Batch:
             continue
         lengths = [len(e[name]) for e in examples]
         fields = {n.partition(".")[2]: n for n in names if n.startswith(f"{name}.")}
-        made = {field: _stacked([_field(e, key, name) for e in examples], 0) for field, key in fields.items()}
+        made = {
+            field: _stacked([_field(e, key, name) for e in examples], 0)
+            for field, key in fields.items()
+        }
         if "real" not in made and min(lengths) < max(lengths):
             made["real"] = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
         batch[name] = Tokens(ids=_stacked([e[name] for e in examples], 0), **made)
@@ -56,7 +61,10 @@ def _stacked(arrays: Sequence[np.ndarray], neutral: int) -> Tensor:
 
 def mapped(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
     """The same change on every tensor of a batch."""
-    return {name: value.map(change) if isinstance(value, Tokens) else change(value) for name, value in batch.items()}
+    return {
+        name: value.map(change) if isinstance(value, Tokens) else change(value)
+        for name, value in batch.items()
+    }
 
 
 def rows_of(batch: Batch) -> int:

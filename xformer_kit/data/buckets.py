@@ -1,6 +1,8 @@
-"""Which examples of about one length make up a batch? As many as fit into a number of tokens, padding included.
+"""Which examples of about one length make up a batch? As many as fit into a number of tokens,
+padding included.
 
-Batches are cut from the examples in order of length, so that the length of a bucket follows from the data.
+Batches are cut from the examples in order of length, so that the length of a bucket follows from
+the data.
 """
 
 from collections.abc import Mapping
@@ -12,9 +14,9 @@ from xformer_kit.data.mixing import Mixed
 from xformer_kit.data.order import example_at
 from xformer_kit.registry import ConfigError
 
-ROWS = (
-    8  # a batch has a multiple of so many rows where that many fit, so that devices and micro-batches share it evenly
-)
+# a batch has a multiple of so many rows where that many fit, so that devices and micro-batches
+# share it evenly
+ROWS = 8
 
 
 def rows_within(tokens: int, length: int) -> int:
@@ -33,7 +35,9 @@ def step_rows(data: Mapping[str, Any]) -> int:
 
 
 def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
-    """Where batches begin and end in lengths that descend: batch k holds cuts[k] to cuts[k + 1]. The rest is left over."""
+    """Where batches begin and end in lengths that descend: batch k holds cuts[k] to cuts[k + 1].
+    The rest is left over.
+    """
     found = [0]
     while found[-1] < len(lengths):
         rows = rows_within(tokens, int(lengths[found[-1]]))
@@ -44,23 +48,31 @@ def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
 
 
 class LengthBatches:
-    """The examples of every optimizer step, all devices and accumulation together, with at most `batch_tokens` tokens.
+    """The examples of every optimizer step, all devices and accumulation together, with at most
+    `batch_tokens` tokens.
 
-    `lengths` (n, sides) are the tokens of an example's streams; its longest counts, or with `together` the sum of them:
-    rows * longest <= batch_tokens. Step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch. In an epoch,
-    the examples are put in the order of the permutation `example_at`; the last `dropped` of it, too few for a batch,
-    are left out, other ones each time. The others are sorted by length, then by that of each side, equal ones staying in
-    that order, and cut into batches at places that are the same in every epoch; the order of batches is another
-    permutation. So a batch is a function of (seed, epoch, step) alone, and every layout takes slices of it.
+    `lengths` (n, sides) are the tokens of an example's streams; its longest counts, or with
+    `together` the sum of them: rows * longest <= batch_tokens. Step s is the batch s %
+    steps_per_epoch of epoch s // steps_per_epoch. In an epoch, the examples are put in the order of
+    the permutation `example_at`; the last `dropped` of it, too few for a batch, are left out, other
+    ones each time. The others are sorted by length, then by that of each side, equal ones staying
+    in that order, and cut into batches at places that are the same in every epoch; the order of
+    batches is another permutation. So a batch is a function of (seed, epoch, step) alone, and every
+    layout takes slices of it.
 
-    `mixed` is the training split of a mixture, whose epochs hold other examples each: the places are then cut from the
-    most tokens that any epoch can have there.
+    `mixed` is the training split of a mixture, whose epochs hold other examples each: the places
+    are then cut from the most tokens that any epoch can have there.
 
     Raises ConfigError where one example has more tokens, and where the data are less than a batch.
     """
 
     def __init__(
-        self, lengths: np.ndarray, batch_tokens: int, seed: int, together: bool = False, mixed: Mixed | None = None
+        self,
+        lengths: np.ndarray,
+        batch_tokens: int,
+        seed: int,
+        together: bool = False,
+        mixed: Mixed | None = None,
     ):
         sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
         self.sizes = sides.sum(1) if together else sides.max(1)
@@ -68,19 +80,26 @@ class LengthBatches:
         longest = int(self.sizes.max())
         if longest > batch_tokens:
             raise ConfigError(
-                f"data.batch_tokens: must hold the longest example, {longest:,} tokens; got {batch_tokens:,}. "
-                f"Try {ROWS * longest}, or a smaller data.seq_len with data.too_long=drop."
+                f"data.batch_tokens: must hold the longest example, {longest:,} tokens; got"
+                f" {batch_tokens:,}. Try {ROWS * longest}, or a smaller data.seq_len with"
+                " data.too_long=drop."
             )
-        self._keys = self.sizes  # one integer for (size, length of each side): equal sizes go by the sides
+        self._keys = (
+            self.sizes
+        )  # one integer for (size, length of each side): equal sizes go by the sides
         for side in sides.T:
             self._keys = self._keys * (longest + 1) + side
-        self._cuts = cuts(np.sort(self.sizes if mixed is None else mixed.most(self.sizes))[::-1], batch_tokens)
-        self.count = self.steps_per_epoch = len(self._cuts) - 1  # batches; the steps may be fewer, see tasks/data.py
+        self._cuts = cuts(
+            np.sort(self.sizes if mixed is None else mixed.most(self.sizes))[::-1], batch_tokens
+        )
+        self.count = self.steps_per_epoch = (
+            len(self._cuts) - 1
+        )  # batches; the steps may be fewer, see tasks/data.py
         if not self.count:
             raise ConfigError(
-                f"data.batch_tokens: must be at most what the training data hold; got {batch_tokens:,}, and its "
-                f"{self.n:,} examples have up to {longest:,} tokens. Use {self.n // ROWS * ROWS * longest or longest:,} "
-                "or less, or data.batch_size."
+                "data.batch_tokens: must be at most what the training data hold; got"
+                f" {batch_tokens:,}, and its {self.n:,} examples have up to {longest:,} tokens. Use"
+                f" {self.n // ROWS * ROWS * longest or longest:,} or less, or data.batch_size."
             )
         self.dropped = self.n - int(self._cuts[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
@@ -92,10 +111,13 @@ class LengthBatches:
         """Indices of the examples of a step, the longest first, int64."""
         epoch, at = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            taken = np.asarray(example_at(self.seed, epoch, np.arange(self.n - self.dropped), self.n))
+            taken = np.asarray(
+                example_at(self.seed, epoch, np.arange(self.n - self.dropped), self.n)
+            )
             rows = taken if self.mixed is None else self.mixed.rows(self.seed, epoch, taken)
             self._epoch = epoch, taken[np.argsort(-self._keys[rows], kind="stable")]
-        # Seeds of runs are not negative: this permutation has nothing to do with that of the examples.
+        # Seeds of runs are not negative: this permutation has nothing to do with that of the
+        # examples.
         batch = example_at(-1 - self.seed, epoch, at, self.count)
         return self._epoch[1][self._cuts[batch] : self._cuts[batch + 1]]
 
@@ -105,15 +127,23 @@ class LengthBatches:
         bad = rows[rows % parts > 0]
         if len(bad):
             longest = int(self.sizes.max())
-            way = f"Try {longest * ROWS} or more, or fewer parts." if ROWS % parts == 0 else "Use 2, 4 or 8 parts."
+            way = (
+                f"Try {longest * ROWS} or more, or fewer parts."
+                if ROWS % parts == 0
+                else "Use 2, 4 or 8 parts."
+            )
             raise ConfigError(
-                "data.batch_tokens: must give every batch rows in a multiple of accumulation times devices, "
-                f"{accumulate} x {world} = {parts}; got {self.batch_tokens:,}, and a batch of {bad[0]} rows. {way[:-1]}, "
-                "or data.batch_size."
+                "data.batch_tokens: must give every batch rows in a multiple of accumulation times"
+                f" devices, {accumulate} x {world} = {parts}; got {self.batch_tokens:,}, and a"
+                f" batch of {bad[0]} rows. {way[:-1]}, or data.batch_size."
             )
 
-    def micro(self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> list[int]:
-        """The examples that one rank takes in one micro-batch of a step: over both, they are the step's, each once."""
+    def micro(
+        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> list[int]:
+        """The examples that one rank takes in one micro-batch of a step: over both, they are the
+        step's, each once.
+        """
         batch = self[step]
         size = len(batch) // (accumulate * world)
         start = (micro * world + rank) * size
@@ -121,7 +151,9 @@ class LengthBatches:
 
 
 def in_order(lengths: np.ndarray, tokens: int, together: bool = False) -> list[list[int]]:
-    """All examples in batches of at most so many tokens, padding included, the longest first: for validation."""
+    """All examples in batches of at most so many tokens, padding included, the longest first: for
+    validation.
+    """
     sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
     sizes = sides.sum(1) if together else sides.max(1)
     order, found = np.argsort(-sizes, kind="stable"), []

@@ -1,7 +1,9 @@
-"""Where do prepared tokens lie, and when can they be trusted? A directory per fingerprint, there whole or not at all.
+"""Where do prepared tokens lie, and when can they be trusted? A directory per fingerprint, there
+whole or not at all.
 
-A preparation writes into a directory of its own, flushes it to the disk, and renames it; who comes second finds the
-first's. `index/` remembers the content of a corpus by sizes and times, so that files are not hashed for every run.
+A preparation writes into a directory of its own, flushes it to the disk, and renames it; who comes
+second finds the first's. `index/` remembers the content of a corpus by sizes and times, so that
+files are not hashed for every run.
 """
 
 import hashlib
@@ -23,7 +25,9 @@ from xformer_kit.registry import ConfigError
 
 try:
     import fcntl
-except ImportError:  # not on Windows: there two preparations may do the same work twice, which is safe
+except (
+    ImportError
+):  # not on Windows: there two preparations may do the same work twice, which is safe
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("xformer")
@@ -31,11 +35,15 @@ LEFT_OVER = 24 * 3600  # seconds after which the directory of a killed preparati
 
 
 class CacheRemovedError(RuntimeError):
-    """A file of prepared tokens was removed while a run reads it. Of one argument, so that a loader process can raise it."""
+    """A file of prepared tokens was removed while a run reads it. Of one argument, so that a loader
+    process can raise it.
+    """
 
 
 def home(cache: str | None) -> Path:
-    """The directory of all prepared data: `data.cache`, else xformer_kit in the user's cache directory (XDG)."""
+    """The directory of all prepared data: `data.cache`, else xformer_kit in the user's cache
+    directory (XDG).
+    """
     if cache is not None:
         return Path(cache).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "xformer_kit")
@@ -60,12 +68,17 @@ def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
 
 
 def opened(folder: Path) -> dict[str, Any] | None:
-    """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has another size or checksum
-    than was written. Reads all files, at the speed of the disk."""
+    """The contents of `meta.json` of a prepared directory; None if there is none, or if a file has
+    another size or checksum than was written. Reads all files, at the speed of the disk.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text())
         sizes = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        return meta if sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items()) else None
+        return (
+            meta
+            if sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
+            else None
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -76,13 +89,17 @@ def reading(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise CacheRemovedError(f"data.cache: the prepared tokens were removed during the run ({file}).") from None
+        raise CacheRemovedError(
+            f"data.cache: the prepared tokens were removed during the run ({file})."
+        ) from None
 
 
 def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The prepared directory's meta data, made by `make(empty directory)` where it is not there yet.
+    """The prepared directory's meta data, made by `make(empty directory)` where it is not there
+    yet.
 
-    Safe with any number of processes, and when killed at any moment. Raises ConfigError where it cannot be written.
+    Safe with any number of processes, and when killed at any moment. Raises ConfigError where it
+    cannot be written.
     """
     if meta := opened(folder):
         return meta
@@ -107,12 +124,17 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
             shutil.rmtree(fresh, ignore_errors=True)
     meta = opened(folder)
     if meta is None:
-        raise ConfigError(f"data.cache: must keep what is written; '{folder}' is incomplete. Set data.cache elsewhere.")
+        raise ConfigError(
+            f"data.cache: must keep what is written; '{folder}' is incomplete. Set data.cache"
+            " elsewhere."
+        )
     return meta
 
 
 def _seal(fresh: Path, meta: dict[str, Any]) -> None:
-    """Write meta.json with the size and the checksum of every file, and flush all of it to the disk."""
+    """Write meta.json with the size and the checksum of every file, and flush all of it to the
+    disk.
+    """
     files = sorted(fresh.iterdir())
     sums = {file.name: _sum(file) for file in files}
     sizes = {file.name: file.stat().st_size for file in files}
@@ -145,13 +167,15 @@ def writing(base: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(
-            f"data.cache: must be a directory with room for the prepared tokens; got '{base}' ({reason}). "
-            "Set data.cache to another directory."
+            f"data.cache: must be a directory with room for the prepared tokens; got '{base}'"
+            f" ({reason}). Set data.cache to another directory."
         ) from error
 
 
 def append(array: np.ndarray, file: BinaryIO, base: Path) -> None:
-    """Write the bytes of an array to a file that is not buffered. `ndarray.tofile` does not name the cause of a failure."""
+    """Write the bytes of an array to a file that is not buffered. `ndarray.tofile` does not name
+    the cause of a failure.
+    """
     left = memoryview(array.tobytes())
     with writing(base):
         while left:
@@ -159,7 +183,9 @@ def append(array: np.ndarray, file: BinaryIO, base: Path) -> None:
 
 
 class _Alone:
-    """A lock between processes, where the system has them; a killed one frees it. Without, the rename keeps it safe."""
+    """A lock between processes, where the system has them; a killed one frees it. Without, the
+    rename keeps it safe.
+    """
 
     def __init__(self, path: Path):
         self.file = open(path, "a")  # noqa: SIM115, closed on exit
@@ -182,7 +208,9 @@ def _sweep(base: Path) -> None:
 
 
 def _sum(path: Path) -> str:
-    """CRC-32 of a file, in hexadecimal: it is read faster than a disk gives it, and a change that it misses is one in 2**32."""
+    """CRC-32 of a file, in hexadecimal: it is read faster than a disk gives it, and a change that
+    it misses is one in 2**32.
+    """
     found = 0
     with open(path, "rb", buffering=0) as file:
         while block := file.read(2**22):

@@ -1,4 +1,6 @@
-"""How are the documents of a text kept apart? Each is encoded by itself, and where it begins is kept beside the ids."""
+"""How are the documents of a text kept apart? Each is encoded by itself, and where it begins is
+kept beside the ids.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,10 +12,11 @@ from xformer_kit.data.tokenizer import Tokenizer
 
 
 def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
-    """Write the ids of documents one after the other, and the number of the token that each begins with, as int64.
+    """Write the ids of documents one after the other, and the number of the token that each begins
+    with, as int64.
 
-    Counts the tokens, the documents that have any, and the bytes of all tokens but the first of each document, which no
-    token of its own predicts.
+    Counts the tokens, the documents that have any, and the bytes of all tokens but the first of
+    each document, which no token of its own predicts.
     """
     tokens = size = 0
     starts: list[int] = []
@@ -43,6 +46,8 @@ def read_starts(path: Path) -> np.ndarray:
 
 
 def numbered(starts: np.ndarray, start: int, end: int) -> np.ndarray:
-    """For each of the tokens start .. end - 1, the number of its document, counted from that of the first: int64."""
+    """For each of the tokens start .. end - 1, the number of its document, counted from that of the
+    first: int64.
+    """
     found = np.searchsorted(starts, np.arange(start, end), side="right")
     return found - found[0]

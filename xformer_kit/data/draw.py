@@ -1,4 +1,5 @@
-"""What is random about data that are made up? A stream of integers that is a pure function of its key.
+"""What is random about data that are made up? A stream of integers that is a pure function of its
+key.
 
 Integers alone decide, so that every machine and every version of numpy draws the same.
 """
@@ -13,7 +14,9 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: the step of split
 
 
 class Draw:
-    """A stream of random integers: the outputs of splitmix64 (Steele, Lea & Flood, 2014, section 3) from a key on."""
+    """A stream of random integers: the outputs of splitmix64 (Steele, Lea & Flood, 2014, section 3)
+    from a key on.
+    """
 
     def __init__(self, *key: object):
         self.at = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")

@@ -1,8 +1,10 @@
-"""Which text files does a path mean, and what is wrong with them? Reading is utf-8, in pieces of bounded size.
+"""Which text files does a path mean, and what is wrong with them? Reading is utf-8, in pieces of
+bounded size.
 
-A path is a file of any name, a directory (all its files with one of the suffixes, such as *.txt and *.txt.gz, at any
-depth), or a glob, where ** means any depth. A name that ends in .gz or .zst is unpacked. `option` is the option of a
-corpus that holds the path: sentences begin with "data.<option>".
+A path is a file of any name, a directory (all its files with one of the suffixes, such as *.txt and
+*.txt.gz, at any depth), or a glob, where ** means any depth. A name that ends in .gz or .zst is
+unpacked. `option` is the option of a corpus that holds the path: sentences begin with
+"data.<option>".
 """
 
 import codecs
@@ -38,12 +40,19 @@ def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) 
             found = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
             return _not_empty(path, found, "no file matches it", option)
         hint = _neighbour(where)
-        raise ConfigError(f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text file.")
+        raise ConfigError(
+            f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text"
+            " file."
+        )
     if os.path.isdir(where):
         names = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
-        return _not_empty(path, _inside(where, option, suffixes), f"the directory holds no {names} file", option)
+        return _not_empty(
+            path, _inside(where, option, suffixes), f"the directory holds no {names} file", option
+        )
     if not os.path.isfile(where):
-        raise ConfigError(f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file.")
+        raise ConfigError(
+            f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file."
+        )
     return _not_empty(path, [where], "the file is empty", option)
 
 
@@ -51,7 +60,10 @@ def one(path: str, option: str) -> Path:
     """The one file that a path means. Raises ConfigError for none and for several."""
     found = find(path, option)
     if len(found) > 1:
-        raise ConfigError(f"data.{option}: must be one file; got '{path}', which means {len(found)}. Name one of them.")
+        raise ConfigError(
+            f"data.{option}: must be one file; got '{path}', which means {len(found)}. Name one of"
+            " them."
+        )
     return found[0]
 
 
@@ -59,16 +71,27 @@ def _not_empty(path: str, files: list[str], otherwise: str, option: str) -> list
     """The files that hold something; a path that finds nothing, or only empty files, is a fault."""
     full = sorted(Path(f) for f in files if os.path.getsize(f))
     if not full:
-        reason = otherwise if not files or files == [os.path.expanduser(path)] else "all its files are empty"
-        raise ConfigError(f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8 text.")
+        reason = (
+            otherwise
+            if not files or files == [os.path.expanduser(path)]
+            else "all its files are empty"
+        )
+        raise ConfigError(
+            f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8"
+            " text."
+        )
     return full
 
 
 def _inside(folder: str, option: str, suffixes: tuple[str, ...]) -> list[str]:
-    """The files with one of the suffixes in a directory, at any depth; hidden folders are left out, as by a glob."""
+    """The files with one of the suffixes in a directory, at any depth; hidden folders are left out,
+    as by a glob.
+    """
 
     def refuse(error: OSError) -> None:
-        raise ConfigError(f"data.{option}: must be readable; got '{error.filename}' ({_reason(error)}). {ALLOW}")
+        raise ConfigError(
+            f"data.{option}: must be readable; got '{error.filename}' ({_reason(error)}). {ALLOW}"
+        )
 
     found = []
     for at, folders, names in os.walk(folder, onerror=refuse):
@@ -91,13 +114,17 @@ def _neighbour(where: str) -> str:
 
 
 def faults(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[str]:
-    """Sentences "path: ..." on what can be seen at once: the names, and the heads of the first files."""
+    """Sentences "path: ..." on what can be seen at once: the names, and the heads of the first
+    files.
+    """
     try:
         for file in find(path, option, suffixes)[:LOOKED_AT]:
             for _ in read(file, HEAD, option):
                 pass
     except ConfigError as error:
-        yield from (fault.removeprefix("data.") for fault in error.faults)  # a check's caller puts the group before it
+        yield from (
+            fault.removeprefix("data.") for fault in error.faults
+        )  # a check's caller puts the group before it
 
 
 def stamp(files: Iterable[Path]) -> list[Any]:
@@ -107,7 +134,9 @@ def stamp(files: Iterable[Path]) -> list[Any]:
 
 
 def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
-    """File -> others with the same bytes: links, and copies. Only files of the same size are read."""
+    """File -> others with the same bytes: links, and copies. Only files of the same size are
+    read.
+    """
     sizes: dict[int, list[Path]] = {}
     for file in files:
         sizes.setdefault(file.stat().st_size, []).append(file)
@@ -117,21 +146,31 @@ def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
             with open(file, "rb") as source:
                 found.setdefault(hashlib.file_digest(source, "sha256").hexdigest(), []).append(file)
     return {
-        file: [other for other in some if other != file] for some in found.values() if len(some) > 1 for file in some
+        file: [other for other in some if other != file]
+        for some in found.values()
+        if len(some) > 1
+        for file in some
     }
 
 
 def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
-    """Sentences on files that several options name, one of each split, also under two names. None: not given."""
-    there = [(option, path, os.path.expanduser(path)) for option, path in named.items() if path is not None]
+    """Sentences on files that several options name, one of each split, also under two names. None:
+    not given.
+    """
+    there = [
+        (option, path, os.path.expanduser(path))
+        for option, path in named.items()
+        if path is not None
+    ]
     there = [(option, path, where) for option, path, where in there if os.path.isfile(where)]
     for i, (option, path, where) in enumerate(there):
         for first, other, at in there[:i]:
             if os.path.samefile(where, at):
                 link = "" if path == other else f", another name of '{other}'"
                 yield (
-                    f"{option}: must be another file than data.{first}, so that each split has other examples; got "
-                    f"'{path}'{link}. Name another, or take shares of the training data: data.valid=0.05."
+                    f"{option}: must be another file than data.{first}, so that each split has"
+                    f" other examples; got '{path}'{link}. Name another, or take shares of the"
+                    " training data: data.valid=0.05."
                 )
                 break
 
@@ -142,24 +181,28 @@ def size(files: Iterable[Path]) -> int:
 
 
 def lines(file: Path, option: str = "path") -> Iterator[str]:
-    """The lines of a file without their ends, which are \\n or \\r\\n: no other character ends a line."""
+    """The lines of a file without their ends, which are \\n or \\r\\n: no other character ends a
+    line.
+    """
     held = ""
     for piece in read(file, option=option):
         *whole, held = (held + piece).split("\n") if "\n" in piece else [held + piece]
         yield from (line.removesuffix("\r") for line in whole)
         if len(held) > LONGEST:
             raise ConfigError(
-                f"data.{option}: must have lines; got '{file}' with one of more than {LONGEST:,} characters. Break it up."
+                f"data.{option}: must have lines; got '{file}' with one of more than {LONGEST:,}"
+                " characters. Break it up."
             )
     if held:
         yield held.removesuffix("\r")
 
 
 def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterator[str]:
-    """The text of a file in pieces of about 1 MiB; of its first `at_most` bytes only, where that is given.
+    """The text of a file in pieces of about 1 MiB; of its first `at_most` bytes only, where that is
+    given.
 
-    A byte-order mark at the start is left out. Raises ConfigError with the position of the first byte that is NUL or
-    no utf-8.
+    A byte-order mark at the start is left out. Raises ConfigError with the position of the first
+    byte that is NUL or no utf-8.
     """
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
     try:
@@ -168,11 +211,15 @@ def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterat
                 data = source.read(want)
                 if b"\0" in data:
                     raise _binary(file, option, 0, position + data.index(b"\0"))
-                held = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
+                held = len(
+                    decoder.getstate()[0]
+                )  # bytes of a character that began in the piece before
                 try:
                     text = decoder.decode(data, final=len(data) < want)
                 except UnicodeDecodeError as error:
-                    raise _binary(file, option, error.object[error.start], position - held + error.start) from None
+                    raise _binary(
+                        file, option, error.object[error.start], position - held + error.start
+                    ) from None
                 if position == 0:
                     text = text.removeprefix("\ufeff")
                 if text:
@@ -181,9 +228,13 @@ def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterat
                     return
                 position += len(data)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ConfigError(f"data.{option}: must be a whole gzip file; got '{file}' ({error}). Pack it again.") from None
+        raise ConfigError(
+            f"data.{option}: must be a whole gzip file; got '{file}' ({error}). Pack it again."
+        ) from None
     except OSError as error:
-        raise ConfigError(f"data.{option}: must be readable; got '{file}' ({_reason(error)}). {ALLOW}") from None
+        raise ConfigError(
+            f"data.{option}: must be readable; got '{file}' ({_reason(error)}). {ALLOW}"
+        ) from None
 
 
 def _open(file: Path, option: str) -> BinaryIO:
@@ -193,14 +244,17 @@ def _open(file: Path, option: str) -> BinaryIO:
 
 
 class _Zstandard:
-    """A file of zstandard frames, unpacked as it is read. Raises ConfigError where it is none, or not whole."""
+    """A file of zstandard frames, unpacked as it is read. Raises ConfigError where it is none, or
+    not whole.
+    """
 
     def __init__(self, file: Path, option: str):
         try:
             import zstandard
         except ImportError:
             raise ConfigError(
-                f"data.{option}: needs the package zstandard to read '{file}'; got none. Use pip install zstandard, or unpack it."
+                f"data.{option}: needs the package zstandard to read '{file}'; got none. Use pip"
+                " install zstandard, or unpack it."
             ) from None
         self.file, self.option, self.error = file, option, zstandard.ZstdError
         self.packed = open(file, "rb")  # noqa: SIM115, closed on exit
@@ -234,7 +288,8 @@ class _Zstandard:
 
     def _broken(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"data.{self.option}: must be a whole zstandard file; got '{self.file}' ({reason}). Pack it again."
+            f"data.{self.option}: must be a whole zstandard file; got '{self.file}' ({reason})."
+            " Pack it again."
         )
 
 

@@ -1,4 +1,6 @@
-"""How is a corpus read that labels its examples itself? Nothing is written: its words are its vocabulary."""
+"""How is a corpus read that labels its examples itself? Nothing is written: its words are its
+vocabulary.
+"""
 
 from typing import Any
 
@@ -10,7 +12,8 @@ from xformer_kit.registry import ConfigError
 def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
     """The tokenizer and the splits of a labelled corpus: fields of Prepared.
 
-    Raises ConfigError where its longest example does not fit into a window of seq_len tokens and the one after.
+    Raises ConfigError where its longest example does not fit into a window of seq_len tokens and
+    the one after.
     """
     if fault := too_short(corpus, seq_len):
         raise ConfigError(fault)
@@ -20,11 +23,13 @@ def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
 
 
 def too_short(corpus: Probe, seq_len: int) -> str | None:
-    """The sentence for windows that do not hold an example: its last token is only predicted, so one less is read."""
+    """The sentence for windows that do not hold an example: its last token is only predicted, so
+    one less is read.
+    """
     needed = corpus.longest - 1
     if seq_len >= needed:
         return None
     return (
-        f"data.seq_len: must hold the longest example, {corpus.longest:,} tokens with the last one only predicted; "
-        f"got {seq_len}. Try {needed} or more, or shorter examples."
+        f"data.seq_len: must hold the longest example, {corpus.longest:,} tokens with the last one"
+        f" only predicted; got {seq_len}. Try {needed} or more, or shorter examples."
     )

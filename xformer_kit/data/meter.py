@@ -10,7 +10,9 @@ Text = TypeVar("Text", str, tuple[str, str])
 
 
 class Meter:
-    """Text, or pairs of texts, pass through; the bar appears once it takes longer than a moment and a person may look."""
+    """Text, or pairs of texts, pass through; the bar appears once it takes longer than a moment and
+    a person may look.
+    """
 
     def __init__(self, title: str, size: int):
         self.title, self.size, self.done = title, size, 0
@@ -32,7 +34,9 @@ class Meter:
                 self._show()
 
     def _show(self) -> None:
-        if self.shown is None and (time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty()):
+        if self.shown is None and (
+            time.monotonic() - self.start < PATIENCE or not sys.stderr.isatty()
+        ):
             return
         if self.shown is None:
             from rich.console import Console

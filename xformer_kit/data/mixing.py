@@ -1,6 +1,8 @@
-"""How are the examples of several corpora laid out? One behind the other; and in training, in the proportions of a mixture.
+"""How are the examples of several corpora laid out? One behind the other; and in training, in the
+proportions of a mixture.
 
-Nothing is drawn and nothing is stored: which example stands at a place of an epoch is worked out from integers.
+Nothing is drawn and nothing is stored: which example stands at a place of an epoch is worked out
+from integers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +35,9 @@ class Joined:
     def spans(self) -> dict[str, range]:
         """Part -> its indices."""
         starts = [0, *self.ends.tolist()]
-        return {name: range(a, b) for name, a, b in zip(self.parts, starts, starts[1:], strict=False)}
+        return {
+            name: range(a, b) for name, a, b in zip(self.parts, starts, starts[1:], strict=False)
+        }
 
     @property
     def lengths(self) -> np.ndarray:
@@ -47,32 +51,44 @@ class Joined:
     @property
     def bytes_per_token(self) -> float:
         """The mean of the parts' over the tokens that are predicted."""
-        return sum(part.bytes_per_token * part.predicted for part in self.parts.values()) / self.predicted
+        return (
+            sum(part.bytes_per_token * part.predicted for part in self.parts.values())
+            / self.predicted
+        )
 
 
 class Mixed(Joined):
-    """The training examples of a mixture. An epoch has n places, as many as there are examples: the first `counts[0]` are
-    of the first part, the next of the second, and so on; a run visits them in the order of a permutation.
+    """The training examples of a mixture. An epoch has n places, as many as there are examples: the
+    first `counts[0]` are of the first part, the next of the second, and so on; a run visits them in
+    the order of a permutation.
 
-    Place j of part k in epoch e holds number e counts[k] + j of an endless sequence: all examples of the part in random
-    order, then all again in another order, ... So of a part none comes again before all have come.
+    Place j of part k in epoch e holds number e counts[k] + j of an endless sequence: all examples
+    of the part in random order, then all again in another order, ... So of a part none comes again
+    before all have come.
     """
 
-    def __init__(self, parts: Mapping[str, Any], weights: Mapping[str, float] | None, temperature: float):
+    def __init__(
+        self, parts: Mapping[str, Any], weights: Mapping[str, float] | None, temperature: float
+    ):
         super().__init__(parts)
         sizes = {name: len(part) for name, part in self.parts.items()}
         self.counts = shares(sizes if weights is None else weights, temperature, len(self))
         if absent := [name for name, count in self.counts.items() if not count]:
             raise ConfigError(
-                f"data.weights: must give each corpus an example in the {len(self):,} of an epoch; {absent[0]} gets none. "
-                "Give it a larger weight, or leave it out."
+                f"data.weights: must give each corpus an example in the {len(self):,} of an epoch;"
+                f" {absent[0]} gets none. Give it a larger weight, or leave it out."
             )
 
     def rows(self, seed: int, epoch: int, places: "int | np.ndarray") -> Any:
         """The index of the example at a place of an epoch, for an int or an array."""
-        asked, found = np.asarray(places, dtype=np.int64), np.empty(np.shape(places), dtype=np.int64)
+        asked, found = (
+            np.asarray(places, dtype=np.int64),
+            np.empty(np.shape(places), dtype=np.int64),
+        )
         first = start = 0
-        for (name, count), size in zip(self.counts.items(), map(len, self.parts.values()), strict=True):
+        for (name, count), size in zip(
+            self.counts.items(), map(len, self.parts.values()), strict=True
+        ):
             mine = (asked >= first) & (asked < first + count)
             turns, at = np.divmod(epoch * count + asked[mine] - first, size)
             order = np.empty(len(at), dtype=np.int64)
@@ -84,26 +100,37 @@ class Mixed(Joined):
         return int(found) if np.ndim(places) == 0 else found
 
     def most(self, sizes: np.ndarray) -> np.ndarray:
-        """The largest sizes that the places of an epoch can have, of the sizes of all examples: sorted ones of any epoch are
-        nowhere above these, sorted."""
+        """The largest sizes that the places of an epoch can have, of the sizes of all examples:
+        sorted ones of any epoch are nowhere above these, sorted.
+        """
         found = []
         for (name, span), count in zip(self.spans().items(), self.counts.values(), strict=True):
-            times = -(-count // len(span)) + (count % len(span) > 0)  # an epoch may begin in the middle of a turn
-            found.append(np.sort(np.tile(sizes[span.start : span.stop], times))[::-1][: self.counts[name]])
+            times = -(-count // len(span)) + (
+                count % len(span) > 0
+            )  # an epoch may begin in the middle of a turn
+            found.append(
+                np.sort(np.tile(sizes[span.start : span.stop], times))[::-1][: self.counts[name]]
+            )
         return np.concatenate(found)
 
     def part_counts(self, places: np.ndarray) -> np.ndarray:
         """How many of some places are of each part."""
         return np.bincount(
-            np.searchsorted(np.cumsum(list(self.counts.values())), places, side="right"), minlength=len(self.parts)
+            np.searchsorted(np.cumsum(list(self.counts.values())), places, side="right"),
+            minlength=len(self.parts),
         )
 
 
 def shares(weights: Mapping[str, float], temperature: float, n: int) -> dict[str, int]:
-    """n in parts as w^(1 / temperature), rounded by the largest remainder, so that they sum to n."""
+    """n in parts as w^(1 / temperature), rounded by the largest remainder, so that they sum to
+    n.
+    """
     exact = temperature == 1
     largest = max(weights.values())
-    power = {k: Fraction(w) if exact else Fraction((w / largest) ** (1 / temperature)) for k, w in weights.items()}
+    power = {
+        k: Fraction(w) if exact else Fraction((w / largest) ** (1 / temperature))
+        for k, w in weights.items()
+    }
     whole = sum(power.values())
     quotas = {name: n * p / whole for name, p in power.items()}
     found = {name: int(quota) for name, quota in quotas.items()}
@@ -118,5 +145,7 @@ def _seed(seed: int, name: str) -> int:
 
 def joined(parts: Mapping[str, Any]) -> Any:
     """The splits of the parts that have one, behind each other; None where none has."""
-    there: Sequence[tuple[str, Any]] = [(name, part) for name, part in parts.items() if part is not None]
+    there: Sequence[tuple[str, Any]] = [
+        (name, part) for name, part in parts.items() if part is not None
+    ]
     return Joined(dict(there)) if there else None

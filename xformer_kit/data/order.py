@@ -1,7 +1,9 @@
-"""In which order are the examples seen? Position i of epoch e is a pure function of (seed, e, i), whatever the devices.
+"""In which order are the examples seen? Position i of epoch e is a pure function of (seed, e, i),
+whatever the devices.
 
-Nothing is drawn and nothing is stored: an epoch's order is a keyed permutation that is evaluated where it is needed, so
-a run can go on at any step, and ranks and micro-batches take slices of the same global batch.
+Nothing is drawn and nothing is stored: an epoch's order is a keyed permutation that is evaluated
+where it is needed, so a run can go on at any step, and ranks and micro-batches take slices of the
+same global batch.
 """
 
 import math
@@ -15,17 +17,20 @@ import torch
 from xformer_kit.registry import ConfigError
 
 ROUNDS = 8
-SMALLEST = 8  # values of a half: with fewer, some orders of a handful of examples come up visibly too often
+# values of a half: with fewer, some orders of a handful of examples come up visibly too often
+SMALLEST = 8
 AHEAD = 4096  # examples whose order is worked out at once
 
 
 def example_at(seed: int, epoch: int, i: "int | np.ndarray", n: int) -> "int | np.ndarray":
-    """The index of the example at position i of an epoch: a permutation of range(n) in i, for an int or an array.
+    """The index of the example at position i of an epoch: a permutation of range(n) in i, for an
+    int or an array.
 
-    A Feistel network on pairs (left, right) with a * b >= n values, left < a, right < b: each round adds to one half,
-    modulo its size, a keyed hash of the other, so that every round can be undone. The few values that fall on n or
-    above are sent through again until they fall below (Black & Rogaway, 2002, "Ciphers with arbitrary finite
-    domains", methods 2 and 3). Integers alone, so every machine and every version of numpy gives the same order.
+    A Feistel network on pairs (left, right) with a * b >= n values, left < a, right < b: each round
+    adds to one half, modulo its size, a keyed hash of the other, so that every round can be undone.
+    The few values that fall on n or above are sent through again until they fall below (Black &
+    Rogaway, 2002, "Ciphers with arbitrary finite domains", methods 2 and 3). Integers alone, so
+    every machine and every version of numpy gives the same order.
     """
     values = np.asarray(i, dtype=np.uint64).reshape(-1)
     keys = _round_keys(seed, epoch)
@@ -61,26 +66,32 @@ def _round_keys(seed: int, epoch: int) -> tuple[int, ...]:
 
 
 def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
-    """A generator for what is random about one example (masking, corruption): a function of (seed, epoch, index)."""
-    key = int.from_bytes(blake2b(f"example {seed} {epoch} {index}".encode(), digest_size=8).digest(), "little")
+    """A generator for what is random about one example (masking, corruption): a function of (seed,
+    epoch, index).
+    """
+    key = int.from_bytes(
+        blake2b(f"example {seed} {epoch} {index}".encode(), digest_size=8).digest(), "little"
+    )
     return torch.Generator().manual_seed(key >> 1)  # 63 bits: a signed integer on every platform
 
 
 class GlobalBatches:
     """The examples of every optimizer step, all devices and accumulation together.
 
-    Steps go on over epochs: step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch. The last examples of
-    an epoch's order, too few for a batch, are dropped: `dropped` of them per epoch, other ones each time.
-    Raises ConfigError where a batch is larger than the data.
+    Steps go on over epochs: step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch.
+    The last examples of an epoch's order, too few for a batch, are dropped: `dropped` of them per
+    epoch, other ones each time. Raises ConfigError where a batch is larger than the data.
     """
 
     def __init__(self, n: int, batch_size: int, seed: int):
         if batch_size < 1:
-            raise ConfigError(f"data.batch_size: must be at least 1 sequence; got {batch_size}. Try 16.")
+            raise ConfigError(
+                f"data.batch_size: must be at least 1 sequence; got {batch_size}. Try 16."
+            )
         if batch_size > n:
             raise ConfigError(
-                f"data.batch_size: must be at most the {n:,} examples of the training data; got {batch_size:,}. "
-                f"Use {n} or less, a shorter data.seq_len, or a longer text."
+                f"data.batch_size: must be at most the {n:,} examples of the training data; got"
+                f" {batch_size:,}. Use {n} or less, a shorter data.seq_len, or a longer text."
             )
         self.n, self.batch_size, self.seed = n, batch_size, seed
         self.steps_per_epoch, self.dropped = divmod(n, batch_size)
@@ -103,18 +114,26 @@ class GlobalBatches:
         return self._block[1][offset : offset + self.batch_size]
 
     def fits(self, accumulate: int, world: int) -> None:
-        """Raises ConfigError where the global batch does not split evenly over micro-batches and devices."""
+        """Raises ConfigError where the global batch does not split evenly over micro-batches and
+        devices.
+        """
         micro_size(self.batch_size, accumulate, world)
 
-    def micro(self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> list[int]:
-        """The examples that one rank takes in one micro-batch of a step: over both, they are the step's, each once."""
+    def micro(
+        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> list[int]:
+        """The examples that one rank takes in one micro-batch of a step: over both, they are the
+        step's, each once.
+        """
         size = micro_size(self.batch_size, accumulate, world)
         start = (micro * world + rank) * size
         return self[step][start : start + size].tolist()
 
 
 def micro_size(batch_size: int, accumulate: int, world: int) -> int:
-    """Sequences per micro-batch and device. Raises ConfigError where the global batch does not split evenly."""
+    """Sequences per micro-batch and device. Raises ConfigError where the global batch does not
+    split evenly.
+    """
     parts = accumulate * world
     if batch_size % parts:
         lower = batch_size - batch_size % parts

@@ -1,4 +1,6 @@
-"""Which examples of validation and test occur in training too? They are counted by 64-bit hashes, as the splits are read."""
+"""Which examples of validation and test occur in training too? They are counted by 64-bit hashes,
+as the splits are read.
+"""
 
 from array import array
 from collections import deque
@@ -16,15 +18,18 @@ SPLIT = "train"
 
 
 class Overlap:
-    """Counts equal pairs, or equal documents of a text. The splits pass through `of`, that of training last.
+    """Counts equal pairs, or equal documents of a text. The splits pass through `of`, that of
+    training last.
 
-    Memory: 8 bytes per example of the other splits, and 17 per different one of them once training passes. Pairs with an
-    empty side count nowhere. Of a text without documents nothing is counted.
+    Memory: 8 bytes per example of the other splits, and 17 per different one of them once training
+    passes. Pairs with an empty side count nowhere. Of a text without documents nothing is counted.
     """
 
     def __init__(self, corpus: Corpus):
         self.what = "pairs" if corpus.form == "pairs" else "documents"
-        self.counted = isinstance(corpus, PairCorpus) if corpus.form == "pairs" else corpus.documents
+        self.counted = (
+            isinstance(corpus, PairCorpus) if corpus.form == "pairs" else corpus.documents
+        )
         self.others: dict[str, array[int]] = {}
         self._known: dict[
             str, tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -66,9 +71,15 @@ class Overlap:
             met[at[there[at] == found[inside]]] = True
 
     def counts(self) -> dict[str, list[Any]]:
-        """Split -> [its examples that occur in training too, all its examples, what they are]; without splits of none."""
+        """Split -> [its examples that occur in training too, all its examples, what they are];
+        without splits of none.
+        """
         found = {split: int(times[met].sum()) for split, (_, times, met) in self._known.items()}
-        return {split: [count, len(self.others[split]), self.what] for split, count in found.items() if count}
+        return {
+            split: [count, len(self.others[split]), self.what]
+            for split, count in found.items()
+            if count
+        }
 
 
 def counted(corpus: Corpus) -> dict[str, list[Any]]:
@@ -93,5 +104,7 @@ def _hash(item: str | tuple[str, str]) -> int | None:
     sides = (item,) if isinstance(item, str) else item
     if not all(side.strip() for side in sides):
         return None
-    data = b"\xfe".join(side.encode("utf-8", "surrogatepass") for side in sides)  # 0xFE never stands in utf-8
+    data = b"\xfe".join(
+        side.encode("utf-8", "surrogatepass") for side in sides
+    )  # 0xFE never stands in utf-8
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")

@@ -1,4 +1,6 @@
-"""What is one example of a corpus of pairs? The ids of a source and of its target, read from memory maps."""
+"""What is one example of a corpus of pairs? The ids of a source and of its target, read from memory
+maps.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,21 +16,27 @@ from xformer_kit.registry import ConfigError
 
 SIDES = ("source", "target")
 AT_ONCE = 1024  # pairs that are tokenized at once
-SPECIAL = 1  # token that a model reads on each side beside the text's: `text </s>`, and `<s> text` of a target
+# token that a model reads on each side beside the text's: `text </s>`, and `<s> text` of a target
+SPECIAL = 1
 
 
 class Ragged:
-    """Sequences of ids, one after the other in `<path>.bin`; where each begins lies in `<path>.offsets`, int64."""
+    """Sequences of ids, one after the other in `<path>.bin`; where each begins lies in
+    `<path>.offsets`, int64.
+    """
 
     def __init__(self, path: Path, dtype: str, count: int, tokens: int):
         self.path, self.dtype, self.count, self.tokens = path, dtype, count, tokens
-        self._maps: tuple[np.ndarray, np.ndarray] | None = None  # opened where they are read: in each loader worker
+        # opened where they are read: in each loader worker
+        self._maps: tuple[np.ndarray, np.ndarray] | None = None
 
     def maps(self) -> tuple[np.ndarray, np.ndarray]:
         """(all ids, (count + 1) offsets), read as they are touched."""
         if self._maps is None:
             parts = (".bin", self.dtype, self.tokens), (".offsets", "<i8", self.count + 1)
-            self._maps = tuple(_mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts)  # type: ignore[assignment]
+            self._maps = tuple(
+                _mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts
+            )  # type: ignore[assignment]
         return self._maps  # type: ignore[return-value]
 
     @property
@@ -44,7 +52,9 @@ class Ragged:
         return ids[offsets[i] : offsets[i + 1]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_maps": None}  # a loader worker maps the files again, in place of a copy
+        return self.__dict__ | {
+            "_maps": None
+        }  # a loader worker maps the files again, in place of a copy
 
 
 def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
@@ -57,22 +67,36 @@ def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
 def write_pairs(
     folder: Path, split: str, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Write the ids of a split's pairs and where each begins; pairs with an empty side are left out and counted.
+    """Write the ids of a split's pairs and where each begins; pairs with an empty side are left out
+    and counted.
 
     Returns {"source": what Ragged needs, "target": the same, "empty": count}.
     """
-    empty, writers = 0, [_Writer(folder, f"{split}.{side}", t) for side, t in zip(SIDES, (source, target), strict=True)]
+    empty, writers = (
+        0,
+        [
+            _Writer(folder, f"{split}.{side}", t)
+            for side, t in zip(SIDES, (source, target), strict=True)
+        ],
+    )
     with ExitStack() as stack:
         for writer in writers:
             stack.enter_context(writer)
         for some in _batches(pairs):
             full = [pair for pair in some if pair[0].strip() and pair[1].strip()]
-            sides = [list(writer.tokenizer.encode_each([p[k] for p in full])) for k, writer in enumerate(writers)]
-            kept = [bool(len(s) and len(t)) for s, t in zip(*sides, strict=True)]  # a tokenizer may know nothing of it
+            sides = [
+                list(writer.tokenizer.encode_each([p[k] for p in full]))
+                for k, writer in enumerate(writers)
+            ]
+            kept = [
+                bool(len(s) and len(t)) for s, t in zip(*sides, strict=True)
+            ]  # a tokenizer may know nothing of it
             empty += len(some) - sum(kept)
             for writer, ids in zip(writers, sides, strict=True):
                 writer.add([one for one, keep in zip(ids, kept, strict=True) if keep])
-    return {side: writer.said for side, writer in zip(SIDES, writers, strict=True)} | {"empty": empty}
+    return {side: writer.said for side, writer in zip(SIDES, writers, strict=True)} | {
+        "empty": empty
+    }
 
 
 class _Writer:
@@ -84,7 +108,8 @@ class _Writer:
 
     def __enter__(self) -> None:
         with writing(self.folder.parent):
-            self.files = [open(f"{self.path}{end}", "wb", buffering=0) for end in (".bin", ".offsets")]  # noqa: SIM115
+            names = [f"{self.path}{end}" for end in (".bin", ".offsets")]
+            self.files = [open(name, "wb", buffering=0) for name in names]  # noqa: SIM115
         append(np.zeros(1, dtype="<i8"), self.files[1], self.folder.parent)
 
     def __exit__(self, *error: object) -> None:
@@ -95,7 +120,11 @@ class _Writer:
         if not ids:
             return
         ends = self.said["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
-        append(np.concatenate(ids).astype(self.said["dtype"], copy=False), self.files[0], self.folder.parent)
+        append(
+            np.concatenate(ids).astype(self.said["dtype"], copy=False),
+            self.files[0],
+            self.folder.parent,
+        )
         append(ends, self.files[1], self.folder.parent)
         self.said |= {"count": self.said["count"] + len(ids), "tokens": int(ends[-1])}
 
@@ -107,19 +136,34 @@ def _batches(items: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
 
 
 class Pairs:
-    """Example i is {"source": ids, "target": ids}, int64, without special tokens; `lengths` counts one for each side.
+    """Example i is {"source": ids, "target": ids}, int64, without special tokens; `lengths` counts
+    one for each side.
 
-    seq_len      the most tokens of a side, special tokens included; with `together`, of both sides in one stream
+    seq_len      the most tokens of a side, special tokens included; with `together`, of both sides
+    in one stream
     too_long     what happens to others: "drop"; "truncate", the end is cut off; "error"
-    dropped      reason -> number of pairs that are not there ("too_long") or not whole ("truncated")
+    dropped      reason -> number of pairs that are not there ("too_long") or not whole
+    ("truncated")
 
     Raises ConfigError where nothing is left, and with "error" for the first pair that is too long.
     """
 
     def __init__(
-        self, source: Ragged, target: Ragged, split: str, seq_len: int, too_long: str, tokenizer: Any, together: bool
+        self,
+        source: Ragged,
+        target: Ragged,
+        split: str,
+        seq_len: int,
+        too_long: str,
+        tokenizer: Any,
+        together: bool,
     ):
-        self.sides, self.split, self.seq_len, self.tokenizer = (source, target), split, seq_len, tokenizer
+        self.sides, self.split, self.seq_len, self.tokenizer = (
+            (source, target),
+            split,
+            seq_len,
+            tokenizer,
+        )
         lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
         long = (lengths.sum(1) if together else lengths.max(1, initial=0)) > seq_len
         self.kept: np.ndarray | None = None  # indices of those that are there, where some are not
@@ -130,7 +174,9 @@ class Pairs:
             lengths = lengths[self.kept]
         cut = too_long == "truncate" and bool(long.any())
         self.dropped = {"truncated" if cut else "too_long": int(long.sum())} if long.any() else {}
-        self.lengths = _fitted(lengths, seq_len, together) if cut else lengths  # (n, 2) int32: source, target
+        self.lengths = (
+            _fitted(lengths, seq_len, together) if cut else lengths
+        )  # (n, 2) int32: source, target
         if not len(self.lengths) or (self.lengths <= SPECIAL).any():
             raise ConfigError(self._none(len(long), int(long.sum())))
 
@@ -141,24 +187,28 @@ class Pairs:
         got = lengths[i].sum() if together else lengths[i].max()
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
         return (
-            f"data.seq_len: must hold every pair, special tokens included; got {self.seq_len}, and {what} of pair {i + 1:,} "
-            f"of {self.split} (target {start!r}...) {'have' if together else 'has'} {got:,} tokens; {long.sum():,} are longer. "
-            f"Try {most:,}, or data.too_long=drop or truncate."
+            f"data.seq_len: must hold every pair, special tokens included; got {self.seq_len}, and"
+            f" {what} of pair {i + 1:,} of {self.split} (target {start!r}...)"
+            f" {'have' if together else 'has'} {got:,} tokens; {long.sum():,} are longer. Try"
+            f" {most:,}, or data.too_long=drop or truncate."
         )
 
     def _none(self, pairs: int, long: int) -> str:
         if not pairs:
             return (
-                f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a larger share of them."
+                f"data: the split {self.split} must hold a pair; got none. Give more pairs, or a"
+                " larger share of them."
             )
         return (
-            f"data.seq_len: must hold a pair, special tokens included; got {self.seq_len}, and {long:,} of the {pairs:,} "
-            f"pairs of {self.split} are longer. Raise it."
+            f"data.seq_len: must hold a pair, special tokens included; got {self.seq_len}, and"
+            f" {long:,} of the {pairs:,} pairs of {self.split} are longer. Raise it."
         )
 
     @property
     def bytes_per_token(self) -> float:
-        """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token / ln 2 / it."""
+        """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token /
+        ln 2 / it.
+        """
         if not hasattr(self, "_bytes"):
             self._bytes = sum(self.tokenizer.count_bytes(ids) for ids in self._targets())
         return self._bytes / self.predicted
@@ -188,7 +238,9 @@ class Pairs:
 
 
 def _fitted(lengths: np.ndarray, seq_len: int, together: bool) -> np.ndarray:
-    """Lengths that fit: each side's, or of both together, where the shorter one keeps up to half of the room."""
+    """Lengths that fit: each side's, or of both together, where the shorter one keeps up to half of
+    the room.
+    """
     if not together:
         return np.minimum(lengths, seq_len)
     source, target = lengths.T

@@ -1,4 +1,6 @@
-"""What is one example of a text? A window of seq_len tokens and the one after them, read from a memory map."""
+"""What is one example of a text? A window of seq_len tokens and the one after them, read from a
+memory map.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,25 @@ from xformer_kit.registry import ConfigError
 
 
 class Windows:
-    """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both ends included: neighbours share one token.
+    """Example i holds the tokens i * seq_len to (i + 1) * seq_len, both ends included: neighbours
+    share one token.
 
-    So every token after the first is predicted exactly once. For training an incomplete last window is dropped; with
-    `whole` it is padded with id 0 and comes with `real`, False on padding, so that a loss is over the whole text.
-    Of `documents` that are kept apart each token comes with the number of its own, and the first of each is not predicted.
-    Raises ConfigError where the text is shorter than one window.
+    So every token after the first is predicted exactly once. For training an incomplete last window
+    is dropped; with `whole` it is padded with id 0 and comes with `real`, False on padding, so that
+    a loss is over the whole text. Of `documents` that are kept apart each token comes with the
+    number of its own, and the first of each is not predicted. Raises ConfigError where the text is
+    shorter than one window.
     """
 
     def __init__(
-        self, file: Path, dtype: str, tokens: int, bytes: int, seq_len: int, whole: bool, documents: int | None = None
+        self,
+        file: Path,
+        dtype: str,
+        tokens: int,
+        bytes: int,
+        seq_len: int,
+        whole: bool,
+        documents: int | None = None,
     ):
         self.file, self.dtype, self.seq_len, self.whole = file, dtype, seq_len, whole
         self.tokens = tokens  # of the whole split
@@ -42,17 +53,25 @@ class Windows:
                 f"data: the validation text must have at least 2 tokens; got {self.tokens}. "
                 "Give a longer text, or a larger data.valid."
             )
-        way = f"Try {self.tokens - 1} or less, or give a longer text." if self.tokens > 1 else "Give a longer text."
+        way = (
+            f"Try {self.tokens - 1} or less, or give a longer text."
+            if self.tokens > 1
+            else "Give a longer text."
+        )
         return (
-            f"data.seq_len: one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training text; "
-            f"got a text of {self.tokens:,} tokens. {way}"
+            f"data.seq_len: one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into"
+            f" the training text; got a text of {self.tokens:,} tokens. {way}"
         )
 
     @property
     def predicted(self) -> int:
         """Tokens that the examples ask for, each once."""
         asked = self.tokens - 1 if self.whole else self.length * self.seq_len
-        return asked if self.documents is None else asked - int(((self.starts > 0) & (self.starts <= asked)).sum())
+        return (
+            asked
+            if self.documents is None
+            else asked - int(((self.starts > 0) & (self.starts <= asked)).sum())
+        )
 
     @property
     def bytes_per_token(self) -> float:
@@ -65,7 +84,9 @@ class Windows:
         if self._ids is None:
             # A plain array over the map: slicing a memmap costs three times as much.
             with reading(self.file):
-                self._ids = np.asarray(np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,)))
+                self._ids = np.asarray(
+                    np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,))
+                )
         return self._ids
 
     @property
@@ -80,12 +101,16 @@ class Windows:
         return self.length
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        """{"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real": (seq_len + 1,) bool}, and of documents
-        {"tokens.document": (seq_len + 1,) int64}, counted from the window's first."""
+        """{"tokens": (seq_len + 1,) int64}, for a padded window also {"tokens.real": (seq_len + 1,)
+        bool}, and of documents {"tokens.document": (seq_len + 1,) int64}, counted from the window's
+        first.
+        """
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         start, end = i * self.seq_len, (i + 1) * self.seq_len + 1
         ids = self.ids[start:end]
-        apart = {} if self.documents is None else {"tokens.document": numbered(self.starts, start, end)}
+        apart = (
+            {} if self.documents is None else {"tokens.document": numbered(self.starts, start, end)}
+        )
         if len(ids) == self.seq_len + 1:
             return {"tokens": ids.astype(np.int64)} | apart
         padded = np.zeros(self.seq_len + 1, dtype=np.int64)
@@ -93,4 +118,7 @@ class Windows:
         return {"tokens": padded, "tokens.real": np.arange(self.seq_len + 1) < len(ids)} | apart
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ids": None, "_starts": None}  # a loader worker maps the files again, not a copy
+        return self.__dict__ | {
+            "_ids": None,
+            "_starts": None,
+        }  # a loader worker maps the files again, not a copy

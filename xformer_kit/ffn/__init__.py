@@ -6,5 +6,15 @@ from xformer_kit.ffn.moe import EXPERTS, MixtureOfExperts
 from xformer_kit.ffn.router import ROUTERS, Router
 
 __all__ = [
-    "EXPERTS", "FFN", "FFNS", "GLU", "MLP", "ROUTERS", "Dense", "ExpertChoice", "MixtureOfExperts", "RoundRobin", "Router",
-]  # fmt: skip
+    "EXPERTS",
+    "FFN",
+    "FFNS",
+    "GLU",
+    "MLP",
+    "ROUTERS",
+    "Dense",
+    "ExpertChoice",
+    "MixtureOfExperts",
+    "RoundRobin",
+    "Router",
+]

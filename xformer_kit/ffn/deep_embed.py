@@ -6,8 +6,10 @@ from torch.nn import functional as F
 
 
 class DeepEmbed(nn.Module):
-    """f(x) * e_i for token i, with a learned vector e_i for each layer, 1 at the start (DeepEmbed: BlinkDL, 2025, RWKV-8,
-    https://github.com/BlinkDL/RWKV-LM; as in x-transformers, for any network)."""
+    """f(x) * e_i for token i, with a learned vector e_i for each layer, 1 at the start (DeepEmbed:
+    BlinkDL, 2025, RWKV-8, https://github.com/BlinkDL/RWKV-LM; as in x-transformers, for any
+    network).
+    """
 
     no_decay = ("weight",)  # factors: decay would only shrink them
 

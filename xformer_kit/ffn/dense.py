@@ -27,8 +27,8 @@ class FFN(nn.Module):
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
         """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.
 
-        A report's `loss` is added to the loss; what else it holds comes back, summed over the micro-batches and ranks of
-        an optimizer step, to `after_step(report)` of the same module.
+        A report's `loss` is added to the loss; what else it holds comes back, summed over the
+        micro-batches and ranks of an optimizer step, to `after_step(report)` of the same module.
         """
         raise NotImplementedError
 
@@ -70,15 +70,42 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "logsigmoid": F.logsigmoid,
 }
 Activation = Literal[
-    "relu", "relu2", "gelu", "gelu_tanh", "gelu_quick", "silu", "tanh", "sigmoid", "mish", "identity",
-    "star_relu", "smelu", "solu",
-    "elu", "selu", "celu", "relu6", "leaky_relu", "softplus", "softsign", "softshrink", "hardshrink", "tanhshrink",
-    "hardtanh", "hardsigmoid", "hardswish", "logsigmoid",
-]  # fmt: skip
+    "relu",
+    "relu2",
+    "gelu",
+    "gelu_tanh",
+    "gelu_quick",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "mish",
+    "identity",
+    "star_relu",
+    "smelu",
+    "solu",
+    "elu",
+    "selu",
+    "celu",
+    "relu6",
+    "leaky_relu",
+    "softplus",
+    "softsign",
+    "softshrink",
+    "hardshrink",
+    "tanhshrink",
+    "hardtanh",
+    "hardsigmoid",
+    "hardswish",
+    "logsigmoid",
+]
 
 
-def width_of(dim: int, width: int | None, expand: float | None, own: float, multiple_of: int) -> int:
-    """Channels between the matrices: `width`, or `expand` (else the part's own multiple) x dim, rounded up to `multiple_of`."""
+def width_of(
+    dim: int, width: int | None, expand: float | None, own: float, multiple_of: int
+) -> int:
+    """Channels between the matrices: `width`, or `expand` (else the part's own multiple) x dim,
+    rounded up to `multiple_of`.
+    """
     if width is not None:
         return width
     return -(-round((own if expand is None else expand) * dim) // multiple_of) * multiple_of
@@ -89,11 +116,14 @@ def check_width(options, context):
     yield from at_least(options, "channel", width=1, multiple_of=1)
     yield from within(options, dropout=(0, 1))
     if options.width is not None and options.expand is not None:
-        yield f"width: cannot be set beside ffn.expand; got {options.width} and {options.expand}. Set one of them to null."
+        yield (
+            f"width: cannot be set beside ffn.expand; got {options.width} and {options.expand}. Set"
+            " one of them to null."
+        )
     if options.width is not None and options.multiple_of is not None:
         yield (
-            f"multiple_of: rounds the expanded width, and ffn.width is taken as it is; got {options.multiple_of} and "
-            f"{options.width}. Set one of them to null."
+            "multiple_of: rounds the expanded width, and ffn.width is taken as it is; got"
+            f" {options.multiple_of} and {options.width}. Set one of them to null."
         )
     if options.expand is not None and options.expand <= 0:
         yield f"expand: must be above 0; got {options.expand}."
@@ -112,9 +142,9 @@ class Scales(nn.ParameterList):
 class Dense(FFN):
     """Maps that lead to `width` channels, what is done with those, and `down`, which leads back.
 
-    enters: names of the maps that lead there. What they give, `between` turns into what `down` takes, channel by channel,
-    so that the same part is one network for all tokens and, with maps of another kind, an expert of many: it makes its maps
-    with `linear(in, out, bias)`.
+    enters: names of the maps that lead there. What they give, `between` turns into what `down`
+    takes, channel by channel, so that the same part is one network for all tokens and, with maps of
+    another kind, an expert of many: it makes its maps with `linear(in, out, bias)`.
     """
 
     enters: tuple[str, ...] = ("up",)
@@ -140,13 +170,14 @@ class Dense(FFN):
         if not context.options["ffn"].get("inner_norm") or context.facts["norm"]["normalises"]:
             return None
         return (
-            f"inner_norm takes the norm of {context.path}, and '{context.names['norm']}' does nothing. Choose norm=rms or "
-            "norm=layer there, or inner_norm=false."
+            f"inner_norm takes the norm of {context.path}, and '{context.names['norm']}' does"
+            " nothing. Choose norm=rms or norm=layer there, or inner_norm=false."
         )
 
     def _scaled(self, dim: int, activated: str) -> None:
-        """A learned factor for each channel that enters, 1 at the start, beside sqrt(dim) for what is activated: rows and
-        inputs of length 1 have products of about dim^-0.5."""
+        """A learned factor for each channel that enters, 1 at the start, beside sqrt(dim) for what
+        is activated: rows and inputs of length 1 have products of about dim^-0.5.
+        """
         self.scales = Scales(len(self.enters), self.width)
         self.factors = tuple(math.sqrt(dim) if name == activated else 1.0 for name in self.enters)
 
@@ -157,7 +188,10 @@ class Dense(FFN):
     def between(self, *entered: Tensor) -> Tensor:
         """The same, scaled, normed and dropped as the options say."""
         if self.scales is not None:
-            entered = tuple(h * (scale * by) for h, scale, by in zip(entered, self.scales, self.factors, strict=True))
+            entered = tuple(
+                h * (scale * by)
+                for h, scale, by in zip(entered, self.scales, self.factors, strict=True)
+            )
         h = self.activated_channels(*entered)
         if self.inner_norm is not None:
             h = self.inner_norm(h)
@@ -168,8 +202,8 @@ class Dense(FFN):
 class MLP(Dense):
     """act(x U) D (Vaswani et al., 2017, arXiv:1706.03762, eq. 2).
 
-    With `inner_norm` norm(act(x U)) D (NormFormer: Shleifer et al., 2021, arXiv:2110.09456). With `scales`
-    act(x U * s sqrt(dim)) D, for model.unit_weights.
+    With `inner_norm` norm(act(x U)) D (NormFormer: Shleifer et al., 2021, arXiv:2110.09456). With
+    `scales` act(x U * s sqrt(dim)) D, for model.unit_weights.
     """
 
     def __init__(
@@ -180,11 +214,15 @@ class MLP(Dense):
         *,
         width: int | None = None,  # channels; null takes expand x dim
         expand: float | None = None,  # multiple of dim; null is 4
-        multiple_of: int | None = None,  # channels; the expanded width is rounded up to it; null is 1
+        multiple_of: (
+            int | None
+        ) = None,  # channels; the expanded width is rounded up to it; null is 1
         activation: Activation = "gelu",  # element-wise function
         bias: bool = False,  # whether the matrices have biases
-        inner_norm: bool = False,  # whether the block's norm, of this width, stands in front of the last matrix
-        scales: bool = False,  # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        # whether the block's norm, of this width, stands in front of the last matrix
+        inner_norm: bool = False,
+        # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        scales: bool = False,
         dropout: float = 0.0,  # probability, on the activated channels
     ):
         super().__init__()
@@ -207,17 +245,18 @@ class MLP(Dense):
 class GLU(Dense):
     """(act(x G) * x U) D, three matrices in place of two (Shazeer, 2020, arXiv:2002.05202, eq. 6).
 
-    silu makes it SwiGLU, gelu GEGLU, relu ReGLU, identity the bilinear layer. `expand` is 8/3 by default, so that the
-    number of parameters equals an mlp's with 4.
+    silu makes it SwiGLU, gelu GEGLU, relu ReGLU, identity the bilinear layer. `expand` is 8/3 by
+    default, so that the number of parameters equals an mlp's with 4.
 
-    With `clamp` c and `offset` o it is (act(min(x G, c)) * (clip(x U, -c, c) + o)) D: the released gpt-oss has gelu_quick,
-    7 and 1 (OpenAI, 2025, arXiv:2508.10925).
+    With `clamp` c and `offset` o it is (act(min(x G, c)) * (clip(x U, -c, c) + o)) D: the released
+    gpt-oss has gelu_quick, 7 and 1 (OpenAI, 2025, arXiv:2508.10925).
 
-    With `soft_clamp` [b, c] the factor x of act(x) = x g(x) becomes b tanh(x / b), and the other half c tanh(x U / c), so that
-    both are bounded and smooth: x-transformers' ff_glu_softclamp has silu or gelu, 4 and 25.
+    With `soft_clamp` [b, c] the factor x of act(x) = x g(x) becomes b tanh(x / b), and the other
+    half c tanh(x U / c), so that both are bounded and smooth: x-transformers' ff_glu_softclamp has
+    silu or gelu, 4 and 25.
 
-    With `scales` it is (act(x G * s_v sqrt(dim)) * (x U * s_u)) D (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 20 and
-    21), for model.unit_weights; experts share s_u and s_v.
+    With `scales` it is (act(x G * s_v sqrt(dim)) * (x U * s_u)) D (nGPT: Loshchilov et al., 2024,
+    arXiv:2410.01131, eq. 20 and 21), for model.unit_weights; experts share s_u and s_v.
     """
 
     def __init__(
@@ -228,15 +267,23 @@ class GLU(Dense):
         *,
         width: int | None = None,  # channels; null takes expand x dim
         expand: float | None = None,  # multiple of dim; null is 8/3
-        multiple_of: int | None = None,  # channels; the expanded width is rounded up to it; null is 8
+        multiple_of: (
+            int | None
+        ) = None,  # channels; the expanded width is rounded up to it; null is 8
         activation: Activation = "silu",  # element-wise function of one of the two halves
         activated: Literal["gate", "up"] = "gate",  # the half that is activated
-        clamp: float | None = None,  # largest value of the activated half, and size of the other; null: any
-        soft_clamp: tuple[float, float] | None = None,  # bounds of the activated half and the other; null: none
+        clamp: (
+            float | None
+        ) = None,  # largest value of the activated half, and size of the other; null: any
+        soft_clamp: (
+            tuple[float, float] | None
+        ) = None,  # bounds of the activated half and the other; null: none
         offset: float = 0.0,  # added to the half that is not activated
         bias: bool = False,  # whether the matrices have biases
-        inner_norm: bool = False,  # whether the block's norm, of this width, stands in front of the last matrix
-        scales: bool = False,  # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        # whether the block's norm, of this width, stands in front of the last matrix
+        inner_norm: bool = False,
+        # whether channels that enter have learned factors, and those that are activated sqrt(dim)
+        scales: bool = False,
         dropout: float = 0.0,  # probability, on the gated channels
     ):
         super().__init__()
@@ -280,8 +327,10 @@ class GLU(Dense):
 
 
 def _tanhc(x: Tensor) -> Tensor:
-    """tanh(x) / x, 1 where x is 0; below 1 by Lambert's continued fraction, 1 / (1 + x^2 / (3 + x^2 / (5 + ...))), all of whose
-    terms are positive: the derivative of the quotient is a small difference of large numbers there."""
+    """tanh(x) / x, 1 where x is 0; below 1 by Lambert's continued fraction, 1 / (1 + x^2 / (3 + x^2
+    / (5 + ...))), all of whose terms are positive: the derivative of the quotient is a small
+    difference of large numbers there.
+    """
     small = x.abs() < 1
     square, large = torch.where(small, x, 0.0) ** 2, torch.where(small, 1.0, x)
     fraction = torch.full_like(x, 17.0)

@@ -8,18 +8,24 @@ from xformer_kit.ffn.router import ROUTERS, Learned, Router, Routes, counted, se
 
 @ROUTERS.register("expert_choice", also_called=("ec",))
 class ExpertChoice(Learned):
-    """Each expert takes the tokens with the highest softmax(logits) for it, all experts as many: top_k * tokens / experts (Zhou
-    et al., 2022, arXiv:2202.09368, section 3.2).
+    """Each expert takes the tokens with the highest softmax(logits) for it, all experts as many:
+    top_k * tokens / experts (Zhou et al., 2022, arXiv:2202.09368, section 3.2).
 
-    So a token has `top_k` experts on average, each weighed by that score, and loads are even without a loss.
+    So a token has `top_k` experts on average, each weighed by that score, and loads are even
+    without a loss.
     """
 
-    # Paper: experts choose among the tokens of a batch.   Here: among those of a row, so that rows stay independent.
+    # Paper: experts choose among the tokens of a batch.   Here: among those of a row, so that rows
+    # stay independent.
 
     breaks = {
-        "causality": "whether an expert takes a token depends on all others of its text, also on later ones",
+        "causality": (
+            "whether an expert takes a token depends on all others of its text, also on later ones"
+        ),
         "cache": "whether an expert takes a token depends on tokens that are not written yet",
-        "documents": "an expert takes the best tokens of a row, in which texts stand beside each other",
+        "documents": (
+            "an expert takes the best tokens of a row, in which texts stand beside each other"
+        ),
     }
 
     def __init__(
@@ -39,8 +45,9 @@ class ExpertChoice(Learned):
         if context.facts["mask"]["sees_future"]:
             return None
         return (
-            f"router 'expert_choice' lets an expert choose among all tokens of a text, and mask '{context.names['mask']}' hides "
-            "the later ones. Use ffn.router.name=softmax, or mask=full in an encoder."
+            "router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
+            f" '{context.names['mask']}' hides the later ones. Use ffn.router.name=softmax, or"
+            " mask=full in an encoder."
         )
 
     def forward(self, x, tokens):
@@ -72,12 +79,15 @@ class ExpertChoice(Learned):
 
 @ROUTERS.register("round_robin", also_called=("roundrobin", "in_turn"))
 class RoundRobin(Router):
-    """Tokens of a text take turns: token i has the experts i top_k, ..., i top_k + top_k - 1 modulo their number.
+    """Tokens of a text take turns: token i has the experts i top_k, ..., i top_k + top_k - 1 modulo
+    their number.
 
-    Weights are 1 / top_k, whatever a token says (xformers, Meta, 2021: `RoundRobinGate`): even loads, and nothing to learn,
-    to compare routers with."""
+    Weights are 1 / top_k, whatever a token says (xformers, Meta, 2021: `RoundRobinGate`): even
+    loads, and nothing to learn, to compare routers with.
+    """
 
-    # xformers: tokens of a batch take turns.   Here: those of each text, so that texts do not depend on each other.
+    # xformers: tokens of a batch take turns.   Here: those of each text, so that texts do not
+    # depend on each other.
 
     breaks = {
         "shift": "which experts take a token follows from its place in the text",
@@ -91,12 +101,20 @@ class RoundRobin(Router):
 
     def forward(self, x, tokens):
         (b, t, _), real = x.shape, tokens.real
-        position = torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
+        position = (
+            torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
+        )
         turns = position.long().expand(b, -1).flatten()[:, None] * self.top_k
         chosen = (turns + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
-        weight = x.new_full(chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32))
+        weight = x.new_full(
+            chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32)
+        )
         routes = sent(chosen, weight, self.experts)
         if not self.reports:
             return routes, {}
-        ones = None if real is None else real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
+        ones = (
+            None
+            if real is None
+            else real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
+        )
         return routes, {"load": counted(chosen.flatten(), self.experts, ones)}

@@ -1,7 +1,9 @@
-"""How are rows sent through several matrices, each row through one? One product for each group of rows.
+"""How are rows sent through several matrices, each row through one? One product for each group of
+rows.
 
-Rows lie sorted by group, and `counts` says how many each has. As operations of torch's own registry these compile whole,
-have shapes without values (torch's meta device) and FLOPs, although how many rows a group has is known only when they run.
+Rows lie sorted by group, and `counts` says how many each has. As operations of torch's own registry
+these compile whole, have shapes without values (torch's meta device) and FLOPs, although how many
+rows a group has is known only when they run.
 """
 
 from typing import Any, NamedTuple
@@ -33,15 +35,22 @@ def grouped(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
             x, weight.transpose(1, 2), offs=groups.ends.to(torch.int32)
         )  # compiled, a sum comes out as int64
         if out.requires_grad:
-            out.register_hook(Tensor.contiguous)  # it takes no gradient that was expanded, of a sum for example
+            out.register_hook(
+                Tensor.contiguous
+            )  # it takes no gradient that was expanded, of a sum for example
         return out
     return grouped_product(x, weight, groups.counts)
 
 
 def _fits(t: Tensor) -> bool:
-    """Torch's product of groups is not in float64, and its rows begin at multiples of 16 bytes, forward and backward."""
+    """Torch's product of groups is not in float64, and its rows begin at multiples of 16 bytes,
+    forward and backward.
+    """
     plain = (
-        type(t) in (Tensor, nn.Parameter) and not t.is_meta and t.dtype != torch.float64 and hasattr(F, "grouped_mm")
+        type(t) in (Tensor, nn.Parameter)
+        and not t.is_meta
+        and t.dtype != torch.float64
+        and hasattr(F, "grouped_mm")
     )
     return (
         plain
@@ -65,8 +74,9 @@ def grouped_product(x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
 
 @torch.library.custom_op("xformer_kit::grouped_outer", mutates_args=())
 def grouped_outer(y: Tensor, x: Tensor, counts: Tensor) -> Tensor:
-    """y (rows, out), x (rows, in), counts (groups,) -> (groups, out, in): y^T x over the rows of each group, 0 where it has
-    none."""
+    """y (rows, out), x (rows, in), counts (groups,) -> (groups, out, in): y^T x over the rows of
+    each group, 0 where it has none.
+    """
     out = x.new_empty(counts.shape[0], y.shape[1], x.shape[1])
     start = 0
     for group, n in enumerate(counts.tolist()):

@@ -15,14 +15,19 @@ from xformer_kit.registry import Options, Registry, at_least
 
 # What an expert is made like. Its width is an option of the mixture.
 EXPERTS = Registry(
-    "expert", given=("dim", "norm", "linear", "width", "expand", "multiple_of"), base=Dense, group="ffn.expert"
+    "expert",
+    given=("dim", "norm", "linear", "width", "expand", "multiple_of"),
+    base=Dense,
+    group="ffn.expert",
 )
 EXPERTS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))(GLU)
 EXPERTS.register("mlp", also_called=("feed_forward", "dense"))(MLP)
 
 
 class Stack(nn.Module):
-    """A linear map for each expert: x W_e^T + b_e. weight (experts, out, in), bias (experts, out)."""
+    """A linear map for each expert: x W_e^T + b_e. weight (experts, out, in), bias (experts,
+    out).
+    """
 
     def __init__(self, experts: int, into: int, out: int, bias: bool):
         super().__init__()
@@ -30,17 +35,27 @@ class Stack(nn.Module):
         self.bias = nn.Parameter(torch.zeros(experts, out)) if bias else None
         self.no_decay = ("bias",) if bias else ()
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
-        """A bias is one, though it has two axes; a matrix is left to the init, which reads its last two."""
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        """A bias is one, though it has two axes; a matrix is left to the init, which reads its last
+        two.
+        """
         return torch.zeros(shape) if name == "bias" else None
 
     def forward(self, rows: Tensor, routes: Routes) -> Tensor:
         """(rows, in) -> (rows, out), sorted by expert."""
         weight: Tensor = self.weight
         bias: Tensor | None = self.bias
-        if rows.device.type != "meta" and torch.is_autocast_enabled(rows.device.type):  # knows no products of groups
+        if rows.device.type != "meta" and torch.is_autocast_enabled(
+            rows.device.type
+        ):  # knows no products of groups
             dtype = torch.get_autocast_dtype(rows.device.type)
-            rows, weight, bias = rows.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+            rows, weight, bias = (
+                rows.to(dtype),
+                weight.to(dtype),
+                None if bias is None else bias.to(dtype),
+            )
         rows = grouped(rows, weight, routes.groups)
         return rows if bias is None else rows + bias[routes.expert]
 
@@ -49,25 +64,30 @@ class Stack(nn.Module):
         return f"{experts} of {into} -> {out}" + (" + bias" if self.bias is not None else "")
 
 
-@FFNS.register("moe", also_called=("mixture_of_experts", "mixture", "experts", "sparse", "switch", "deepseek"))
+@FFNS.register(
+    "moe", also_called=("mixture_of_experts", "mixture", "experts", "sparse", "switch", "deepseek")
+)
 class MixtureOfExperts(FFN):
-    """sum_i g_i expert_i(x) over the few experts i that the router gives x, with weights g (Shazeer et al., 2017,
-    arXiv:1701.06538, eq. 1).
+    """sum_i g_i expert_i(x) over the few experts i that the router gives x, with weights g (Shazeer
+    et al., 2017, arXiv:1701.06538, eq. 1).
 
-    Experts are networks as `mlp` and `glu` are; with `inner_norm` they share its weights. shared: beside them, one network for
-    all tokens, so many times as wide (DeepSeekMoE: Dai et al., 2024, arXiv:2401.06066, section 3.2), with `shared_gate` times
-    sigmoid(x w) (Qwen1.5-MoE, 2024). Tokens are sorted by expert, and each expert computes its own as one product; none is
-    dropped but for a router's `capacity`. Layers without experts are variants: model.decoder.first=[dense]
+    Experts are networks as `mlp` and `glu` are; with `inner_norm` they share its weights. shared:
+    beside them, one network for all tokens, so many times as wide (DeepSeekMoE: Dai et al., 2024,
+    arXiv:2401.06066, section 3.2), with `shared_gate` times sigmoid(x w) (Qwen1.5-MoE, 2024).
+    Tokens are sorted by expert, and each expert computes its own as one product; none is dropped
+    but for a router's `capacity`. Layers without experts are variants: model.decoder.first=[dense]
     model.decoder.variants.dense.ffn={name: glu, width: 512}.
 
-    Reports `load`, (experts,): how many tokens each expert was to compute, without padding; and with a capacity `dropped`, how
-    many of those it did not.
+    Reports `load`, (experts,): how many tokens each expert was to compute, without padding; and
+    with a capacity `dropped`, how many of those it did not.
     """
 
     residual: tuple[str, ...] = ()  # those of its networks say it themselves
     breaks = {
-        "kernels in bf16": "which experts take a token is no continuous function, and of two scores that are near, rounding "
-        "to 8 bits makes either the larger"
+        "kernels in bf16": (
+            "which experts take a token is no continuous function, and of two scores that are near,"
+            " rounding to 8 bits makes either the larger"
+        )
     }
 
     def __init__(
@@ -79,10 +99,13 @@ class MixtureOfExperts(FFN):
         top_k: int = 2,  # experts of a token; on average, where experts choose
         width: int | None = None,  # channels of an expert; null takes expand x dim
         expand: float | None = None,  # multiple of dim; null is the expert's own
-        multiple_of: int | None = None,  # channels; the expanded width is rounded up to it; null is the expert's own
+        multiple_of: (
+            int | None
+        ) = None,  # channels; the expanded width is rounded up to it; null is the expert's own
         expert: Callable[..., Dense] = GLU,  # what an expert is made like
         router: Callable[..., Router] = Softmax,  # who computes what
-        shared: int = 0,  # experts that compute every token, as one network of so many times the width
+        # experts that compute every token, as one network of so many times the width
+        shared: int = 0,
         shared_gate: bool = False,  # whether a gate of the input weighs what those compute
     ):
         super().__init__()
@@ -91,7 +114,9 @@ class MixtureOfExperts(FFN):
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
         self.experts = expert(dim=dim, norm=norm, linear=partial(Stack, experts), **given)
-        self.shared = expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
+        self.shared = (
+            expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
+        )
         self.shared_gate = nn.Linear(dim, 1, bias=False) if shared_gate else None
 
     @classmethod
@@ -99,13 +124,19 @@ class MixtureOfExperts(FFN):
         yield from check_width(options, context)
         yield from at_least(options, "expert", experts=1, top_k=1, shared=0)
         if options.top_k > options.experts > 0:
-            yield f"top_k: must be at most ffn.experts; got {options.top_k} and {options.experts}. Try {options.experts}."
+            yield (
+                f"top_k: must be at most ffn.experts; got {options.top_k} and {options.experts}."
+                f" Try {options.experts}."
+            )
         elif min(options.top_k, options.experts) > 0:
             node = ROUTERS.complete(options.router)
             found = ROUTERS[node["name"]].fits(Options(**node), options.experts, options.top_k)
             yield from (f"router.{sentence}" for sentence in found)
         if options.shared_gate and not options.shared:
-            yield "shared_gate: weighs what shared experts compute, and there are none; got true. Set ffn.shared, or false."
+            yield (
+                "shared_gate: weighs what shared experts compute, and there are none; got true. Set"
+                " ffn.shared, or false."
+            )
 
     @classmethod
     def cannot(cls, context):
@@ -124,7 +155,9 @@ class MixtureOfExperts(FFN):
     def vain(cls, context):
         options = context.options["ffn"]
         router = ROUTERS.complete(options["router"])
-        for option, why in ROUTERS[router["name"]].vain(router, options["experts"], options["top_k"]):
+        for option, why in ROUTERS[router["name"]].vain(
+            router, options["experts"], options["top_k"]
+        ):
             yield f"router.{option}", why
 
     def forward(self, x, tokens=UNKNOWN):
@@ -137,23 +170,40 @@ class MixtureOfExperts(FFN):
         if self.shared is None:
             return out, report
         beside, _ = self.shared(x)
-        return out + (beside if self.shared_gate is None else self.shared_gate(x).sigmoid() * beside), report
+        return (
+            out + (beside if self.shared_gate is None else self.shared_gate(x).sigmoid() * beside),
+            report,
+        )
 
     def after_step(self, report):
         if "load" in report:
             self.router.after_step(report["load"])
 
     def figures(self, report: Mapping[str, Tensor]) -> dict[str, float]:
-        """Of the loads of a step: each expert's share of them, the violation, how far the largest lies above the mean, as a
-        share of that (MaxVio of Wang et al., 2024, section 4.1), and the share that a capacity dropped."""
+        """Of the loads of a step: each expert's share of them, the violation, how far the largest
+        lies above the mean, as a share of that (MaxVio of Wang et al., 2024, section 4.1), and the
+        share that a capacity dropped.
+        """
         load = report["load"].double()
         share = (load / load.sum().clamp(min=1)).tolist()
         shares = {f"load.{expert}": part for expert, part in enumerate(share)}
-        dropped = {"dropped": float(report["dropped"] / load.sum().clamp(min=1))} if "dropped" in report else {}
+        dropped = (
+            {"dropped": float(report["dropped"] / load.sum().clamp(min=1))}
+            if "dropped" in report
+            else {}
+        )
         return {"load_violation": max(share) * len(share) - 1} | dropped | shares
 
     def unused(self) -> int:
         """How many of its parameters a token does not meet, on average."""
         experts = self.router.experts
-        each = sum(p.numel() for m in self.experts.modules() if isinstance(m, Stack) for p in m.parameters()) // experts
+        each = (
+            sum(
+                p.numel()
+                for m in self.experts.modules()
+                if isinstance(m, Stack)
+                for p in m.parameters()
+            )
+            // experts
+        )
         return each * (experts - self.top_k)

@@ -1,7 +1,8 @@
 """Which experts compute a token, and how much does each count?
 
-A router is a part of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. No token is dropped where there is no capacity: an
-expert computes all tokens that choose it. Padding has no part in loads and losses.
+A router is a part of ffn=moe: ffn.router.name=sigmoid ffn.router.scale=2.5. No token is dropped
+where there is no capacity: an expert computes all tokens that choose it. Padding has no part in
+loads and losses.
 """
 
 import math
@@ -26,14 +27,17 @@ class Routes(NamedTuple):
     groups: Groups  # of the experts
     expert: Tensor  # (rows,)
     token: Tensor  # (rows,), of all tokens of the batch
-    weight: Tensor  # (rows,), in fp32 or more; or (tokens, k), where `back` says which rows those are
+    # (rows,), in fp32 or more; or (tokens, k), where `back` says which rows those are
+    weight: Tensor
     back: Tensor | None = None  # (tokens, k): the rows of each token, where all have as many
 
     def together(self, rows: Tensor, tokens: int) -> Tensor:
         """The weighted sum of each token's rows: (rows, dim) -> (tokens, dim)."""
         weight = self.weight.to(rows.dtype)
         if self.back is not None:
-            return torch.bmm(weight[:, None], rows[self.back])[:, 0]  # (n, 1, k) (n, k, dim) -> (n, dim)
+            return torch.bmm(weight[:, None], rows[self.back])[
+                :, 0
+            ]  # (n, 1, k) (n, k, dim) -> (n, dim)
         # With `accumulate` this is the same sum every time also on CUDA, which index_add is not.
         empty = rows.new_zeros(tokens, rows.shape[-1])
         return empty.index_put((self.token,), rows * weight[:, None], accumulate=True)
@@ -65,7 +69,9 @@ class Router(nn.Module):
         return None
 
     @classmethod
-    def vain(cls, options: Mapping[str, Any], experts: int, top_k: int) -> Iterator[tuple[str, str]]:
+    def vain(
+        cls, options: Mapping[str, Any], experts: int, top_k: int
+    ) -> Iterator[tuple[str, str]]:
         """Options that change nothing in a composition, each with the reason and the way out."""
         yield from ()
 
@@ -75,8 +81,9 @@ class Router(nn.Module):
         return self.training or torch.is_grad_enabled()
 
     def forward(self, x: Tensor, tokens: Tokens) -> tuple[Routes, Report]:
-        """x (b, t, dim), tokens of (b, t) -> the routes of tokens to experts, and a report: `load`, (experts,), how many real
-        tokens each expert computes, and the router's own `loss`."""
+        """x (b, t, dim), tokens of (b, t) -> the routes of tokens to experts, and a report: `load`,
+        (experts,), how many real tokens each expert computes, and the router's own `loss`.
+        """
         raise NotImplementedError
 
     def after_step(self, load: Tensor) -> None:
@@ -84,11 +91,11 @@ class Router(nn.Module):
 
 
 class Learned(Router):
-    """Base of those with logits x W^T + b of every token for every expert, (tokens, experts), computed in fp32 or more as in
-    Switch (Fedus et al., 2022, arXiv:2101.03961, section 2.4).
+    """Base of those with logits x W^T + b of every token for every expert, (tokens, experts),
+    computed in fp32 or more as in Switch (Fedus et al., 2022, arXiv:2101.03961, section 2.4).
 
-    z_loss: factor of the mean over tokens of log(sum_i exp(logit_i))^2, which keeps logits small (ST-MoE: Zoph et al., 2022,
-    arXiv:2202.08906, eq. 5).
+    z_loss: factor of the mean over tokens of log(sum_i exp(logit_i))^2, which keeps logits small
+    (ST-MoE: Zoph et al., 2022, arXiv:2202.08906, eq. 5).
     """
 
     def __init__(self, dim: int, experts: int, bias: bool, z_loss: float):
@@ -115,7 +122,9 @@ class Learned(Router):
         return self.z_loss * (logits.logsumexp(-1).square() * real).sum() / real.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[1]} -> {self.experts}" + (" + bias" if self.bias is not None else "")
+        return f"{self.weight.shape[1]} -> {self.experts}" + (
+            " + bias" if self.bias is not None else ""
+        )
 
 
 ROUTERS = Registry("router", given=("dim", "experts", "top_k"), base=Router, group="ffn.router")
@@ -124,20 +133,23 @@ ROUTERS = Registry("router", given=("dim", "experts", "top_k"), base=Router, gro
 class TokenChoice(Learned):
     """Each token takes the `top_k` experts with the highest score s, and weighs them by it.
 
-    renormalise: weights are divided by their sum. groups: experts stand in so many groups, of which a token takes the
-    `group_limit` best, by their best expert (DeepSeek-V2: arXiv:2405.04434, section 2.2.2) or by the sum of their best two.
-    balance: factor of experts * sum_i f_i P_i, with f_i the share of choices that fall on expert i and P_i its mean share of
-    scores, 1 where all are even (Switch, eq. 4; for several experts of a token DeepSeek-V2, section 2.2.3). correction: no
-    loss, but a bias that is added to scores to choose, and not to weigh; behind every step it rises by so much for experts with
-    less than the mean load and falls for those with more (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
-    capacity c: in training an expert computes at most ceil(c * top_k * tokens / experts) tokens of a text, those that come first,
-    and nothing of the others (Switch, eq. 3; GShard: Lepikhin et al., 2020, arXiv:2006.16668, section 2.2, algorithm 1); what
-    is left of their weights is not renormalised. A text that is judged or generated is computed whole. So experts compute as many
+    renormalise: weights are divided by their sum. groups: experts stand in so many groups, of which
+    a token takes the `group_limit` best, by their best expert (DeepSeek-V2: arXiv:2405.04434,
+    section 2.2.2) or by the sum of their best two.
+    balance: factor of experts * sum_i f_i P_i, with f_i the share of choices that fall on expert i
+    and P_i its mean share of scores, 1 where all are even (Switch, eq. 4; for several experts of a
+    token DeepSeek-V2, section 2.2.3). correction: no loss, but a bias that is added to scores to
+    choose, and not to weigh; behind every step it rises by so much for experts with less than the
+    mean load and falls for those with more (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
+    capacity c: in training an expert computes at most ceil(c * top_k * tokens / experts) tokens of
+    a text, those that come first, and nothing of the others (Switch, eq. 3; GShard: Lepikhin et
+    al., 2020, arXiv:2006.16668, section 2.2, algorithm 1); what is left of their weights is not
+    renormalised. A text that is judged or generated is computed whole. So experts compute as many
     rows each, in shapes that are known ahead.
     """
 
-    # Papers: capacity is of a batch, and first choices of all tokens go before second ones.   Here: of each row, token by token,
-    # so that no token depends on other rows or on those behind it.
+    # Papers: capacity is of a batch, and first choices of all tokens go before second ones.   Here:
+    # of each row, token by token, so that no token depends on other rows or on those behind it.
 
     correction_bias: Tensor | None
 
@@ -152,10 +164,16 @@ class TokenChoice(Learned):
         scale: float = 1.0,  # factor on the weights
         groups: int = 1,  # groups of experts
         group_limit: int = 1,  # groups that a token's experts may be of
-        group_score: Literal["max", "top2"] = "max",  # a group is as good as its best expert, or as its best two
+        group_score: Literal[
+            "max", "top2"
+        ] = "max",  # a group is as good as its best expert, or as its best two
         balance: float = 0.01,  # factor of the loss for even loads
-        correction: float | None = None,  # what a step moves the bias that evens loads; 0 keeps it; null is none
-        capacity: float | None = None,  # in training, what an expert computes at most, in even loads; null: all
+        correction: (
+            float | None
+        ) = None,  # what a step moves the bias that evens loads; 0 keeps it; null is none
+        capacity: (
+            float | None
+        ) = None,  # in training, what an expert computes at most, in even loads; null: all
         z_loss: float = 0.0,  # factor of the loss for small logits
     ):
         super().__init__(dim, experts, bias, z_loss)
@@ -163,7 +181,9 @@ class TokenChoice(Learned):
         self.top_k, self.renormalise, self.scale = top_k, renormalise, scale
         self.groups, self.group_limit, self.group_score = groups, group_limit, group_score
         self.balance, self.correction = balance, correction
-        self.register_buffer("correction_bias", None if correction is None else torch.zeros(experts))
+        self.register_buffer(
+            "correction_bias", None if correction is None else torch.zeros(experts)
+        )
         if self.idle:
             self.no_gradient = ("weight", "bias")
 
@@ -179,7 +199,10 @@ class TokenChoice(Learned):
         if options.capacity is None:
             return {}
         return {
-            "documents": "in training, an expert that an earlier text of a row has filled takes none of the next text"
+            "documents": (
+                "in training, an expert that an earlier text of a row has filled takes none of the"
+                " next text"
+            )
         }
 
     @classmethod
@@ -189,13 +212,19 @@ class TokenChoice(Learned):
             ways = listed(n for n in range(1, experts + 1) if experts % n == 0)
             yield f"groups: must divide ffn.experts; got {groups} and {experts}. Try {ways}."
         elif limit > groups:
-            yield f"group_limit: must be at most ffn.router.groups; got {limit} and {groups}. Try {groups}."
+            yield (
+                f"group_limit: must be at most ffn.router.groups; got {limit} and {groups}. Try"
+                f" {groups}."
+            )
         elif options.group_score == "top2" and experts == groups:
-            yield f"group_score: 'top2' takes two experts of a group, and {groups} groups of {experts} have one. Try max."
+            yield (
+                f"group_score: 'top2' takes two experts of a group, and {groups} groups of"
+                f" {experts} have one. Try max."
+            )
         elif top_k > limit * experts // groups:
             yield (
-                f"group_limit: {limit} of {groups} groups hold {limit * experts // groups} experts, and ffn.top_k is {top_k}. "
-                "Let a token choose from more groups, or fewer experts."
+                f"group_limit: {limit} of {groups} groups hold {limit * experts // groups} experts,"
+                f" and ffn.top_k is {top_k}. Let a token choose from more groups, or fewer experts."
             )
 
     @classmethod
@@ -208,25 +237,43 @@ class TokenChoice(Learned):
             if score != "max":
                 yield "group_score", f"{why}; got '{score}'. Leave it max"
         elif score == "max" and top_k <= limit:
-            why = f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit} groups, whose best they are"
-            yield "groups", f"{why}; got {groups}. Try ffn.router.group_score=top2, or 1 group and a group_limit of 1"
+            why = (
+                f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit}"
+                " groups, whose best they are"
+            )
+            yield (
+                "groups",
+                (
+                    f"{why}; got {groups}. Try ffn.router.group_score=top2, or 1 group and a"
+                    " group_limit of 1"
+                ),
+            )
         if options["correction"] is not None and top_k == experts:
             why = (
-                f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all; got {options['correction']}"
+                f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all; got"
+                f" {options['correction']}"
             )
             yield "correction", f"{why}. Set it to null, or fewer ffn.top_k"
         if options["capacity"] is not None and options["capacity"] * top_k >= experts:
             yield (
                 "capacity",
-                f"from ffn.experts / ffn.top_k = {experts / top_k:g} on, every expert may compute all tokens; got "
-                f"{options['capacity']:g}. Set it to null, or try {min(1.25, 0.8 * experts / top_k):g}",
+                (
+                    f"from ffn.experts / ffn.top_k = {experts / top_k:g} on, every expert may"
+                    f" compute all tokens; got {options['capacity']:g}. Set it to null, or try"
+                    f" {min(1.25, 0.8 * experts / top_k):g}"
+                ),
             )
 
     @property
     def idle(self) -> bool:
         """Whether the loss does not depend on the logits: one expert with the weight 1."""
         free = not self.renormalise and not (self.experts == 1 and self.competes)
-        return self.top_k == 1 and not free and not self.z_loss and (not self.balance or self.experts == 1)
+        return (
+            self.top_k == 1
+            and not free
+            and not self.z_loss
+            and (not self.balance or self.experts == 1)
+        )
 
     competes = False  # whether the scores of all experts sum to 1
 
@@ -254,7 +301,9 @@ class TokenChoice(Learned):
         return self.best(scores, logits, self.top_k)
 
     def best(self, scores: Tensor, logits: Tensor, count: int) -> Tensor:
-        """Where the highest scores stand, in falling order; `logits` are larger where scores are, and are not rounded to 1."""
+        """Where the highest scores stand, in falling order; `logits` are larger where scores are,
+        and are not rounded to 1.
+        """
         return scores.topk(count).indices
 
     def forward(self, x, tokens):
@@ -270,9 +319,13 @@ class TokenChoice(Learned):
         routes = sent(chosen, weight, self.experts)
         return routes, self._report(logits, scores, chosen, real) if self.reports else {}
 
-    def _limited(self, chosen: Tensor, weight: Tensor, real: Tensor | None) -> tuple[Routes, Tensor]:
-        """The routes of the choices (b, t * k) for which there is room, and which those are. An expert has `most` places for each
-        row; an empty one computes the first token, with the weight 0."""
+    def _limited(
+        self, chosen: Tensor, weight: Tensor, real: Tensor | None
+    ) -> tuple[Routes, Tensor]:
+        """The routes of the choices (b, t * k) for which there is room, and which those are. An
+        expert has `most` places for each row; an empty one computes the first token, with the
+        weight 0.
+        """
         b, choices = chosen.shape
         most = min(max(1, math.ceil(self.capacity * choices / self.experts)), choices // self.top_k)  # type: ignore[operator]
         kept = torch.ones_like(chosen, dtype=torch.bool)
@@ -282,7 +335,9 @@ class TokenChoice(Learned):
             share = kept.sum(-1, keepdim=True) * (self.capacity / self.experts)  # type: ignore[operator]
             takes = share.ceil().long().clamp(1, most)
         one = F.one_hot(chosen, self.experts) * kept[..., None]
-        before = (one.cumsum(1) - one).gather(-1, chosen[..., None])[..., 0]  # how many have chosen that expert
+        before = (one.cumsum(1) - one).gather(-1, chosen[..., None])[
+            ..., 0
+        ]  # how many have chosen that expert
         kept = kept & (before < takes)
         rows, places = torch.arange(b, device=chosen.device)[:, None], self.experts * b * most
         place = torch.where(kept, (chosen * b + rows) * most + before, places).flatten()
@@ -290,16 +345,23 @@ class TokenChoice(Learned):
         token = tokens.new_zeros(places + 1).scatter(0, place, tokens)[:-1]
         weight = weight.new_zeros(places + 1).scatter(0, place, weight.flatten())[:-1]
         expert = torch.arange(self.experts, device=chosen.device).repeat_interleave(b * most)
-        return Routes(Groups.of(chosen.new_full((self.experts,), b * most)), expert, token, weight), kept
+        return (
+            Routes(Groups.of(chosen.new_full((self.experts,), b * most)), expert, token, weight),
+            kept,
+        )
 
-    def _report(self, logits: Tensor, scores: Tensor, chosen: Tensor, real: Tensor | None) -> Report:
+    def _report(
+        self, logits: Tensor, scores: Tensor, chosen: Tensor, real: Tensor | None
+    ) -> Report:
         ones = torch.ones_like(chosen[:, 0]) if real is None else real.flatten().to(chosen)
         load = counted(chosen.flatten(), self.experts, ones[:, None].expand_as(chosen).flatten())
         report, counts = {"load": load}, ones.to(scores)
         if self.balance:
             share = scores if self.competes else scores / scores.sum(-1, keepdim=True)
             mean = (share * counts[:, None]).sum(0) / counts.sum().clamp(min=1)
-            fair = load / load.sum().clamp(min=1) * self.experts  # 1 for each expert where all are even
+            fair = (
+                load / load.sum().clamp(min=1) * self.experts
+            )  # 1 for each expert where all are even
             report["loss"] = self.balance * (fair.to(mean) * mean).sum()
         if self.z_loss:
             report["loss"] = report.get("loss", 0) + self._z_loss(logits, counts)
@@ -316,8 +378,8 @@ class TokenChoice(Learned):
 class Softmax(TokenChoice):
     """s = softmax(logits) over all experts (Fedus et al., 2022, arXiv:2101.03961, eq. 1).
 
-    Renormalised, that is the softmax over the logits of the chosen alone (Shazeer et al., 2017, arXiv:1701.06538, eq. 3 and 5),
-    so top-k before the softmax and behind it are one choice.
+    Renormalised, that is the softmax over the logits of the chosen alone (Shazeer et al., 2017,
+    arXiv:1701.06538, eq. 3 and 5), so top-k before the softmax and behind it are one choice.
     """
 
     competes = True
@@ -331,30 +393,42 @@ class Softmax(TokenChoice):
 
 @ROUTERS.register("sigmoid", also_called=("deepseek_v3",))
 class Sigmoid(TokenChoice):
-    """s = sigmoid(logits): experts do not compete before they are chosen (DeepSeek-AI, 2024, arXiv:2412.19437, eq. 12 to
-    15)."""
+    """s = sigmoid(logits): experts do not compete before they are chosen (DeepSeek-AI, 2024,
+    arXiv:2412.19437, eq. 12 to 15).
+    """
 
     def scores(self, logits):
         return logits.sigmoid()
 
     def weights(self, scores, logits):
         # s_i / sum_j s_j, also where sigmoids are 0 in float32.
-        return F.logsigmoid(logits).softmax(-1) * self.scale if self.renormalise else scores * self.scale
+        return (
+            F.logsigmoid(logits).softmax(-1) * self.scale
+            if self.renormalise
+            else scores * self.scale
+        )
 
     def best(self, scores, logits, count):
-        # Beyond 17 a sigmoid is 1 in float32. What rounding makes equal is told apart by what sigmoids lack to 1.
+        # Beyond 17 a sigmoid is 1 in float32. What rounding makes equal is told apart by what
+        # sigmoids lack to 1.
         order = logits.argsort(dim=-1, descending=True, stable=True)
-        return order.gather(-1, scores.gather(-1, order).argsort(dim=-1, descending=True, stable=True)[..., :count])
+        return order.gather(
+            -1, scores.gather(-1, order).argsort(dim=-1, descending=True, stable=True)[..., :count]
+        )
 
 
 def beyond(logits: Tensor) -> Tensor:
     """(..., n) -> (...): larger where the sum of n sigmoids is, of sums that rounding makes equal.
 
-    What the sum has beyond the number of positive logits is d = sum of sigmoid(x) over x < 0 - sum of sigmoid(-x) over x >= 0,
-    both known by their logarithms, however small. It is the sign of d / (1 - log |d|), which grows with d."""
+    What the sum has beyond the number of positive logits is d = sum of sigmoid(x) over x < 0 - sum
+    of sigmoid(-x) over x >= 0, both known by their logarithms, however small. It is the sign of d /
+    (1 - log |d|), which grows with d.
+    """
     negative = logits < 0
     tails = F.logsigmoid(-logits.abs())
-    has, lacks = (tails.masked_fill(~side, -math.inf).logsumexp(-1) for side in (negative, ~negative))
+    has, lacks = (
+        tails.masked_fill(~side, -math.inf).logsumexp(-1) for side in (negative, ~negative)
+    )
     gap = (has - lacks).nan_to_num(0.0, math.inf, -math.inf)
     size = torch.maximum(has, lacks) + torch.log1p(-torch.exp(-gap.abs()))  # log |d|
     return gap.sign() / (1 - size)
@@ -363,12 +437,18 @@ def beyond(logits: Tensor) -> Tensor:
 def counted(experts: Tensor, count: int, ones: Tensor | None = None) -> Tensor:
     """How often each expert is named, (count,); with `ones`, how much of that counts."""
     ones = torch.ones_like(experts) if ones is None else ones
-    return torch.zeros(count, dtype=experts.dtype, device=experts.device).scatter_add(0, experts, ones)
+    return torch.zeros(count, dtype=experts.dtype, device=experts.device).scatter_add(
+        0, experts, ones
+    )
 
 
 def sent(chosen: Tensor, weight: Tensor, experts: int) -> Routes:
     """Every token to each of its experts, none dropped: chosen and weight (tokens, k)."""
     flat = chosen.flatten()
     expert, order = flat.sort(stable=True)
-    back = torch.empty_like(order).scatter(0, order, torch.arange(len(flat), device=flat.device)).view_as(chosen)
+    back = (
+        torch.empty_like(order)
+        .scatter(0, order, torch.arange(len(flat), device=flat.device))
+        .view_as(chosen)
+    )
     return Routes(Groups.of(counted(flat, experts)), expert, order // chosen.shape[1], weight, back)

@@ -1,7 +1,7 @@
 """The likeliest text, searched for: several hypotheses at once, of which the best stay.
 
-The search is that of `transformers`, score for score: 2 * beam candidates at each step, a finished text only from the
-best `beam` of them, scores divided by length ** length_penalty.
+The search is that of `transformers`, score for score: 2 * beam candidates at each step, a finished
+text only from the best `beam` of them, scores divided by length ** length_penalty.
 """
 
 from contextlib import nullcontext
@@ -22,8 +22,10 @@ class Beams(NamedTuple):
     """The best texts of each prompt, the best first."""
 
     ids: Tensor  # (b, num_return, t + n), the prompt in front; filled with `end`
-    scores: Tensor  # (b, num_return), sum of log-probabilities in nats over length ** length_penalty
-    lengths: Tensor  # (b, num_return), new tokens, the end counted; 0 where a prompt has fewer texts than asked for
+    # (b, num_return), sum of log-probabilities in nats over length ** length_penalty
+    scores: Tensor
+    # (b, num_return), new tokens, the end counted; 0 where a prompt has fewer texts than asked for
+    lengths: Tensor
 
 
 def beam_search(
@@ -38,12 +40,14 @@ def beam_search(
     beam: int = 4,
     **options: Any,
 ) -> Beams:
-    """The `num_return` best of `beam` hypotheses for each prompt (b, t), or source (b, s); inputs as in `stream`.
+    """The `num_return` best of `beam` hypotheses for each prompt (b, t), or source (b, s); inputs
+    as in `stream`.
 
-    A text ends with `end` or at max_new_tokens; its score is the sum of its log-probabilities over length **
-    length_penalty. A prompt is done, with early_stopping true, when `beam` texts have ended; with false, when no running
-    hypothesis at its present length scores above the worst ended one; with "never", when none could at any length (where
-    length_penalty is above 0, at the longest). One beam is greedy.
+    A text ends with `end` or at max_new_tokens; its score is the sum of its log-probabilities over
+    length ** length_penalty. A prompt is done, with early_stopping true, when `beam` texts have
+    ended; with false, when no running hypothesis at its present length scores above the worst ended
+    one; with "never", when none could at any length (where length_penalty is above 0, at the
+    longest). One beam is greedy.
 
     Raises ConfigError for options out of range and for those that shape a draw.
     """
@@ -55,7 +59,10 @@ def beam_search(
 
 @torch.inference_mode()
 def _searched(model: Any, prompt: Prompt, how: Decoding) -> Beams:
-    with evaluating(model), packed(model, prompt.rows * how.beam) if how.max_new_tokens >= MANY else nullcontext():
+    with (
+        evaluating(model),
+        packed(model, prompt.rows * how.beam) if how.max_new_tokens >= MANY else nullcontext(),
+    ):
         reading = Reading(model, prompt, how.max_new_tokens)
         logits = reading.first(how.beam)
         search = Search(how, prompt, logits)
@@ -68,7 +75,9 @@ def _searched(model: Any, prompt: Prompt, how: Decoding) -> Beams:
 
 
 class Running(NamedTuple):
-    """Hypotheses of the prompts that are not done, the best first, and their texts that have ended."""
+    """Hypotheses of the prompts that are not done, the best first, and their texts that have
+    ended.
+    """
 
     row: Tensor  # (p,), the prompt
     text: Tensor  # (p, beam, t), ids
@@ -84,7 +93,9 @@ class Search:
     def __init__(self, how: Decoding, prompt: Prompt, logits: Tensor):
         rows, beam, device = prompt.rows, how.beam, logits.device
         self.how, self.given = how, prompt.tokens.ids.long()
-        self.early = True if beam == 1 else how.early_stopping  # the first text that ends is the greedy one
+        self.early = (
+            True if beam == 1 else how.early_stopping
+        )  # the first text that ends is the greedy one
         self.fill = 0 if how.end is None else how.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
         none = torch.full((rows, beam), NEVER, device=device)
@@ -107,7 +118,9 @@ class Search:
         return self.now.text[..., -1].flatten()
 
     def step(self, logits: Tensor) -> Tensor:
-        """Logits (p * beam, vocab) of the next token -> which of these rows the hypotheses go on from."""
+        """Logits (p * beam, vocab) of the next token -> which of these rows the hypotheses go on
+        from.
+        """
         now, beam, count = self.now, self.how.beam, len(self.now.row)
         score, parent, token = self._candidates(logits)
         length = now.text.shape[-1] + 1 - self.given.shape[1]
@@ -128,12 +141,15 @@ class Search:
         return rows.flatten()
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best continuations of each prompt, (p, 2 * beam) each: score, the hypothesis it continues, and its token.
-        Twice as many as go on, for at most `beam` of them end."""
+        """The best continuations of each prompt, (p, 2 * beam) each: score, the hypothesis it
+        continues, and its token. Twice as many as go on, for at most `beam` of them end.
+        """
         scores, vocab = logits.float().log_softmax(-1), logits.shape[-1]
         for process in self.processors:
             scores = process(scores, self.now.text.flatten(0, 1))
-        total = scores.view(-1, self.how.beam, vocab) + self.now.score[..., None]  # (p, beam, vocab)
+        total = (
+            scores.view(-1, self.how.beam, vocab) + self.now.score[..., None]
+        )  # (p, beam, vocab)
         score, at = total.flatten(1).topk(2 * self.how.beam)
         return score, at // vocab, at % vocab
 
@@ -144,7 +160,9 @@ class Search:
         return torch.cat([old, token[..., None]], -1)
 
     def _end(self, now: Running, score, parent, token, ends, length: int) -> Running:
-        """The best of the texts that had ended and of those of the best `beam` candidates that end."""
+        """The best of the texts that had ended and of those of the best `beam` candidates that
+        end.
+        """
         beam = self.how.beam
         score, parent, token, ends = (field[:, :beam] for field in (score, parent, token, ends))
         value = score / length**self._penalty + ~ends * NEVER
@@ -190,6 +208,8 @@ class Search:
     def found(self) -> Beams:
         """The best texts, when every prompt is done."""
         count = self.how.num_return
-        ids, scores, lengths = (field[:, :count] for field in (self.best.ended, self.best.value, self.best.length))
+        ids, scores, lengths = (
+            field[:, :count] for field in (self.best.ended, self.best.value, self.best.length)
+        )
         given = self.given[:, None].expand(-1, count, -1)
         return Beams(torch.cat([given, ids[..., : int(lengths.max())]], -1), scores, lengths)

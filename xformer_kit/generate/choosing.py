@@ -1,4 +1,6 @@
-"""Which token comes next? Scores are shaped, one token of each row is taken, and rows that have ended stay ended."""
+"""Which token comes next? Scores are shaped, one token of each row is taken, and rows that have
+ended stay ended.
+"""
 
 from typing import Any
 
@@ -10,11 +12,15 @@ from xformer_kit.generate.processors import Processor, constraints, warpers
 from xformer_kit.generate.reading import Prompt
 from xformer_kit.generate.stopping import Ending
 
-Draws = list[torch.Generator] | torch.Generator | None  # one for each row, one for all, or torch's own
+Draws = (
+    list[torch.Generator] | torch.Generator | None
+)  # one for each row, one for all, or torch's own
 
 
 class Choice:
-    """The next tokens (b,) from their logits (b, vocab), call after call. Rows are `num_return` copies of each prompt."""
+    """The next tokens (b,) from their logits (b, vocab), call after call. Rows are `num_return`
+    copies of each prompt.
+    """
 
     def __init__(self, how: Decoding, prompt: Prompt, model: Any):
         self.how, rows, device = how, prompt.rows * how.num_return, prompt.tokens.ids.device
@@ -22,7 +28,9 @@ class Choice:
         owners = [row for row in range(prompt.rows) for _ in range(how.num_return)]
         self.constraints = constraints(how, prompt.length, owners)
         self.processors: list[Processor] = self.constraints + warpers(how)
-        self.text: Tensor | None = prompt.text(model.vocab_size, how.num_return) if self.constraints else None
+        self.text: Tensor | None = (
+            prompt.text(model.vocab_size, how.num_return) if self.constraints else None
+        )
         ends = how.end is not None or how.stops
         self.ending = Ending(how, rows, device, getattr(model, "tokenizer", None)) if ends else None
 
@@ -38,7 +46,9 @@ class Choice:
         return logits
 
     def take(self, new: Tensor) -> Tensor:
-        """Tokens (b,) that were drawn, with `end` in rows that have ended; the text goes on with them."""
+        """Tokens (b,) that were drawn, with `end` in rows that have ended; the text goes on with
+        them.
+        """
         if self.ending is not None:
             new = self.ending(new)
         if self.text is not None:
@@ -59,7 +69,10 @@ def pick(scores: Tensor, greedy: bool, draws: Draws = None) -> Tensor:
 def drawn(share: Tensor, draws: Draws = None) -> Tensor:
     """One token of each row with these probabilities, (b, vocab) -> (b,)."""
     if isinstance(draws, list):
-        rows = [torch.multinomial(row[None], 1, generator=draw) for row, draw in zip(share, draws, strict=True)]
+        rows = [
+            torch.multinomial(row[None], 1, generator=draw)
+            for row, draw in zip(share, draws, strict=True)
+        ]
         return torch.cat(rows)[:, 0]
     return torch.multinomial(share, 1, generator=draws)[:, 0]
 

@@ -1,4 +1,6 @@
-"""One of the likeliest tokens, and of these the one that is least like what stands before: likely, and no repetition."""
+"""One of the likeliest tokens, and of these the one that is least like what stands before: likely,
+and no repetition.
+"""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -19,12 +21,14 @@ from xformer_kit.model.tokens import Tokens
 def contrast(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
     """The next tokens (b,), one after another: of the top_k likeliest the v with the largest
 
-        (1 - alpha) p(v | x) - alpha max_j cos(h_v, h_xj)          (Su et al., 2022, arXiv:2202.06417, eq. 5)
+        (1 - alpha) p(v | x) - alpha max_j cos(h_v, h_xj)          (Su et al., 2022,
+        arXiv:2202.06417, eq. 5)
 
-    h is what the head reads, h_v behind a reading of v, and j runs over the real tokens of the prompt and of what was
-    written; of a model of two towers those of the target alone. Nothing is drawn. Constraints on the text act on p before the
-    candidates are taken. The cache holds top_k copies of each row: all candidates are read in one step, and that of the one
-    that is taken is kept.
+    h is what the head reads, h_v behind a reading of v, and j runs over the real tokens of the
+    prompt and of what was written; of a model of two towers those of the target alone. Nothing is
+    drawn. Constraints on the text act on p before the candidates are taken. The cache holds top_k
+    copies of each row: all candidates are read in one step, and that of the one that is taken is
+    kept.
     """
     how, many = choice.how, choice.how.max_new_tokens
     count = min(how.top_k, model.vocab_size)
@@ -38,7 +42,9 @@ def contrast(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
             scores = choice.shaped(model.head(last), choice.text)
             share = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
             p, ids = share.topk(count)  # (b, count)
-            hidden = reading.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0].unflatten(0, (-1, count))  # (b, count, dim)
+            hidden = reading.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0].unflatten(
+                0, (-1, count)
+            )  # (b, count, dim)
             value = (1 - how.penalty_alpha) * p - how.penalty_alpha * read.nearest(hidden)
             best = value.masked_fill(scores.gather(-1, ids) == NEVER, NEVER).argmax(-1)
             new = choice.take(ids[rows, best])

@@ -1,4 +1,6 @@
-"""How is the next token chosen, and when does a text end? One table of options for every way of decoding."""
+"""How is the next token chosen, and when does a text end? One table of options for every way of
+decoding.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +11,17 @@ from torch import Tensor
 
 from xformer_kit.registry import ConfigError, Context, mismatch, unknown_option
 
-Allowed = Callable[[int, Tensor], Sequence[int]]  # (prompt's row, its ids so far (t,)) -> ids that may follow
+Allowed = Callable[
+    [int, Tensor], Sequence[int]
+]  # (prompt's row, its ids so far (t,)) -> ids that may follow
 MOST_BEAMS = 1000
-DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # they shape a draw, and beam search draws nothing
+DRAWN = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+)  # they shape a draw, and beam search draws nothing
 BEAMED = ("length_penalty", "early_stopping")
 
 
@@ -22,25 +32,29 @@ class Decoding:
     max_new_tokens: int = 64  # tokens
     temperature: float | None = None  # divides the logits, null is 1; 0 takes the likeliest token
     top_k: int | None = None  # draw from the k likeliest tokens
-    top_p: float | None = None  # draw from the smallest set of likeliest tokens with probability p together
-    min_p: float | None = None  # draw from tokens with at least this share of the likeliest one's probability
-    typical_p: float | None = None  # draw from the tokens nearest to the entropy that have probability p together
-    penalty_alpha: float | None = None  # contrastive search: weight of the likeness to what stands before, with top_k
-    repetition_penalty: float | None = (
-        None  # divides positive scores of ids that stand before, multiplies negative ones
-    )
+    # draw from the smallest set of likeliest tokens with probability p together
+    top_p: float | None = None
+    # draw from tokens with at least this share of the likeliest one's probability
+    min_p: float | None = None
+    # draw from the tokens nearest to the entropy that have probability p together
+    typical_p: float | None = None
+    # contrastive search: weight of the likeness to what stands before, with top_k
+    penalty_alpha: float | None = None
+    # divides positive scores of ids that stand before, multiplies negative ones
+    repetition_penalty: float | None = None
     no_repeat_ngram: int | None = None  # tokens; no sequence of that many comes twice
     min_new_tokens: int = 0  # tokens before `end` may come
     end: int | None = None  # id at which a row stops; finished rows are filled with it
     start: int | None = None  # the decoder's first token where no prompt is given
     stop: str | Sequence[str] | None = None  # texts behind which a row stops
-    allowed: Sequence[int] | Allowed | None = (
-        None  # ids that may come besides `end`; or (row, ids so far) -> all ids that may
-    )
-    seed: int | Sequence[int] | None = None  # fixes the draws: one for all, or one for each row that is returned
+    # ids that may come besides `end`; or (row, ids so far) -> all ids that may
+    allowed: Sequence[int] | Allowed | None = None
+    # fixes the draws: one for all, or one for each row that is returned
+    seed: int | Sequence[int] | None = None
     beam: int | None = None  # hypotheses kept for each prompt; null draws, 1 is greedy
     length_penalty: float | None = None  # a finished score is divided by length ** this; null is 1
-    early_stopping: bool | Literal["never"] | None = None  # when a prompt's beams are done; null is false
+    # when a prompt's beams are done; null is false
+    early_stopping: bool | Literal["never"] | None = None
     num_return: int = 1  # texts for each prompt
     ahead: int | None = None  # tokens that a draft model proposes at once; null is 4
 
@@ -48,8 +62,13 @@ class Decoding:
     def of(cls, vocab_size: int | None = None, drafted: bool = False, **options: Any) -> "Decoding":
         """The options, checked. Raises ConfigError with all their faults."""
         known = {field.name: field for field in dataclasses.fields(cls)}
-        faults = [unknown_option("generate", "settings", "", key, known).replace("the config", "decoding", 1)
-                  for key in options if key not in known]  # fmt: skip
+        faults = [
+            unknown_option("generate", "settings", "", key, known).replace(
+                "the config", "decoding", 1
+            )
+            for key in options
+            if key not in known
+        ]
         types = get_type_hints(cls)
         plain = {key: _plain(value) for key, value in options.items() if key in known}
         for key, value in plain.items():
@@ -57,7 +76,10 @@ class Decoding:
                 faults += mismatch(_checked(types[key]), value, key, Context())
         if not faults:
             how = cls(**plain)
-            faults = [*how.faults(drafted), *(() if vocab_size is None else how.outside(vocab_size))]
+            faults = [
+                *how.faults(drafted),
+                *(() if vocab_size is None else how.outside(vocab_size)),
+            ]
         if faults:
             raise ConfigError(faults)
         return how
@@ -68,7 +90,13 @@ class Decoding:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        return () if self.stop is None else (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        return (
+            ()
+            if self.stop is None
+            else (self.stop,)
+            if isinstance(self.stop, str)
+            else tuple(self.stop)
+        )
 
     def faults(self, drafted: bool = False) -> Iterator[str]:
         """Sentences for values out of range, and for options that exclude each other."""
@@ -76,25 +104,39 @@ class Decoding:
         yield from self._end()
         yield from self._beams(drafted) if self.penalty_alpha is None else self._contrast(drafted)
         if self.ahead is not None and not drafted:
-            yield f"ahead: is for a draft model, and there is none; got {self.ahead}. Give draft, or leave it out."
+            yield (
+                f"ahead: is for a draft model, and there is none; got {self.ahead}. Give draft, or"
+                " leave it out."
+            )
         if self.greedy and self.beam is None:
             if self.num_return > 1:
-                yield (f"num_return: temperature 0 gives one text for each prompt; got {self.num_return}. "
-                       f"Try temperature=1, or beam={self.num_return}.")  # fmt: skip
+                yield (
+                    "num_return: temperature 0 gives one text for each prompt; got"
+                    f" {self.num_return}. Try temperature=1, or beam={self.num_return}."
+                )
             if self.typical_p is not None:
-                yield "typical_p: may leave out the likeliest token, which temperature=0 takes; leave one of them out."
+                yield (
+                    "typical_p: may leave out the likeliest token, which temperature=0 takes; leave"
+                    " one of them out."
+                )
 
     def _ranges(self) -> Iterator[str]:
         if self.max_new_tokens < 1:
             yield f"max_new_tokens: must be at least 1; got {self.max_new_tokens}."
         if self.temperature is not None and self.temperature < 0:
-            yield f"temperature: must be at least 0; got {self.temperature}. 0 takes the likeliest token."
+            yield (
+                f"temperature: must be at least 0; got {self.temperature}. 0 takes the likeliest"
+                " token."
+            )
         for name in ("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 yield f"{name}: must be at least 1; got {value}."
         if (self.beam or 0) > MOST_BEAMS:
-            yield f"beam: must be at most {MOST_BEAMS:,}, each of which is a text to read; got {self.beam:,}. Try 4 to 10."
+            yield (
+                f"beam: must be at most {MOST_BEAMS:,}, each of which is a text to read; got"
+                f" {self.beam:,}. Try 4 to 10."
+            )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             yield f"top_p: must be above 0 and at most 1; got {self.top_p}."
         if self.min_p is not None and not 0 <= self.min_p <= 1:
@@ -102,19 +144,30 @@ class Decoding:
         if self.typical_p is not None and not 0 < self.typical_p < 1:
             yield f"typical_p: must be above 0 and below 1; got {self.typical_p}."
         if self.penalty_alpha is not None and not 0 <= self.penalty_alpha <= 1:
-            yield f"penalty_alpha: must be at least 0 and at most 1; got {self.penalty_alpha}. Try 0.6 with top_k=4."
+            yield (
+                f"penalty_alpha: must be at least 0 and at most 1; got {self.penalty_alpha}. Try"
+                " 0.6 with top_k=4."
+            )
         if self.repetition_penalty is not None and self.repetition_penalty <= 0:
-            yield f"repetition_penalty: must be above 0; got {self.repetition_penalty}. Above 1 repeats less, 1 changes nothing."
+            yield (
+                f"repetition_penalty: must be above 0; got {self.repetition_penalty}. Above 1"
+                " repeats less, 1 changes nothing."
+            )
         for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
             if seed is not None and not 0 <= seed < 2**63:
                 yield f"seed: must be at least 0 and below 2^63; got {seed}."
 
     def _end(self) -> Iterator[str]:
         if not 0 <= self.min_new_tokens <= max(1, self.max_new_tokens):
-            yield (f"min_new_tokens: must be at least 0 and at most max_new_tokens; got {self.min_new_tokens} and "
-                   f"{self.max_new_tokens}.")  # fmt: skip
+            yield (
+                "min_new_tokens: must be at least 0 and at most max_new_tokens; got"
+                f" {self.min_new_tokens} and {self.max_new_tokens}."
+            )
         if self.min_new_tokens and self.end is None:
-            yield "min_new_tokens: puts off `end`, and there is none; give end, the id at which a text stops."
+            yield (
+                "min_new_tokens: puts off `end`, and there is none; give end, the id at which a"
+                " text stops."
+            )
         if any(not text for text in self.stops):
             yield "stop: must be texts of at least one character; got an empty one."
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
@@ -125,44 +178,78 @@ class Decoding:
             for name in BEAMED:
                 value = getattr(self, name)
                 if value is not None:
-                    yield f"{name}: acts on beam search alone; got {value} without a beam. Set beam=4, or leave it out."
+                    yield (
+                        f"{name}: acts on beam search alone; got {value} without a beam. Set"
+                        " beam=4, or leave it out."
+                    )
             return
         for name in DRAWN:
             value = getattr(self, name)
             if value is not None and (name != "temperature" or value > 0):
-                yield f"{name}: shapes a draw, and beam={self.beam} draws nothing; got {value}. Leave one of them out."
+                yield (
+                    f"{name}: shapes a draw, and beam={self.beam} draws nothing; got {value}. Leave"
+                    " one of them out."
+                )
         if self.num_return > self.beam >= 1:
-            yield f"num_return: must be at most beam; got {self.num_return} and {self.beam}. Try beam={self.num_return}."
+            yield (
+                f"num_return: must be at most beam; got {self.num_return} and {self.beam}. Try"
+                f" beam={self.num_return}."
+            )
         if self.stops:
-            yield "stop: beam search ends a text at `end` alone. Give end, or leave beam or stop out."
+            yield (
+                "stop: beam search ends a text at `end` alone. Give end, or leave beam or stop out."
+            )
         if drafted:
-            yield "draft: speeds up draws and greedy decoding; beam search has no use for it. Leave draft or beam out."
+            yield (
+                "draft: speeds up draws and greedy decoding; beam search has no use for it. Leave"
+                " draft or beam out."
+            )
 
     def _contrast(self, drafted: bool) -> Iterator[str]:
         how = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
-            yield f"penalty_alpha: chooses among the top_k likeliest tokens; got {self.penalty_alpha} and no top_k. Try top_k=4."
+            yield (
+                f"penalty_alpha: chooses among the top_k likeliest tokens; got {self.penalty_alpha}"
+                " and no top_k. Try top_k=4."
+            )
         for name in ("beam", *BEAMED):
             if (value := getattr(self, name)) is not None:
-                yield f"{name}: is for a search, and {how} takes one token after another; got {value}. Leave one of them out."
+                yield (
+                    f"{name}: is for a search, and {how} takes one token after another; got"
+                    f" {value}. Leave one of them out."
+                )
         for name in DRAWN:
             if name != "top_k" and (value := getattr(self, name)) is not None:
-                yield f"{name}: shapes a draw, and {how} draws nothing; got {value}. Leave one of them out."
+                yield (
+                    f"{name}: shapes a draw, and {how} draws nothing; got {value}. Leave one of"
+                    " them out."
+                )
         if self.num_return > 1:
-            yield f"num_return: {how} gives one text for each prompt; got {self.num_return}. Leave one of them out."
+            yield (
+                f"num_return: {how} gives one text for each prompt; got {self.num_return}. Leave"
+                " one of them out."
+            )
         if drafted:
-            yield f"draft: speeds up draws and greedy decoding; {how} has no use for it. Leave one of them out."
+            yield (
+                f"draft: speeds up draws and greedy decoding; {how} has no use for it. Leave one of"
+                " them out."
+            )
 
     def outside(self, vocab_size: int) -> Iterator[str]:
         """Sentences for ids that the vocabulary does not have."""
         for name in ("end", "start"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < vocab_size:
-                yield f"{name}: must be an id of the vocabulary, 0 to {vocab_size - 1}; got {value}."
+                yield (
+                    f"{name}: must be an id of the vocabulary, 0 to {vocab_size - 1}; got {value}."
+                )
         if isinstance(self.allowed, Sequence):
             for value in self.allowed:
                 if not 0 <= value < vocab_size:
-                    yield f"allowed: must list ids of the vocabulary, 0 to {vocab_size - 1}; got {value}."
+                    yield (
+                        f"allowed: must list ids of the vocabulary, 0 to {vocab_size - 1}; got"
+                        f" {value}."
+                    )
                     return
 
 
@@ -182,10 +269,14 @@ def _checked(annotation: Any) -> Any:
     }.get(annotation, annotation)
 
 
-def generators(how: Decoding, rows: int, device: torch.device) -> list[torch.Generator] | torch.Generator | None:
+def generators(
+    how: Decoding, rows: int, device: torch.device
+) -> list[torch.Generator] | torch.Generator | None:
     """What the draws come from: one generator for all rows, or one for each."""
     if isinstance(how.seed, Sequence):
         if len(how.seed) != rows:
-            raise ConfigError(f"seed: must be one number, or one for each of {rows} rows; got {len(how.seed)}.")
+            raise ConfigError(
+                f"seed: must be one number, or one for each of {rows} rows; got {len(how.seed)}."
+            )
         return [torch.Generator(device).manual_seed(seed) for seed in how.seed]
     return None if how.seed is None else torch.Generator(device).manual_seed(how.seed)

@@ -1,8 +1,9 @@
 """What is done to the scores of the next token before one is chosen?
 
-Each processor is a value that maps scores (b, vocab) and the ids so far (b, t) to scores. They compose: the result of one
-is what the next one sees. Constraints act on logits or, in beam search, on log-probabilities; warpers shape a draw.
-A token of padding stands among the ids as the number behind the last token of the vocabulary.
+Each processor is a value that maps scores (b, vocab) and the ids so far (b, t) to scores. They
+compose: the result of one is what the next one sees. Constraints act on logits or, in beam search,
+on log-probabilities; warpers shape a draw. A token of padding stands among the ids as the number
+behind the last token of the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,8 +45,9 @@ class TopK:
 
 @dataclass(frozen=True)
 class TopP:
-    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al., 2020, arXiv:1904.09751, section
-    3.1). The token that reaches p still belongs to the set."""
+    """The smallest set of likeliest tokens whose probability reaches p (Holtzman et al., 2020,
+    arXiv:1904.09751, section 3.1). The token that reaches p still belongs to the set.
+    """
 
     p: float
 
@@ -60,7 +62,9 @@ class TopP:
 
 @dataclass(frozen=True)
 class MinP:
-    """Tokens with at least p times the probability of the likeliest (Nguyen et al., 2024, arXiv:2407.01082, section 3)."""
+    """Tokens with at least p times the probability of the likeliest (Nguyen et al., 2024,
+    arXiv:2407.01082, section 3).
+    """
 
     p: float
 
@@ -71,8 +75,9 @@ class MinP:
 
 @dataclass(frozen=True)
 class TypicalP:
-    """The tokens whose surprisal -log p is nearest to the entropy, as many as reach probability p together (Meister et
-    al., 2023, arXiv:2202.00666, section 4)."""
+    """The tokens whose surprisal -log p is nearest to the entropy, as many as reach probability p
+    together (Meister et al., 2023, arXiv:2202.00666, section 4).
+    """
 
     p: float
 
@@ -88,8 +93,9 @@ class TypicalP:
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """Tokens that stand before: positive scores divided by the penalty, negative ones multiplied (Keskar et al., 2019,
-    arXiv:1909.05858, section 4.1, there for positive ones)."""
+    """Tokens that stand before: positive scores divided by the penalty, negative ones multiplied
+    (Keskar et al., 2019, arXiv:1909.05858, section 4.1, there for positive ones).
+    """
 
     penalty: float
 
@@ -102,8 +108,9 @@ class RepetitionPenalty:
 
 @dataclass(frozen=True)
 class NoRepeatNgram:
-    """No sequence of n tokens comes twice (Paulus et al., 2018, arXiv:1705.04304, section 2.5, there n is 3). Where that
-    would leave no token at all, the row is left as it was."""
+    """No sequence of n tokens comes twice (Paulus et al., 2018, arXiv:1705.04304, section 2.5,
+    there n is 3). Where that would leave no token at all, the row is left as it was.
+    """
 
     n: int
 
@@ -144,14 +151,17 @@ class AllowedIds:
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
         listed = torch.tensor(self.ids, device=scores.device)
-        barred = torch.ones(scores.shape[-1], dtype=torch.bool, device=scores.device).index_fill(0, listed, False)
+        barred = torch.ones(scores.shape[-1], dtype=torch.bool, device=scores.device).index_fill(
+            0, listed, False
+        )
         return scores.masked_fill(barred, NEVER)
 
 
 @dataclass
 class AllowedNext:
-    """The ids that a function of (prompt's row, its ids so far) returns; it is not asked about texts that have ended.
-    Raises ConfigError where it returns none, or one that the vocabulary does not have.
+    """The ids that a function of (prompt's row, its ids so far) returns; it is not asked about
+    texts that have ended. Raises ConfigError where it returns none, or one that the vocabulary does
+    not have.
 
     rows: the prompt that each row belongs to.
     """
@@ -170,15 +180,17 @@ class AllowedNext:
             listed = [int(i) for i in self.allowed(row, text[text < vocab])]
             if not listed or min(listed) < 0 or max(listed) >= vocab:
                 raise ConfigError(
-                    f"allowed: must return at least one id, and ids from 0 to {vocab - 1}; got {listed} for row {row} "
-                    f"behind {len(text)} tokens."
+                    f"allowed: must return at least one id, and ids from 0 to {vocab - 1}; got"
+                    f" {listed} for row {row} behind {len(text)} tokens."
                 )
             kept[at, listed] = scores[at, listed]
         return kept
 
 
 def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
-    """What the text so far demands of the next token, for prompts of so many tokens; `rows` as in AllowedNext."""
+    """What the text so far demands of the next token, for prompts of so many tokens; `rows` as in
+    AllowedNext.
+    """
     found: list[Processor] = []
     if how.repetition_penalty is not None:
         found.append(RepetitionPenalty(how.repetition_penalty))
@@ -194,7 +206,9 @@ def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Process
 
 
 def warpers(how: Decoding) -> list[Processor]:
-    """What shapes a draw. None where nothing is drawn: for temperature 0, and in contrastive search."""
+    """What shapes a draw. None where nothing is drawn: for temperature 0, and in contrastive
+    search.
+    """
     if how.greedy or how.penalty_alpha is not None:
         return []
     found: list[Processor] = []

@@ -14,7 +14,9 @@ MANY = 32  # new tokens from which on copies of the weights pay (see `packing`)
 
 
 class Prompt(NamedTuple):
-    """What is given: the first tokens of the tower that speaks, and the source where the model has an encoder."""
+    """What is given: the first tokens of the tower that speaks, and the source where the model has
+    an encoder.
+    """
 
     tokens: Tokens  # (b, t)
     source: Tokens | None = None  # (b, s)
@@ -28,16 +30,20 @@ class Prompt(NamedTuple):
         return self.tokens.ids.shape[1]
 
     def text(self, vocab_size: int, copies: int = 1) -> Tensor:
-        """The ids (b * copies, t) as processors read them: padding is the number behind the vocabulary's last."""
+        """The ids (b * copies, t) as processors read them: padding is the number behind the
+        vocabulary's last.
+        """
         ids, real = self.tokens.ids.long(), self.tokens.real
         ids = ids if real is None else ids.where(real, vocab_size)
         return ids if copies == 1 else ids.repeat_interleave(copies, 0)
 
 
 class Reading:
-    """A model on its way through texts: its cache, and the encoder's output, which is computed once.
+    """A model on its way through texts: its cache, and the encoder's output, which is computed
+    once.
 
-    `first` reads the prompt and gives the logits of the next token, a call reads one more token of every row.
+    `first` reads the prompt and gives the logits of the next token, a call reads one more token of
+    every row.
     """
 
     def __init__(self, model: Any, prompt: Prompt, new: int):
@@ -51,7 +57,9 @@ class Reading:
             self.past = self.model.cache(rows, length, prompt.source.length)
 
     def first(self, copies: int = 1) -> Tensor:
-        """Logits (b * copies, vocab) behind the prompt, which is read once whatever the number of copies."""
+        """Logits (b * copies, vocab) behind the prompt, which is read once whatever the number of
+        copies.
+        """
         logits = self.model.head(self.hidden(self.tokens)[:, -1])
         if copies > 1:
             rows = torch.arange(len(logits), device=logits.device).repeat_interleave(copies)
@@ -88,9 +96,11 @@ def prompt_of(
     real: Tensor | None = None,
     start: int | None = None,
 ) -> Prompt:
-    """The prompt for `new` more tokens, or for none (null), checked. Raises ConfigError where the model cannot go on.
+    """The prompt for `new` more tokens, or for none (null), checked. Raises ConfigError where the
+    model cannot go on.
 
-    Without ids every row begins with `start`. All tokens of a prompt are of its prefix, where a mask asks for one.
+    Without ids every row begins with `start`. All tokens of a prompt are of its prefix, where a
+    mask asks for one.
     """
     _towers(model, source)
     if source is not None:
@@ -98,20 +108,29 @@ def prompt_of(
     if ids is None:
         if start is None:
             what = (
-                "start, the decoder's first token" if source is not None else "a prompt, ids (batch, tokens), or start"
+                "start, the decoder's first token"
+                if source is not None
+                else "a prompt, ids (batch, tokens), or start"
             )
             raise ConfigError(f"prompt: there is none; give {what}.")
         device = next(model.parameters()).device if source is None else source.device
         ids = torch.full((1 if source is None else len(source), 1), start, device=device)
     ids = _fits("prompt", ids, real, model.vocab_size)
     if source is not None and len(source) != len(ids):
-        raise ConfigError(f"source: must have a row for each prompt; got {len(source)} rows and {len(ids)} prompts.")
+        raise ConfigError(
+            f"source: must have a row for each prompt; got {len(source)} rows and {len(ids)}"
+            " prompts."
+        )
     if new is not None:
         _room(model, ids.shape[1], new)
         if real is not None and not real[:, -1].all():
-            raise ConfigError("real: must be True at the end of every row; pad prompts on the left.")
+            raise ConfigError(
+                "real: must be True at the end of every row; pad prompts on the left."
+            )
     prefix = (
-        torch.ones_like(ids, dtype=torch.bool) if any(look.mask.sees_prefix for look in model.tower.looks) else None
+        torch.ones_like(ids, dtype=torch.bool)
+        if any(look.mask.sees_prefix for look in model.tower.looks)
+        else None
     )
     tokens = Tokens(ids=ids, real=real, prefix=prefix)
     return Prompt(tokens, None if source is None else Tokens(ids=source, real=source_real))
@@ -131,33 +150,42 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 def _towers(model: Any, source: Tensor | None) -> None:
-    """Raises ConfigError for a model that does not speak, and for a source that it cannot read, or misses."""
+    """Raises ConfigError for a model that does not speak, and for a source that it cannot read, or
+    misses.
+    """
     if any(look.mask.sees_future for look in model.tower.looks if not look.cross):
         raise ConfigError(
-            "model: a mask sees the future, so the model does not say what comes next. Generate with mask=causal, or with "
-            "model=decoder or model=encoder_decoder."
+            "model: a mask sees the future, so the model does not say what comes next. Generate"
+            " with mask=causal, or with model=decoder or model=encoder_decoder."
         )
     if source is None and model.two_towers:
         raise ConfigError(
-            "source: must be given to a model with an encoder; call generate(model, source=..., start=...)."
+            "source: must be given to a model with an encoder; call generate(model, source=...,"
+            " start=...)."
         )
     if source is not None and not model.two_towers:
-        raise ConfigError("source: needs an encoder, and the model has none; give the source as the prompt, ids.")
+        raise ConfigError(
+            "source: needs an encoder, and the model has none; give the source as the prompt, ids."
+        )
 
 
 def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
-    """ids (b, t) as int64. Raises ConfigError for what are none of the vocabulary, and for a `real` of another shape."""
+    """ids (b, t) as int64. Raises ConfigError for what are none of the vocabulary, and for a `real`
+    of another shape.
+    """
     ids = checked_ids(name, ids)
     least, largest = (int(n) for n in ids.aminmax())
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
-        raise ConfigError(f"{name}: must be ids of the vocabulary, 0 to {vocab_size - 1}; got {wrong}.")
+        raise ConfigError(
+            f"{name}: must be ids of the vocabulary, 0 to {vocab_size - 1}; got {wrong}."
+        )
     if real is not None:
         given = "real" if name == "prompt" else "source_real"
         if real.shape != ids.shape or real.dtype != torch.bool:
             raise ConfigError(
-                f"{given}: must be true or false for each token of the {name}, {tuple(ids.shape)} of torch.bool; got "
-                f"{tuple(real.shape)} of {real.dtype}."
+                f"{given}: must be true or false for each token of the {name}, {tuple(ids.shape)}"
+                f" of torch.bool; got {tuple(real.shape)} of {real.dtype}."
             )
     return ids
 
@@ -167,6 +195,7 @@ def _room(model: Any, length: int, new: int) -> None:
     if known is not None and length + new > known:
         room = known - length
         raise ConfigError(
-            f"max_new_tokens: the model's positions end at {known} tokens (model.max_len), the prompt has {length}; got {new}. "
+            f"max_new_tokens: the model's positions end at {known} tokens (model.max_len), the"
+            f" prompt has {length}; got {new}. "
             + (f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {known}.")
         )

@@ -1,4 +1,6 @@
-"""One token after another: greedy, drawn from the model's distribution, or by contrast with what stands before."""
+"""One token after another: greedy, drawn from the model's distribution, or by contrast with what
+stands before.
+"""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -30,14 +32,23 @@ def generate(
 ) -> Tensor:
     """Prompts (b, t) and their continuations, (b * num_return, t + n) with n up to max_new_tokens.
 
-    The texts of one prompt follow each other. A row that ended is filled with `end`; when all have, nothing more is
-    computed. Without ids the text begins with `start`. `beam` searches (see `beam_search`, which gives scores too); all
-    else is as in `stream`.
+    The texts of one prompt follow each other. A row that ended is filled with `end`; when all have,
+    nothing more is computed. Without ids the text begins with `start`. `beam` searches (see
+    `beam_search`, which gives scores too); all else is as in `stream`.
     """
     given = {"source": source, "source_real": source_real, "real": real, "draft": draft}
     if options.get("beam") is not None:
         return beam_search(model, ids, max_new_tokens, **given, **options).ids.flatten(0, 1)  # type: ignore[arg-type]
-    prompt, how = _asked(model, ids, max_new_tokens, draft, options, source=source, source_real=source_real, real=real)
+    prompt, how = _asked(
+        model,
+        ids,
+        max_new_tokens,
+        draft,
+        options,
+        source=source,
+        source_real=source_real,
+        real=real,
+    )
     new = list(_stream(model, prompt, how, draft))
     start = prompt.tokens.ids
     if how.num_return > 1:
@@ -56,25 +67,43 @@ def stream(
     draft: nn.Module | None = None,
     **options: Any,
 ) -> Iterator[Tensor]:
-    """The next tokens of prompts (b, t), one (b * num_return,) tensor after another, as soon as each is known.
+    """The next tokens of prompts (b, t), one (b * num_return,) tensor after another, as soon as
+    each is known.
 
-    A model of two towers is given a source (b, s), and `start` or the first tokens of the target as ids. Prompts of
-    different lengths are padded on the left, with real (b, t) False there; source_real is False on the source's padding.
-    `draft`, a smaller model of the same vocabulary, proposes `ahead` tokens at once (see `speculate`); `penalty_alpha` with
-    `top_k` is contrastive search (see `contrast`). `options` are those of `Decoding`; `stop` needs model.tokenizer. The model
-    is in evaluation mode meanwhile.
+    A model of two towers is given a source (b, s), and `start` or the first tokens of the target as
+    ids. Prompts of different lengths are padded on the left, with real (b, t) False there;
+    source_real is False on the source's padding. `draft`, a smaller model of the same vocabulary,
+    proposes `ahead` tokens at once (see `speculate`); `penalty_alpha` with `top_k` is contrastive
+    search (see `contrast`). `options` are those of `Decoding`; `stop` needs model.tokenizer. The
+    model is in evaluation mode meanwhile.
 
-    Raises ConfigError for an empty prompt, for options out of range or that exclude each other, and for more tokens than a
-    position knows.
+    Raises ConfigError for an empty prompt, for options out of range or that exclude each other, and
+    for more tokens than a position knows.
     """
     if options.get("beam") is not None:
-        raise ConfigError("beam: a search knows its texts only at its end; call generate, or leave beam out.")
-    prompt, how = _asked(model, ids, max_new_tokens, draft, options, source=source, source_real=source_real, real=real)
+        raise ConfigError(
+            "beam: a search knows its texts only at its end; call generate, or leave beam out."
+        )
+    prompt, how = _asked(
+        model,
+        ids,
+        max_new_tokens,
+        draft,
+        options,
+        source=source,
+        source_real=source_real,
+        real=real,
+    )
     return _stream(model, prompt, how, draft)
 
 
 def _asked(
-    model: Any, ids: Tensor | None, new: int, draft: Any, options: dict[str, Any], **given: Tensor | None
+    model: Any,
+    ids: Tensor | None,
+    new: int,
+    draft: Any,
+    options: dict[str, Any],
+    **given: Tensor | None,
 ) -> tuple[Prompt, Decoding]:
     """The prompt and the options, checked."""
     if draft is not None:
@@ -87,13 +116,18 @@ def _stream(model: Any, prompt: Prompt, how: Decoding, draft: Any) -> Iterator[T
     choice = Choice(how, prompt, model)
     if how.penalty_alpha is not None:
         return contrast(model, prompt, choice)
-    return _drawn(model, prompt, choice) if draft is None else speculate(model, draft, prompt, choice)
+    return (
+        _drawn(model, prompt, choice) if draft is None else speculate(model, draft, prompt, choice)
+    )
 
 
 @torch.inference_mode()
 def _drawn(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
     many = choice.how.max_new_tokens
-    with evaluating(model), packed(model, prompt.rows * choice.how.num_return) if many >= MANY else nullcontext():
+    with (
+        evaluating(model),
+        packed(model, prompt.rows * choice.how.num_return) if many >= MANY else nullcontext(),
+    ):
         reading = Reading(model, prompt, many)
         logits = reading.first(choice.how.num_return)
         for left in reversed(range(many)):

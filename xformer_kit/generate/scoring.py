@@ -24,18 +24,22 @@ def score(
     prefix: Tensor | None = None,
     start: int | None = None,
 ) -> Tensor:
-    """log p of each token of texts (b, t) in nats, given those before it and the source: (b, t - 1), or (b, t) behind
-    `start`, which then stands in front of every text. The sum over a row is the text's log-probability.
+    """log p of each token of texts (b, t) in nats, given those before it and the source: (b, t -
+    1), or (b, t) behind `start`, which then stands in front of every text. The sum over a row is
+    the text's log-probability.
 
-    real (b, t) is False on padding, on either side; prefix (b, t) is True on what is given, not predicted, and what
-    mask=prefix sees whole. Both have log-probability 0, as has the first real token, which stands behind nothing.
-    Raises ConfigError for what the model cannot read.
+    real (b, t) is False on padding, on either side; prefix (b, t) is True on what is given, not
+    predicted, and what mask=prefix sees whole. Both have log-probability 0, as has the first real
+    token, which stands behind nothing. Raises ConfigError for what the model cannot read.
     """
     if start is not None and isinstance(ids, Tensor) and ids.ndim == 2:
         ids, real, prefix = _begun(ids, real, prefix, start)
     prompt = prompt_of(model, ids, None, source=source, source_real=source_real, real=real)
     if ids.shape[1] < 2:
-        raise ConfigError("ids: must hold at least two tokens, of which the second is scored; got 1. Or give start.")
+        raise ConfigError(
+            "ids: must hold at least two tokens, of which the second is scored; got 1. Or give"
+            " start."
+        )
     ids = prompt.tokens.ids.long()
     tokens = Tokens(ids=ids, real=real, prefix=prefix).map(lambda field: field[:, :-1])
     with evaluating(model):
@@ -55,14 +59,22 @@ def _begun(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The same with `start` in front."""
     if real is not None and not real[:, 0].all():
-        raise ConfigError("real: must be True at the beginning of every row behind start; pad texts on the right.")
+        raise ConfigError(
+            "real: must be True at the beginning of every row behind start; pad texts on the right."
+        )
     ids = F.pad(ids, (1, 0), value=start)
-    real, prefix = (None if field is None else F.pad(field, (1, 0), value=True) for field in (real, prefix))
+    real, prefix = (
+        None if field is None else F.pad(field, (1, 0), value=True) for field in (real, prefix)
+    )
     return ids, real, prefix
 
 
 def _log_probability(head: Any, hidden: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
-    """hidden (b, t, dim), ids (b, t) -> (b, t), in chunks, so that all logits never exist at once."""
+    """hidden (b, t, dim), ids (b, t) -> (b, t), in chunks, so that all logits never exist at
+    once.
+    """
     step = max(1, CHUNK // (len(ids) * vocab_size))
     parts = zip(hidden.split(step, 1), ids.split(step, 1), strict=True)
-    return torch.cat([head(h).float().log_softmax(-1).gather(-1, i[..., None])[..., 0] for h, i in parts], 1)
+    return torch.cat(
+        [head(h).float().log_softmax(-1).gather(-1, i[..., None])[..., 0] for h, i in parts], 1
+    )

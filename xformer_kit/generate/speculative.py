@@ -1,6 +1,8 @@
-"""Several tokens for one step of the model: a smaller one proposes them, and it accepts or corrects.
+"""Several tokens for one step of the model: a smaller one proposes them, and it accepts or
+corrects.
 
-What comes out is distributed as the model's own draws, and with temperature 0 is its greedy text, whatever the draft.
+What comes out is distributed as the model's own draws, and with temperature 0 is its greedy text,
+whatever the draft.
 """
 
 from collections.abc import Iterator
@@ -20,11 +22,13 @@ from xformer_kit.registry import ConfigError
 
 @torch.inference_mode()
 def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
-    """The next tokens (b,), one after another (Leviathan et al., 2023, arXiv:2211.17192, algorithm 1).
+    """The next tokens (b,), one after another (Leviathan et al., 2023, arXiv:2211.17192, algorithm
+    1).
 
-    A proposed token x is kept with probability min(1, p(x) / q(x)), p the model's and q the draft's distribution; the first
-    that is not is drawn anew from the positive part of p - q. All rows go on by what the slowest of them keeps, which
-    leaves each row's distribution as it is: whether a token is kept never depends on that token's own later ones.
+    A proposed token x is kept with probability min(1, p(x) / q(x)), p the model's and q the draft's
+    distribution; the first that is not is drawn anew from the positive part of p - q. All rows go
+    on by what the slowest of them keeps, which leaves each row's distribution as it is: whether a
+    token is kept never depends on that token's own later ones.
     """
     left, ahead = choice.how.max_new_tokens, 4 if choice.how.ahead is None else choice.how.ahead
     rows = prompt.rows * choice.how.num_return
@@ -45,7 +49,9 @@ def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterato
 
 
 class Proposal(NamedTuple):
-    """Tokens that a draft proposes, (b, k), and the distributions that they were drawn from, (b, k, vocab)."""
+    """Tokens that a draft proposes, (b, k), and the distributions that they were drawn from, (b, k,
+    vocab).
+    """
 
     ids: Tensor
     share: Tensor
@@ -57,7 +63,9 @@ class Pair:
     def __init__(self, model: Any, draft: Any, prompt: Prompt, choice: Choice):
         self.choice, new = choice, choice.how.max_new_tokens
         self.model, self.draft = Reading(model, prompt, new), Reading(draft, prompt, new)
-        self.unread = prompt.tokens.ids[:, :0]  # (b, n), what the draft has not read, the newest token last
+        self.unread = prompt.tokens.ids[
+            :, :0
+        ]  # (b, n), what the draft has not read, the newest token last
 
     def first(self) -> list[Tensor]:
         """The first token behind the prompt, which both read."""
@@ -68,7 +76,9 @@ class Pair:
         return [self.unread[:, 0]]
 
     def round(self, count: int) -> list[Tensor]:
-        """One to count + 1 tokens (b,): those of the draft that every row keeps, and one of the model's own."""
+        """One to count + 1 tokens (b,): those of the draft that every row keeps, and one of the
+        model's own.
+        """
         newest = self.unread[:, -1:]
         proposal = self._propose(count)
         read = self.model.hidden(Tokens(ids=torch.cat([newest, proposal.ids], 1)))
@@ -94,8 +104,9 @@ class Pair:
         return Proposal(ids, torch.stack(shares, 1) if shares else none)
 
     def _share(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
-        """The distributions (b, n, vocab) that logits (b, n, vocab) ask for: one behind each beginning of `ids`, or
-        behind all of them."""
+        """The distributions (b, n, vocab) that logits (b, n, vocab) ask for: one behind each
+        beginning of `ids`, or behind all of them.
+        """
         shaped, text = self.choice.shaped, self.choice.text
         if text is None:  # each is shaped on its own
             scores = shaped(logits.flatten(0, 1), None).view_as(logits)
@@ -123,22 +134,29 @@ class Pair:
             self.draft.past.rewind(count - kept - 1)  # the last proposed token was never read
             self.unread = own[:, None]
         else:
-            self.unread = torch.cat([proposal.ids[:, -1:] if count else self.unread, own[:, None]], 1)
+            self.unread = torch.cat(
+                [proposal.ids[:, -1:] if count else self.unread, own[:, None]], 1
+            )
 
 
 def _residual(proposal: Proposal, share: Tensor, at: int) -> Tensor:
-    """What the token behind the kept ones is drawn from, (b, vocab): the positive part of p - q, or p where nothing was
-    proposed."""
+    """What the token behind the kept ones is drawn from, (b, vocab): the positive part of p - q, or
+    p where nothing was proposed.
+    """
     if at == proposal.ids.shape[1]:
         return share[:, at]
     left = (share[:, at] - proposal.share[:, at]).clamp(min=0)
-    return left.where(left.sum(-1, keepdim=True) > 0, share[:, at])  # p is q: such a token is always kept
+    return left.where(
+        left.sum(-1, keepdim=True) > 0, share[:, at]
+    )  # p is q: such a token is always kept
 
 
 def _uniform(like: Tensor, draws: Draws) -> Tensor:
     """Draws from [0, 1), (b, k)."""
     if isinstance(draws, list):
-        return torch.stack([torch.rand(like.shape[1], generator=draw, device=like.device) for draw in draws])
+        return torch.stack(
+            [torch.rand(like.shape[1], generator=draw, device=like.device) for draw in draws]
+        )
     return torch.rand(like.shape, generator=draws, device=like.device)
 
 
@@ -146,8 +164,11 @@ def check_draft(model: Any, draft: Any) -> None:
     """Raises ConfigError for a draft that cannot read or write what the model does."""
     if draft.vocab_size != model.vocab_size or draft.source_vocab_size != model.source_vocab_size:
         raise ConfigError(
-            f"draft: must have the model's vocabulary; got {draft.vocab_size} tokens and {model.vocab_size}."
+            f"draft: must have the model's vocabulary; got {draft.vocab_size} tokens and"
+            f" {model.vocab_size}."
         )
     if draft.names != model.names:
         theirs, ours = " and ".join(draft.names), " and ".join(model.names)
-        raise ConfigError(f"draft: must have the model's towers; got {theirs}, and the model has {ours}.")
+        raise ConfigError(
+            f"draft: must have the model's towers; got {theirs}, and the model has {ours}."
+        )

@@ -10,20 +10,23 @@ from xformer_kit.registry import ConfigError
 
 
 class Ending:
-    """Which rows have ended: with the id `end`, or with a text of `stop`. Called with the new tokens (b,) of all rows, it
-    returns them with `end` in rows that ended before.
+    """Which rows have ended: with the id `end`, or with a text of `stop`. Called with the new
+    tokens (b,) of all rows, it returns them with `end` in rows that ended before.
 
-    Raises ConfigError for stop texts without a tokenizer, and for several rows that end at different times and have no
-    id to be filled with.
+    Raises ConfigError for stop texts without a tokenizer, and for several rows that end at
+    different times and have no id to be filled with.
     """
 
     def __init__(self, how: Decoding, rows: int, device: torch.device, tokenizer: Any = None):
         if how.stops and tokenizer is None:
             raise ConfigError(
-                "stop: texts need model.tokenizer, and the model has none; load the model from a run, or give end."
+                "stop: texts need model.tokenizer, and the model has none; load the model from a"
+                " run, or give end."
             )
         if how.stops and how.end is None and rows > 1:
-            raise ConfigError(f"stop: {rows} rows stop at different times; give end, the id to fill them with.")
+            raise ConfigError(
+                f"stop: {rows} rows stop at different times; give end, the id to fill them with."
+            )
         self.end = how.end
         self.done = torch.zeros(rows, dtype=torch.bool, device=device)
         self.texts = [Tail(how.stops, tokenizer) for _ in range(rows)] if how.stops else []

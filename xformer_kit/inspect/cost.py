@@ -10,7 +10,17 @@ from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.inspect.parameters import count
 from xformer_kit.model.model import Model
 
-NOT_THE_MODEL = ("trainer", "optim", "schedule", "seed", "name", "logger", "callbacks", "ema", "checkpoints")
+NOT_THE_MODEL = (
+    "trainer",
+    "optim",
+    "schedule",
+    "seed",
+    "name",
+    "logger",
+    "callbacks",
+    "ema",
+    "checkpoints",
+)
 
 
 class Cost:
@@ -25,9 +35,13 @@ class Cost:
 
     def flops_per_token(self, config: Mapping[str, Any]) -> float:
         """Of training, forward and backward."""
-        key = json.dumps({k: v for k, v in config.items() if k not in NOT_THE_MODEL}, sort_keys=True, default=str)
+        key = json.dumps(
+            {k: v for k, v in config.items() if k not in NOT_THE_MODEL}, sort_keys=True, default=str
+        )
         if key not in self._flops:
-            self._flops[key] = flops_per_token(self._model(config), config["data"]["seq_len"], self.given_logits)
+            self._flops[key] = flops_per_token(
+                self._model(config), config["data"]["seq_len"], self.given_logits
+            )
         return self._flops[key]
 
     def flops(self, config: Mapping[str, Any], steps: int) -> float:
@@ -41,5 +55,9 @@ class Cost:
 def tokens(config: Mapping[str, Any], steps: int) -> float:
     """Tokens that so many optimizer steps read, padding included."""
     data = config["data"]
-    rows = data["batch_size"] * data["seq_len"] if data.get("batch_tokens") is None else data["batch_tokens"]
+    rows = (
+        data["batch_size"] * data["seq_len"]
+        if data.get("batch_tokens") is None
+        else data["batch_tokens"]
+    )
     return steps * rows

@@ -1,4 +1,5 @@
-"""What is this model? Its tree with parameters and FLOPs, its memory, its kernels, and where each value came from.
+"""What is this model? Its tree with parameters and FLOPs, its memory, its kernels, and where each
+value came from.
 
 Plain data, from a valid config alone: the model is built on the meta device and never allocated.
 """
@@ -48,11 +49,13 @@ class Description(NamedTuple):
     given_logits: float  # share of the tokens that the head is given in training
 
 
-def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: Origins | None = None) -> Description:
+def describe(
+    config: Mapping[str, Any], vocab_size: int | None = None, origins: Origins | None = None
+) -> Description:
     """Everything there is to know of a valid config's model before it is built.
 
-    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary is not known, and where
-    no machine holds the model.
+    `vocab_size` stands in for the tokenizer's. Raises ConfigError where the size of the vocabulary
+    is not known, and where no machine holds the model.
     """
     ensure_countable(config)
     vocab_size = vocab_size or vocabulary(config)
@@ -62,7 +65,9 @@ def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: 
     unknown: list[str] = []
     given = objective_of(config).given_logits
     counted = _attempt("FLOPs", unknown, lambda: flops.count(model, seq_len, given))
-    trained = _attempt("memory of a training step", unknown, lambda: memory.training_memory(config, vocab_size))
+    trained = _attempt(
+        "memory of a training step", unknown, lambda: memory.training_memory(config, vocab_size)
+    )
     return Description(
         vocab_size,
         parameters.active(model),
@@ -81,8 +86,9 @@ def describe(config: Mapping[str, Any], vocab_size: int | None = None, origins: 
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
-    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option, with those that the task adds. Raises
-    ConfigError otherwise."""
+    """Tokens: model.vocab_size, else the tokenizer's where it is fixed or an option, with those
+    that the task adds. Raises ConfigError otherwise.
+    """
     if size := config["model"].get("vocab_size"):
         return size
     node = config["tokenizer"]
@@ -90,8 +96,8 @@ def vocabulary(config: Mapping[str, Any]) -> int:
     if isinstance(size, int):
         return size + len(objective_of(config).specials)
     raise ConfigError(
-        f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got null. "
-        "Set it, e.g. model.vocab_size=1024."
+        f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got"
+        " null. Set it, e.g. model.vocab_size=1024."
     )
 
 
@@ -101,12 +107,16 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
         return figure()
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        unknown.append(f"{what}: not known, for the model cannot run without values ({said.rstrip('.')}).")
+        unknown.append(
+            f"{what}: not known, for the model cannot run without values ({said.rstrip('.')})."
+        )
         return None
 
 
 def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> Iterator[Choice]:
-    """For each kind of attention the kernel that it runs on, how it runs, and why not a faster one."""
+    """For each kind of attention the kernel that it runs on, how it runs, and why not a faster
+    one.
+    """
     for plan in plans:
         tower: Any = model.get_submodule(plan.name)
         how = _how(tower, config["data"]["seq_len"])
@@ -119,15 +129,26 @@ def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> 
                     at = looks[sub.name]
                     said = "; ".join(filter(None, (how[at], dropping(tower, at, sub))))
                     if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
-                        name, said, why = "none", "", (f"{sub.part['name']} computes in a way of its own",)
-                    found.setdefault((sub.name, name, (*([said] if said else []), *why)), []).append(depth)
+                        name, said, why = (
+                            "none",
+                            "",
+                            (f"{sub.part['name']} computes in a way of its own",),
+                        )
+                    found.setdefault(
+                        (sub.name, name, (*([said] if said else []), *why)), []
+                    ).append(depth)
         for (sublayer, name, why), depths in found.items():
             yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
 
 
 def _how(tower: Any, seq_len: int) -> list[str]:
-    """In the order of the tower's looks, how their kernels run on one sequence without padding, and such a source."""
-    tokens, source = (Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed() for _ in range(2))
+    """In the order of the tower's looks, how their kernels run on one sequence without padding, and
+    such a source.
+    """
+    tokens, source = (
+        Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
+        for _ in range(2)
+    )
     try:
         views = tower.views(tokens, tokens, source, torch.float32)
         pairs = zip(tower.looks, views, strict=True)
@@ -140,10 +161,16 @@ def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
     """The kernel that runs, and the reasons: what speaks against each faster one."""
     name = choose(wanted, context)
     faster = sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed)
-    asked = context.facts["attn"]["computes"]  # of kernels for something else there is nothing to say
-    faster = [k for k in faster if KERNELS[k].speed > KERNELS[name].speed and asked in KERNELS[k].computes]
+    asked = context.facts["attn"][
+        "computes"
+    ]  # of kernels for something else there is nothing to say
+    faster = [
+        k for k in faster if KERNELS[k].speed > KERNELS[name].speed and asked in KERNELS[k].computes
+    ]
     why = []
     for other in faster:
         reason = against(other, context)
-        why.append(f"not {other}: {reason.rstrip('.')}" if reason else f"{other} is faster and could too")
+        why.append(
+            f"not {other}: {reason.rstrip('.')}" if reason else f"{other} is faster and could too"
+        )
     return name, tuple(why) or ("the fastest that can",)

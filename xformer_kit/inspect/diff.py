@@ -1,4 +1,5 @@
-"""In what do two models differ? Values of their configs, costs, kernels, and parameters, before either is built.
+"""In what do two models differ? Values of their configs, costs, kernels, and parameters, before
+either is built.
 
 Plain data, from two valid configs alone.
 """
@@ -41,11 +42,14 @@ class Difference(NamedTuple):
     costs: list[Pair]  # all of them, also those that are the same
     kernels: list[Pair]
     tensors: list[Tensors]  # that not both have in one shape
-    shared: int  # numbers in parameters of one name and shape: with one seed and one init they start equal
+    # numbers in parameters of one name and shape: with one seed and one init they start equal
+    shared: int
     unknown: list[str]  # sentences: figures that could not be had, and why
 
 
-def diff(one: Config, other: Config, vocabularies: tuple[int | None, int | None] = (None, None)) -> Difference:
+def diff(
+    one: Config, other: Config, vocabularies: tuple[int | None, int | None] = (None, None)
+) -> Difference:
     """Everything in which two models differ. `vocabularies` stand in for the tokenizers'.
 
     Raises ConfigError where the size of a vocabulary is not known.
@@ -81,7 +85,10 @@ def _costs(one: Description, other: Description) -> Iterator[Pair]:
         yield of("active parameters", lambda found: found.active)
     yield of("FLOPs per token, forward", lambda found: found.forward)
     yield of("FLOPs per token, training", lambda found: found.training)
-    yield of("memory, peak of training", lambda found: found.training_memory and found.training_memory.peak)
+    yield of(
+        "memory, peak of training",
+        lambda found: found.training_memory and found.training_memory.peak,
+    )
     yield of("memory, cache per token", lambda found: found.cache.per_token)
 
 
@@ -107,4 +114,6 @@ def _tensors(one: Mapping[str, Shape], other: Mapping[str, Shape]) -> Iterator[T
             folded = f"{found[1]}*{found[3]}" if found else name
             layers.setdefault((folded, *pair), []).append(int(found[2]) if found else -1)
     for (name, mine, theirs), depths in layers.items():
-        yield Tensors(name.replace("*", ranges(depths), 1) if "*" in name else name, mine, theirs, len(depths))
+        yield Tensors(
+            name.replace("*", ranges(depths), 1) if "*" in name else name, mine, theirs, len(depths)
+        )

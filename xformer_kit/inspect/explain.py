@@ -54,18 +54,24 @@ class Explanation(NamedTuple):
 
 
 def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
-    """All attentions of a valid config, in the order of their layers. Raises ConfigError where no machine holds the model."""
+    """All attentions of a valid config, in the order of their layers. Raises ConfigError where no
+    machine holds the model.
+    """
     ensure_countable(config)
     with torch.device("meta"):
         model = Model(config, vocab_size)
     rows, seq_len = memory.micro_batch(config)[0], config["data"]["seq_len"]
     documents = bool(config["data"].get("documents"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = [item for plan in towers(config) for item in _of_tower(config, plan, model, rows, documents)]
+    found = [
+        item for plan in towers(config) for item in _of_tower(config, plan, model, rows, documents)
+    ]
     return Explanation(rows, seq_len, memory.precision(config), device, documents, found)
 
 
-def _of_tower(config: Any, plan: TowerPlan, model: Model, rows: int, documents: bool) -> Iterator[Explained]:
+def _of_tower(
+    config: Any, plan: TowerPlan, model: Model, rows: int, documents: bool
+) -> Iterator[Explained]:
     tower: Any = model.get_submodule(plan.name)
     runs = list(_runs(config, tower, rows, documents))
     alike: dict[Explained, list[int]] = {}
@@ -88,7 +94,9 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
 
 
 def dropping(tower: Any, look: int, sub: SublayerPlan) -> str:
-    """How the kernel behind a tower's look drops weights in training, as the sublayer asks; "" where as it runs else."""
+    """How the kernel behind a tower's look drops weights in training, as the sublayer asks; ""
+    where as it runs else.
+    """
     return tower.kernels[tower.looks[look].kernel].drops(sub.part.get("dropout") or 0.0)
 
 
@@ -98,8 +106,9 @@ def _trained(run: Run | None, said: str) -> Run | None:
 
 
 def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
-    """Each kernel that is faster than the one that runs, the fastest first, and what speaks against it. Of those that compute
-    something else than is asked there is nothing to say."""
+    """Each kernel that is faster than the one that runs, the fastest first, and what speaks against
+    it. Of those that compute something else than is asked there is nothing to say.
+    """
     asked = context.facts["attn"]["computes"]
     for other in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):
         if KERNELS[other].speed > KERNELS[name].speed and asked in KERNELS[other].computes:
@@ -118,8 +127,16 @@ def _runs(config: Any, tower: Tower, rows: int, documents: bool) -> Iterator[Run
         yield from [None] * len(tower.looks)
         return
     for look, view in zip(tower.looks, views, strict=True):
-        kernel, queries, keys = tower.kernels[look.kernel], view.query.length, view.key.length + view.memory
+        kernel, queries, keys = (
+            tower.kernels[look.kernel],
+            view.query.length,
+            view.key.length + view.memory,
+        )
         made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
         tables = sum(x.numel() * x.element_size() for x in made.values())
-        scores = kernel.keeps(view.prepared, queries, keys) + view.scored * queries * keys  # its own are one more
-        yield Run(kernel.explain(view.prepared), tables, rows * look.heads * scores * dtype.itemsize)
+        scores = (
+            kernel.keeps(view.prepared, queries, keys) + view.scored * queries * keys
+        )  # its own are one more
+        yield Run(
+            kernel.explain(view.prepared), tables, rows * look.heads * scores * dtype.itemsize
+        )

@@ -1,15 +1,17 @@
 """How many floating-point operations does a token cost?
 
-Counted by torch's FlopCounterMode while the model runs on the meta device, where shapes flow and nothing is computed:
-a product of (n, k) and (k, m) is 2 n k m, element-wise work is left out. Scores count in full, as a dense product, also
-where a kernel skips what a mask hides, and the backward pass counts what the gradient needs, without what a kernel
-computes again: attentions run as their equations are written, by the kernel `reference`, and those that keep a state in
-chunks, by `chunked`. So the figure belongs to the model, not to a kernel or a device.
+Counted by torch's FlopCounterMode while the model runs on the meta device, where shapes flow and
+nothing is computed: a product of (n, k) and (k, m) is 2 n k m, element-wise work is left out.
+Scores count in full, as a dense product, also where a kernel skips what a mask hides, and the
+backward pass counts what the gradient needs, without what a kernel computes again: attentions run
+as their equations are written, by the kernel `reference`, and those that keep a state in chunks, by
+`chunked`. So the figure belongs to the model, not to a kernel or a device.
 
-A token is one that a tower reads. Two towers at a length of n read n tokens of a source and n of a target: what they cost
-together is divided by 2 n. Every token of the tower that speaks is given its logits, also where the loss leaves it out,
-unless the objective gives the head a share of them alone (masked language modelling: `given_logits`). The blocks of
-model.future_tokens count in training alone.
+A token is one that a tower reads. Two towers at a length of n read n tokens of a source and n of a
+target: what they cost together is divided by 2 n. Every token of the tower that speaks is given its
+logits, also where the loss leaves it out, unless the objective gives the head a share of them alone
+(masked language modelling: `given_logits`). The blocks of model.future_tokens count in training
+alone.
 """
 
 import math
@@ -36,16 +38,18 @@ class Flops(NamedTuple):
 
 
 def flops_per_token(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> float:
-    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens, of a source as of a target. The
-    model may lie anywhere."""
+    """Training FLOPs per token, forward and backward, in sequences of `seq_len` tokens, of a source
+    as of a target. The model may lie anywhere.
+    """
     return count(model, seq_len, given_logits).training
 
 
 def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
-    """FLOPs per token of a model that may lie anywhere; it is left as it is. `given_logits`: the objective's own, the share
-    of the tokens that the head is given.
+    """FLOPs per token of a model that may lie anywhere; it is left as it is. `given_logits`: the
+    objective's own, the share of the tokens that the head is given.
 
-    A model that cannot run on the meta device, because a part of it reads values, runs where it lies.
+    A model that cannot run on the meta device, because a part of it reads values, runs where it
+    lies.
     """
     try:
         return _count(model, seq_len, "meta", given_logits)
@@ -57,8 +61,9 @@ def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
 
 
 class _Step(nn.Module):
-    """Logits, and with them what the parts add to the loss, as one call that leads back to every parameter; with `future`
-    also those of tokens further ahead, which only training computes."""
+    """Logits, and with them what the parts add to the loss, as one call that leads back to every
+    parameter; with `future` also those of tokens further ahead, which only training computes.
+    """
 
     def __init__(self, model: nn.Module, given: int):
         super().__init__()
@@ -75,7 +80,11 @@ class _Step(nn.Module):
 def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.0) -> Flops:
     step = _Step(model, max(1, round(given_logits * seq_len)))
     tensors = {
-        name: torch.empty_like(x, device="meta", requires_grad=False) if device == "meta" else x.detach().clone()
+        name: (
+            torch.empty_like(x, device="meta", requires_grad=False)
+            if device == "meta"
+            else x.detach().clone()
+        )
         for name, x in (*step.named_parameters(), *step.named_buffers())
     }
     streams = 2 if getattr(model, "two_towers", False) else 1
@@ -96,7 +105,9 @@ def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.
     return Flops(forward / tokens, training / tokens, modules)
 
 
-def _run(step: _Step, tensors: dict[str, Tensor], given: tuple[Tensor, ...]) -> tuple[int, dict[str, dict], int]:
+def _run(
+    step: _Step, tensors: dict[str, Tensor], given: tuple[Tensor, ...]
+) -> tuple[int, dict[str, dict], int]:
     """FLOPs of a step: forward, forward by module, and with the way back."""
     with _eager(step.model), _as_written(step.model), torch.enable_grad(), _counter() as counter:
         out = functional_call(step, tensors, given)
@@ -107,7 +118,9 @@ def _run(step: _Step, tensors: dict[str, Tensor], given: tuple[Tensor, ...]) -> 
 
 def _counter() -> FlopCounterMode:
     """Torch's counter; it does not know triangular systems."""
-    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.linalg_solve_triangular: _triangular})
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.linalg_solve_triangular: _triangular}
+    )
 
 
 def _triangular(system: Any, right: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
@@ -117,8 +130,12 @@ def _triangular(system: Any, right: Any, *rest: Any, out_shape: Any = None, **na
 
 @contextmanager
 def _as_written(model: nn.Module) -> Iterator[None]:
-    """Attentions compute through `reference`, or `chunked` where they keep a state, and towers prepare for the former."""
-    kept = [(m, m.kernel) for m in model.modules() if isinstance(getattr(m, "kernel", None), Kernel)]
+    """Attentions compute through `reference`, or `chunked` where they keep a state, and towers
+    prepare for the former.
+    """
+    kept = [
+        (m, m.kernel) for m in model.modules() if isinstance(getattr(m, "kernel", None), Kernel)
+    ]
     towers = [(m, m.kernels) for m in model.modules() if isinstance(m, Tower)]
     reference = Reference()
     try:

@@ -1,4 +1,6 @@
-"""How do runs learn, and how large are activations and gradients? Lines over the steps that a run wrote down."""
+"""How do runs learn, and how large are activations and gradients? Lines over the steps that a run
+wrote down.
+"""
 
 import math
 import textwrap
@@ -28,51 +30,74 @@ class Line(NamedTuple):
 
 
 def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None) -> Picture:
-    """How runs learned: a panel for each metric, a line for each run, named by where its config differs from the others'.
+    """How runs learned: a panel for each metric, a line for each run, named by where its config
+    differs from the others'.
 
-    runs: directories. metrics: columns of their metrics.csv, such as `val/accuracy`; None is the losses. The loss in training is
-    averaged over neighbouring records. Runs without a finite figure of these metrics are named below the picture. Raises
-    ConfigError for a directory that is no run or has no figures yet, and for a metric that none of them has.
+    runs: directories. metrics: columns of their metrics.csv, such as `val/accuracy`; None is the
+    losses. The loss in training is averaged over neighbouring records. Runs without a finite figure
+    of these metrics are named below the picture. Raises ConfigError for a directory that is no run
+    or has no figures yet, and for a metric that none of them has.
     """
     paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
     if not paths:
-        raise ConfigError("runs: must name one run's directory at least; got none. Try outputs/decoder/*.")
+        raise ConfigError(
+            "runs: must name one run's directory at least; got none. Try outputs/decoder/*."
+        )
     names = _names(paths)
     found = {name: _columns(path / "metrics.csv") for name, path in zip(names, paths, strict=True)}
     known = list(dict.fromkeys(column for columns in found.values() for column in columns))
     if not known:
         raise ConfigError(
-            f"{paths[0]}: has no figures yet; its metrics.csv has no row. Wait for its first, or name another run."
+            f"{paths[0]}: has no figures yet; its metrics.csv has no row. Wait for its first, or"
+            " name another run."
         )
     for metric in metrics or ():
         if metric not in known:
             raise ConfigError(
-                f"metric: none of the runs has '{metric}'.{nearest(metric, known)} Known: {', '.join(known)}."
+                f"metric: none of the runs has '{metric}'.{nearest(metric, known)} Known:"
+                f" {', '.join(known)}."
             )
-    chosen = list(metrics or [name for name in ("train/loss", "val/loss") if name in known] or known[:1])
+    chosen = list(
+        metrics or [name for name in ("train/loss", "val/loss") if name in known] or known[:1]
+    )
     panels = {
         metric: [
-            Line(name, *_averaged(*columns[metric], metric)) for name, columns in found.items() if metric in columns
+            Line(name, *_averaged(*columns[metric], metric))
+            for name, columns in found.items()
+            if metric in columns
         ]
         for metric in chosen
     }
-    drawn = {line.name for lines in panels.values() for line in lines if any(map(math.isfinite, line.values))}
+    drawn = {
+        line.name
+        for lines in panels.values()
+        for line in lines
+        if any(map(math.isfinite, line.values))
+    }
     looks = {name: look for name, look in _looks(names).items() if name in drawn}
-    return _drawn(panels, looks, zoomed=True, note=_missing([name for name in names if name not in drawn], chosen))
+    return _drawn(
+        panels,
+        looks,
+        zoomed=True,
+        note=_missing([name for name in names if name not in drawn], chosen),
+    )
 
 
 def plot_norms(run: str | Path) -> Picture:
-    """How large activations and gradients are, layer by layer, along a run with the callback `norms`.
+    """How large activations and gradients are, layer by layer, along a run with the callback
+    `norms`.
 
-    Above: the root mean square of the residual stream behind each layer, in training. Below: the norm of the gradient of each
-    layer's parameters, before clipping. Layers are darker the deeper they are. Raises ConfigError for a run that noted none.
+    Above: the root mean square of the residual stream behind each layer, in training. Below: the
+    norm of the gradient of each layer's parameters, before clipping. Layers are darker the deeper
+    they are. Raises ConfigError for a run that noted none.
     """
     path = Path(run).expanduser()
     read_config(path)
     found = _columns(path / "norms.csv")
     if not found:
         raise ConfigError(
-            f"{run}: has no norms.csv. Norms are noted on request: python train.py callbacks.norms.every=50."
+            f"{run}: has no norms.csv. Norms are noted on request: python train.py"
+            " callbacks.norms.every=50."
         )
     panels: dict[str, list[Line]] = {}
     for column, (steps, values) in found.items():
@@ -86,7 +111,9 @@ def plot_norms(run: str | Path) -> Picture:
 
 
 def _columns(path: Path) -> Columns:
-    """Every column that has values, over the steps of a run. Raises ConfigError for a damaged file."""
+    """Every column that has values, over the steps of a run. Raises ConfigError for a damaged
+    file.
+    """
     try:
         found = read_columns(path)
     except FileNotFoundError:
@@ -95,11 +122,15 @@ def _columns(path: Path) -> Columns:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Of each run, where its config differs from the others'; its directory, where that tells no two apart."""
+    """Of each run, where its config differs from the others'; its directory, where that tells no
+    two apart.
+    """
     configs = [dict(flat(decisive(read_config(path)))) for path in paths]
     where = differing(configs)
     names = [
-        ", ".join(f"{key.removesuffix('.name')}={written(config[key])}" for key in where if key in config)
+        ", ".join(
+            f"{key.removesuffix('.name')}={written(config[key])}" for key in where if key in config
+        )
         for config in configs
     ]
     apart = len(set(names)) == len(names) and all(0 < len(name) <= 60 for name in names)
@@ -117,7 +148,9 @@ def _averaged(steps: list[int], values: list[float], name: str) -> tuple[list[in
     """The means of some neighbours each, at the last of their steps."""
     count = -(-len(steps) // POINTS) if name.startswith("train/") else 1
     ends = range(count, len(steps) + 1, count)
-    return [steps[end - 1] for end in ends], [sum(values[end - count : end]) / count for end in ends]
+    return [steps[end - 1] for end in ends], [
+        sum(values[end - count : end]) / count for end in ends
+    ]
 
 
 # How it is drawn.
@@ -127,13 +160,19 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Colour, line and marker together, so that any one of them is enough."""
     every = len(COLOURS)
     return {
-        name: {"color": COLOURS[i % every], "linestyle": LINES[i % every], "marker": MARKERS[(i + i // every) % every]}
+        name: {
+            "color": COLOURS[i % every],
+            "linestyle": LINES[i % every],
+            "marker": MARKERS[(i + i // every) % every],
+        }
         for i, name in enumerate(names)
     }
 
 
 def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Layers are the darker, the deeper, with markers that tell neighbours apart; what is no layer is grey."""
+    """Layers are the darker, the deeper, with markers that tell neighbours apart; what is no layer
+    is grey.
+    """
     from matplotlib import colormaps
 
     layers, shades = [name for name in names if name[-1].isdigit()], colormaps["viridis_r"]
@@ -148,12 +187,17 @@ def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
     others = [name for name in names if name not in found]
     return found | {
-        name: {"color": GREY, "linestyle": LINES[1 + i % (len(LINES) - 1)]} for i, name in enumerate(others)
+        name: {"color": GREY, "linestyle": LINES[1 + i % (len(LINES) - 1)]}
+        for i, name in enumerate(others)
     }
 
 
 def _drawn(
-    panels: Mapping[str, list[Line]], looks: Mapping[str, Any], log: bool = False, zoomed: bool = False, note: str = ""
+    panels: Mapping[str, list[Line]],
+    looks: Mapping[str, Any],
+    log: bool = False,
+    zoomed: bool = False,
+    note: str = "",
 ) -> Picture:
     def draw(figure: Any) -> None:
         every = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
@@ -191,7 +235,13 @@ def _logarithmic(axes: Any) -> None:
 
 def _line(axes: Any, line: Line, look: Mapping[str, Any], place: int) -> None:
     every = max(1, len(line.steps) // 8)
-    axes.plot(line.steps, line.values, label=line.name, markevery=(place * every // 8 % every, every), **look)
+    axes.plot(
+        line.steps,
+        line.values,
+        label=line.name,
+        markevery=(place * every // 8 % every, every),
+        **look,
+    )
 
 
 def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
@@ -204,7 +254,13 @@ def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
         handles = dict(zip(labels, found, strict=True)) | handles
     shown = [name for name in names if name in handles]
     columns = 1 if max(map(len, shown)) > 24 else 3
-    figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=columns, fontsize=9)
+    figure.legend(
+        [handles[name] for name in shown],
+        shown,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=9,
+    )
 
 
 def _noted(figure: Any, note: str) -> None:

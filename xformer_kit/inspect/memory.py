@@ -1,10 +1,11 @@
 """How much memory do training and generation take?
 
-A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved tensors and its
-temporaries, and none of them is allocated. What is held at each moment is counted as storages come and go: what
-torch's allocator holds, to the byte of what its profiler measures. What an operation takes for itself past that
-allocator is not seen, nor what a process holds beside its tensors: libraries, and on CPU the gaps in the heap of the C
-library, which measured a tenth to two fifths more.
+A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved
+tensors and its temporaries, and none of them is allocated. What is held at each moment is counted
+as storages come and go: what torch's allocator holds, to the byte of what its profiler measures.
+What an operation takes for itself past that allocator is not seen, nor what a process holds beside
+its tensors: libraries, and on CPU the gaps in the heap of the C library, which measured a tenth to
+two fifths more.
 """
 
 import weakref
@@ -27,13 +28,16 @@ DTYPES = {"64": torch.float64, "bf16": torch.bfloat16, "16": torch.float16}
 
 
 class TrainingMemory(NamedTuple):
-    """Bytes. Activations: what the forward pass of one micro-batch leaves for its backward pass (distinct storages that
-    autograd saved, each once; neither parameters and buffers nor the batch itself), so that they grow with layers, tokens and
-    width. Temporaries: all else that tensors hold at the moment of the peak, which may lie in the loss or in the optimizer's
-    step, where activations are gone.
+    """Bytes. Activations: what the forward pass of one micro-batch leaves for its backward pass
+    (distinct storages that autograd saved, each once; neither parameters and buffers nor the batch
+    itself), so that they grow with layers, tokens and width. Temporaries: all else that tensors
+    hold at the moment of the peak, which may lie in the loss or in the optimizer's step, where
+    activations are gone.
 
-    The first four are the whole of each. The peak is less than their sum, for activations are gone before all gradients have
-    come: it is weights + optimizer + gradients_at_peak + activations_at_peak + temporaries_at_peak."""
+    The first four are the whole of each. The peak is less than their sum, for activations are gone
+    before all gradients have
+    come: it is weights + optimizer + gradients_at_peak + activations_at_peak + temporaries_at_peak.
+    """
 
     weights: int
     gradients: int
@@ -47,7 +51,9 @@ class TrainingMemory(NamedTuple):
 
 
 class CacheMemory(NamedTuple):
-    """Bytes of the cache of one sequence; beside a source as long as the sequence, whose keys and values it holds too."""
+    """Bytes of the cache of one sequence; beside a source as long as the sequence, whose keys and
+    values it holds too.
+    """
 
     per_token: float
     whole: int
@@ -55,12 +61,17 @@ class CacheMemory(NamedTuple):
 
 
 LONG = 2**20  # tokens
-CHOOSING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten._index_put_impl_.default)
+CHOOSING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten._index_put_impl_.default,
+)
 
 
 class Ledger(TorchDispatchMode):
-    """Storages that operations make while it is active, from birth to death. `asked` is the number of places that a mask
-    chooses, which fake tensors do not know."""
+    """Storages that operations make while it is active, from birth to death. `asked` is the number
+    of places that a mask chooses, which fake tensors do not know.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,11 +93,17 @@ class Ledger(TorchDispatchMode):
         return result
 
     def _numbered(self, chosen: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Places chosen by a mask as places chosen by number: how many there are does not depend on a value then."""
+        """Places chosen by a mask as places chosen by number: how many there are does not depend on
+        a value then.
+        """
         found: list[Tensor | None] = []
         for places in chosen:
             masked = places is not None and places.dtype == torch.bool
-            found += [places.new_empty(self.asked, dtype=torch.int64)] * places.ndim if masked else [places]  # type: ignore
+            found += (
+                [places.new_empty(self.asked, dtype=torch.int64)] * places.ndim
+                if masked
+                else [places]
+            )  # type: ignore
         return found
 
     def enter(self, tensor: Tensor) -> None:
@@ -110,8 +127,9 @@ class Ledger(TorchDispatchMode):
 
 
 def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemory:
-    """Memory of a training step on one device, in trainer.precision, at data.seq_len and the micro-batch that
-    data.batch_size, trainer.accumulate and trainer.devices make."""
+    """Memory of a training step on one device, in trainer.precision, at data.seq_len and the
+    micro-batch that data.batch_size, trainer.accumulate and trainer.devices make.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode  # takes a second to import
 
     rows, micro_batches = micro_batch(config)
@@ -126,22 +144,35 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         state = ledger.held - weights
         ledger.watching, ledger.asked = True, asked
         kept: dict[int, int] = {}
-        for _ in range(min(micro_batches, 2)):  # from the second on, there are gradients beside the activations
-            last = _backward(model, objective, objective.blank(rows, config["data"]["seq_len"]), config, ledger)
+        for _ in range(
+            min(micro_batches, 2)
+        ):  # from the second on, there are gradients beside the activations
+            last = _backward(
+                model, objective, objective.blank(rows, config["data"]["seq_len"]), config, ledger
+            )
             kept |= last
-        gradients = {ledger.key(p.grad): p.grad.untyped_storage().nbytes() for p in parameters if p.grad is not None}
+        gradients = {
+            ledger.key(p.grad): p.grad.untyped_storage().nbytes()
+            for p in parameters
+            if p.grad is not None
+        }
         total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
         optimizer.step()
-        there, left = (sum(n for key, n in some.items() if key in ledger.at_peak) for some in (gradients, kept))
+        there, left = (
+            sum(n for key, n in some.items() if key in ledger.at_peak) for some in (gradients, kept)
+        )
         peak = ledger.peak
     rest = peak - weights - state - there - left
-    return TrainingMemory(weights, sum(gradients.values()), state, sum(last.values()), there, left, rest, peak, rows)
+    return TrainingMemory(
+        weights, sum(gradients.values()), state, sum(last.values()), there, left, rest, peak, rows
+    )
 
 
 def _asked(config: Mapping[str, Any], rows: int) -> int | None:
-    """Tokens of a batch that have a label; of a long text by the share of its beginning, whose batch is small. None where all
-    are predicted."""
+    """Tokens of a batch that have a label; of a long text by the share of its beginning, whose
+    batch is small. None where all are predicted.
+    """
     length = config["data"]["seq_len"]
     part = min(length, LONG)
     labels = objective_of(config).blank(1, part).get("labels")
@@ -149,7 +180,9 @@ def _asked(config: Mapping[str, Any], rows: int) -> int | None:
 
 
 def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
-    """(sequences of a micro-batch on one device, micro-batches); accumulate=auto and devices=auto count as 1."""
+    """(sequences of a micro-batch on one device, micro-batches); accumulate=auto and devices=auto
+    count as 1.
+    """
     trainer = config.get("trainer") or {}
     numbers = [trainer.get(key) for key in ("accumulate", "devices", "num_nodes")]
     accumulate, devices, nodes = (n if isinstance(n, int) and n > 0 else 1 for n in numbers)
@@ -159,8 +192,9 @@ def micro_batch(config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def cache_memory(model: nn.Module, length: int) -> CacheMemory:
-    """The cache of one sequence of `length` tokens, beside a source of as many, in the dtype of the weights; the model may
-    be on meta."""
+    """The cache of one sequence of `length` tokens, beside a source of as many, in the dtype of the
+    weights; the model may be on meta.
+    """
     two = getattr(model, "two_towers", False)
     once, twice = (model.cache(1, n, n * two).bytes for n in (length, 2 * length))  # type: ignore[operator]
     return CacheMemory((twice - once) / length, once, length)
@@ -181,9 +215,15 @@ def weights_dtype(config: Mapping[str, Any]) -> torch.dtype:
 
 
 def _backward(
-    model: nn.Module, objective: Any, batch: Mapping[str, Any], config: Mapping[str, Any], ledger: Ledger
+    model: nn.Module,
+    objective: Any,
+    batch: Mapping[str, Any],
+    config: Mapping[str, Any],
+    ledger: Ledger,
 ) -> dict[int, int]:
-    """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage -> bytes."""
+    """A micro-batch, forwards and backwards. Returns what its forward pass left: key of a storage
+    -> bytes.
+    """
     before = set(ledger.sizes)
     kind, _, how = precision(config).partition("-")
     mixed = torch.autocast("cpu", dtype=DTYPES[kind]) if how == "mixed" else nullcontext()
@@ -204,7 +244,9 @@ def _step(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> Non
 
 
 def _fake(config: Mapping[str, Any], vocab_size: int, dtype: torch.dtype) -> nn.Module:
-    """The model on fake CPU tensors, made from one on the meta device, which draws no initial weights."""
+    """The model on fake CPU tensors, made from one on the meta device, which draws no initial
+    weights.
+    """
     with torch.device("meta"):
         model = Model(config, vocab_size)
     made: dict[int, Any] = {}
@@ -217,6 +259,9 @@ def _fake(config: Mapping[str, Any], vocab_size: int, dtype: torch.dtype) -> nn.
                     kind = dtype if tensor.is_floating_point() else tensor.dtype
                     new = torch.empty(tensor.shape, dtype=kind, device="cpu")
                     is_parameter = isinstance(tensor, nn.Parameter)
-                    made[id(tensor)] = (nn.Parameter(new, tensor.requires_grad) if is_parameter else new, tensor)
+                    made[id(tensor)] = (
+                        nn.Parameter(new, tensor.requires_grad) if is_parameter else new,
+                        tensor,
+                    )
                 held[name] = made[id(tensor)][0]
     return model

@@ -1,4 +1,6 @@
-"""Where did each value come from? A part's own default, the command line, a YAML file, a tower or a variant."""
+"""Where did each value come from? A part's own default, the command line, a YAML file, a tower or a
+variant.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,9 +23,9 @@ class Value(NamedTuple):
 class Origins:
     """What is known of where values came from.
 
-    usual: defaults of the model's own options. given: keys of the command line. files: (what chose it, its content) of
-    each YAML file that was chosen, the last one first. Where none of them says anything, a value that differs from its
-    part's default comes from `source`.
+    usual: defaults of the model's own options. given: keys of the command line. files: (what chose
+    it, its content) of each YAML file that was chosen, the last one first. Where none of them says
+    anything, a value that differs from its part's default comes from `source`.
     """
 
     def __init__(
@@ -34,7 +36,13 @@ class Origins:
         files: tuple[tuple[str, Mapping[str, Any]], ...] = (),
         source: str = "config",
     ):
-        self.config, self.usual, self.given, self.files, self.source = config, usual or {}, given or {}, files, source
+        self.config, self.usual, self.given, self.files, self.source = (
+            config,
+            usual or {},
+            given or {},
+            files,
+            source,
+        )
 
     def values(self, plans: list[TowerPlan]) -> Iterator[Value]:
         """The shared parts, then what towers and variants change, then the model as a whole."""
@@ -42,13 +50,19 @@ class Origins:
         for kind, node in shared.items():
             for key, value in node.items():
                 path = kind if key == "name" else f"{kind}.{key}"
-                yield Value(path, value, self.origin(path, value, KINDS[kind].defaults(node["name"]).get(key)))
+                yield Value(
+                    path,
+                    value,
+                    self.origin(path, value, KINDS[kind].defaults(node["name"]).get(key)),
+                )
         for plan in plans:
             for block in plan.variants.values():
                 yield from self._differences(plan, block, shared)
         for key, value in self.config["model"].items():
             if key not in TOWERS:
-                yield Value(f"model.{key}", value, self.origin(f"model.{key}", value, self.usual.get(key)))
+                yield Value(
+                    f"model.{key}", value, self.origin(f"model.{key}", value, self.usual.get(key))
+                )
 
     def origin(self, path: str, value: Any, default: Any) -> str:
         if path in self.given or f"{path}.name" in self.given:
@@ -58,7 +72,9 @@ class Origins:
                 return name
         return DEFAULT if value == default or "." not in path else self.source
 
-    def _differences(self, plan: TowerPlan, block: BlockPlan, shared: Mapping[str, Any]) -> Iterator[Value]:
+    def _differences(
+        self, plan: TowerPlan, block: BlockPlan, shared: Mapping[str, Any]
+    ) -> Iterator[Value]:
         base = plan.variants["base"]
         before = shared if block is base else base.nodes
         variant = f"{plan.name}" if block is base else f"{plan.name} {block.variant}"
@@ -84,7 +100,11 @@ class Origins:
 
     @staticmethod
     def _carried(kind: str, key: str, before: Mapping[str, Any]) -> str:
-        return f"{kind}, carried over" if key in before[kind] and key in ("heads", "kv_heads", "head_dim") else DEFAULT
+        return (
+            f"{kind}, carried over"
+            if key in before[kind] and key in ("heads", "kv_heads", "head_dim")
+            else DEFAULT
+        )
 
 
 def _sets(content: Mapping[str, Any], path: str) -> bool:
@@ -92,7 +112,9 @@ def _sets(content: Mapping[str, Any], path: str) -> bool:
     group, _, _ = path.partition(".")
     if path == group:
         for entry in content.get("defaults") or ():
-            if isinstance(entry, Mapping) and any(str(k).removeprefix("override ").strip("/ ") == group for k in entry):
+            if isinstance(entry, Mapping) and any(
+                str(k).removeprefix("override ").strip("/ ") == group for k in entry
+            ):
                 return True
         return isinstance(content.get(group), str) or "name" in named(content.get(group))
     here: Any = content

@@ -11,14 +11,17 @@ def count(module: nn.Module) -> int:
 
 
 def active(module: nn.Module) -> int:
-    """Parameters that a token meets on average: all but those of experts that it does not take, which a part counts as
-    `unused()`."""
+    """Parameters that a token meets on average: all but those of experts that it does not take,
+    which a part counts as `unused()`.
+    """
     parts: list[Any] = [part for part in module.modules() if hasattr(part, "unused")]
     return count(module) - sum(part.unused() for part in parts)
 
 
 def own(module: nn.Module, seen: set[int]) -> int:
-    """Parameters of a module that are not in `seen`, which then holds them: a tied one belongs to who comes first."""
+    """Parameters of a module that are not in `seen`, which then holds them: a tied one belongs to
+    who comes first.
+    """
     fresh = {id(p): p.numel() for p in module.parameters() if id(p) not in seen}
     seen.update(fresh)
     return sum(fresh.values())

@@ -1,4 +1,6 @@
-"""What parts are there, and what can each be told? The registries as plain data, and their docstrings as text."""
+"""What parts are there, and what can each be told? The registries as plain data, and their
+docstrings as text.
+"""
 
 import inspect
 import re
@@ -20,8 +22,9 @@ class OptionRow(NamedTuple):
 
 
 def table(registries: Iterable[Registry]) -> Table:
-    """{kind: {name: {option: {"type": ..., "default": ...}}}}, kinds by the words of a command line; the default of an option
-    that must be given is "???"."""
+    """{kind: {name: {option: {"type": ..., "default": ...}}}}, kinds by the words of a command
+    line; the default of an option that must be given is "???".
+    """
     return {
         registry.group: {
             name: {
@@ -35,15 +38,22 @@ def table(registries: Iterable[Registry]) -> Table:
 
 
 def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
-    """The registry of a kind, by its word on the command line or in a sentence. Raises ConfigError with the nearest one."""
+    """The registry of a kind, by its word on the command line or in a sentence. Raises ConfigError
+    with the nearest one.
+    """
     kinds = {registry.kind: registry for registry in groups.values()} | dict(groups)
     if word in kinds:
         return kinds[word]
     for group, registry in groups.items():
         if word in registry or word in registry.also_called:
             name = registry.also_called.get(word, word)
-            raise ConfigError(f"parts: '{word}' is no kind but a {registry.kind}. Try xformer parts {group} {name}.")
-    raise ConfigError(f"parts: no kind is called '{word}'.{nearest(word, groups)} Known: {', '.join(groups)}.")
+            raise ConfigError(
+                f"parts: '{word}' is no kind but a {registry.kind}. Try xformer parts {group}"
+                f" {name}."
+            )
+    raise ConfigError(
+        f"parts: no kind is called '{word}'.{nearest(word, groups)} Known: {', '.join(groups)}."
+    )
 
 
 def rows(registry: Registry, name: str) -> list[OptionRow]:
@@ -64,7 +74,11 @@ def written(value: Any) -> str:
         return f"[{', '.join(map(written, value))}]"
     if value is None or isinstance(value, bool):
         return shown(value)
-    return f"{value:g}" if isinstance(value, float) and len(f"{value:g}") < len(str(value)) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float) and len(f"{value:g}") < len(str(value))
+        else str(value)
+    )
 
 
 def names_for(registry: Registry, name: str) -> list[str]:
@@ -82,4 +96,6 @@ def summary(part: Any) -> str:
     """The first sentence of the docstring, on one line and without its source in brackets."""
     text = " ".join(doc(part).split("\n\n")[0].split())
     text = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\b(?:19|20)\d\d\b[^()]*\)", "", text)
-    return re.split(r"(?<!\bal\.)(?<!\beq\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.;])\s", text, maxsplit=1)[0].rstrip(".;: ")
+    return re.split(r"(?<!\bal\.)(?<!\beq\.)(?<!e\.g\.)(?<!i\.e\.)(?<=[.;])\s", text, maxsplit=1)[
+        0
+    ].rstrip(".;: ")

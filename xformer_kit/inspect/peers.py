@@ -1,7 +1,9 @@
-"""How many parts of each kind there are beside other libraries: the counts of docs/peers.md, made from its lists of names.
+"""How many parts of each kind there are beside other libraries: the counts of docs/peers.md, made
+from its lists of names.
 
-A list is a line of a section: `- library: ` and names in backticks, with `; ` between them. Behind a name may stand, in brackets,
-what xformer_kit calls the same, and a few words. Our own lists are made from the registries.
+A list is a line of a section: `- library: ` and names in backticks, with `; ` between them. Behind
+a name may stand, in brackets, what xformer_kit calls the same, and a few words. Our own lists are
+made from the registries.
 """
 
 import re
@@ -16,7 +18,10 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.registry import Option, nested
 
 OURS = "xformer_kit"
-COUNTS = "<!-- counts: begin (python -m xformer_kit.inspect.peers docs/peers.md) -->", "<!-- counts: end -->"
+COUNTS = (
+    "<!-- counts: begin (python -m xformer_kit.inspect.peers docs/peers.md) -->",
+    "<!-- counts: end -->",
+)
 LACKS = "<!-- lacks: begin -->", "<!-- lacks: end -->"
 NOTHING = ("none", "auto", "plain")  # parts that do nothing themselves, or only choose another
 # Options of `multi_head` that choose no mechanism.
@@ -24,7 +29,17 @@ NUMBERS = ("heads", "head_dim", "v_head_dim", "bias", "scale", "dropout", "score
 PARTS = GROUPS | INNER
 # The sections of the page that have a registry.
 KINDS = (
-    *("attn", "attn.score", "mask", "position", "position.scaling", "norm", "placement", "ffn", "ffn.router"),
+    *(
+        "attn",
+        "attn.score",
+        "mask",
+        "position",
+        "position.scaling",
+        "norm",
+        "placement",
+        "ffn",
+        "ffn.router",
+    ),
     *("kernel", "init"),
 )
 ITEM = re.compile(r"`([^`]+)`(?: \(([^)]+)\))?([^;]*)")
@@ -39,11 +54,16 @@ class Name(NamedTuple):
 
 
 def own() -> dict[str, list[str]]:
-    """Our names of each kind of the page. Options of an attention are counted apart, and those of softmax beside the scores."""
+    """Our names of each kind of the page. Options of an attention are counted apart, and those of
+    softmax beside the scores.
+    """
     parts = {kind: [name for name in sorted(PARTS[kind]) if name not in NOTHING] for kind in KINDS}
     heads, softmax = PARTS["attn"].options("multi_head"), PARTS["attn.score"].options("softmax")
     parts["attn.option"] = [
-        f"multi_head.{said}" for key, o in heads.items() if key not in NUMBERS for said in _choices(key, o)
+        f"multi_head.{said}"
+        for key, o in heads.items()
+        if key not in NUMBERS
+        for said in _choices(key, o)
     ]
     parts["attn.score"] += [f"softmax.{key}" for key in softmax]
     return parts | {"activation": list(ACTIVATIONS)}
@@ -65,39 +85,59 @@ def refreshed(page: str) -> str:
     """The page with our lists, the counts, and what we lack as they are now."""
     for kind, names in own().items():
         line = f"- {OURS}: " + ("; ".join(f"`{name}`" for name in names) or "none")
-        page = re.sub(rf"(\n### {re.escape(kind)}(?![\w.])[^#]*?\n)- {OURS}:[^\n]*", rf"\g<1>{line}", page)
+        page = re.sub(
+            rf"(\n### {re.escape(kind)}(?![\w.])[^#]*?\n)- {OURS}:[^\n]*", rf"\g<1>{line}", page
+        )
     kinds = lists(page)
     return _between(_between(page, COUNTS, _table(kinds)), LACKS, _lacks(kinds))
 
 
 def _choices(key: str, option: Option) -> list[str]:
-    """An option once for each of the mechanisms that it names, or once. One that holds a part: each part but the usual one, and
-    each of their options."""
+    """An option once for each of the mechanisms that it names, or once. One that holds a part: each
+    part but the usual one, and each of their options.
+    """
     if (inner := nested(option.type)) is not None:
         others = [name for name in inner if name not in (*NOTHING, option.default["name"])]
-        options = dict.fromkeys(word for name in others for word in inner.options(name) if word not in NUMBERS)
+        options = dict.fromkeys(
+            word for name in others for word in inner.options(name) if word not in NUMBERS
+        )
         return [*(f"{key}={name}" for name in others), *(f"{key}.{word}" for word in options)]
     said = (option.type, *get_args(option.type))
-    values = [value for t in said if get_origin(t) is Literal for value in get_args(t) if value != option.default]
+    values = [
+        value
+        for t in said
+        if get_origin(t) is Literal
+        for value in get_args(t)
+        if value != option.default
+    ]
     return [f"{key}={value}" for value in values] or [key]
 
 
 def _known() -> dict[str, set[str]]:
-    """All that a bracket may name: our names, every option of a part, those of `model`, and a part of the user's own."""
+    """All that a bracket may name: our names, every option of a part, those of `model`, and a part
+    of the user's own.
+    """
     known = {kind: set(names) for kind, names in own().items()}
     for kind in KINDS:
-        known[kind] |= {f"{name}.{option}" for name in PARTS[kind] for option in PARTS[kind].options(name)}
+        known[kind] |= {
+            f"{name}.{option}" for name in PARTS[kind] for option in PARTS[kind].options(name)
+        }
     return known | {"model": set(SETTINGS.options("model")), "own": {"part"}}
 
 
 def _table(kinds: Mapping[str, Mapping[str, list[Name]]]) -> str:
     libraries = list(next(iter(kinds.values())))
     rows = [f"| kind | {' | '.join(libraries)} |", "| --- |" + " --- |" * len(libraries)]
-    rows += [f"| {kind} | {' | '.join(str(len(of[library])) for library in libraries)} |" for kind, of in kinds.items()]
+    rows += [
+        f"| {kind} | {' | '.join(str(len(of[library])) for library in libraries)} |"
+        for kind, of in kinds.items()
+    ]
     rows += ["", "More names than ours:", ""]
     for library in libraries:
         ahead = [kind for kind, of in kinds.items() if len(of[library]) > len(of[OURS])]
-        more = [f"{kind} ({len(kinds[kind][library])} to {len(kinds[kind][OURS])})" for kind in ahead]
+        more = [
+            f"{kind} ({len(kinds[kind][library])} to {len(kinds[kind][OURS])})" for kind in ahead
+        ]
         rows += [f"- {library}: {', '.join(more)}."] if more else []
     return "\n".join(rows)
 
@@ -108,7 +148,9 @@ def _lacks(kinds: Mapping[str, Mapping[str, list[Name]]]) -> str:
     for library in [name for name in next(iter(kinds.values())) if name != OURS]:
         lines.append(f"- {library}")
         for kind, of in kinds.items():
-            missing = [f"`{n.name}` {n.what}".strip() for n in of[library] if not _has(known, n.ours)]
+            missing = [
+                f"`{n.name}` {n.what}".strip() for n in of[library] if not _has(known, n.ours)
+            ]
             lines += [f"  - {kind} ({len(missing)}): {'; '.join(missing)}"] if missing else []
     return "\n".join(lines)
 

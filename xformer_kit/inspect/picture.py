@@ -29,7 +29,9 @@ class Picture:
             draw(self.figure)
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as .png, .svg or .pdf. Raises ConfigError for another ending, and where it cannot be written."""
+        """Write the picture as .png, .svg or .pdf. Raises ConfigError for another ending, and where
+        it cannot be written.
+        """
         path = Path(path).expanduser()
         kind = ending(path)
         data = self.encoded(kind)
@@ -37,7 +39,8 @@ class Picture:
             path.write_bytes(data)
         except OSError as error:
             raise ConfigError(
-                f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is there."
+                f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is"
+                " there."
             ) from None
         return path
 
@@ -46,7 +49,12 @@ class Picture:
         file, undated = io.BytesIO(), {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
         with styled(salt="xformer"):
             self.figure.savefig(
-                file, format=kind, dpi=DPI, bbox_inches="tight", pad_inches=0.08, metadata={undated[kind]: None}
+                file,
+                format=kind,
+                dpi=DPI,
+                bbox_inches="tight",
+                pad_inches=0.08,
+                metadata={undated[kind]: None},
             )
         return file.getvalue()
 
@@ -59,5 +67,8 @@ def ending(path: Path) -> str:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
-        raise ConfigError(f"{path}: must end in one of {names}; got '{path.suffix}'. Try {path.with_suffix('.png')}.")
+        raise ConfigError(
+            f"{path}: must end in one of {names}; got '{path.suffix}'. Try"
+            f" {path.with_suffix('.png')}."
+        )
     return kind

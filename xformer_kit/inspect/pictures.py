@@ -1,4 +1,6 @@
-"""What do masks, biases of positions and attention weights look like? Queries are rows, keys are columns."""
+"""What do masks, biases of positions and attention weights look like? Queries are rows, keys are
+columns.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +22,18 @@ from xformer_kit.registry import ConfigError, Context, Registry
 
 
 def plot_mask(
-    mask: Mask | str | Mapping[str, Any] | Model, length: int = 64, *, heads: int = 4, prefix: int = 0
+    mask: Mask | str | Mapping[str, Any] | Model,
+    length: int = 64,
+    *,
+    heads: int = 4,
+    prefix: int = 0,
 ) -> Picture:
     """Who may look at whom: a cell is filled where the query of its row sees the key of its column.
 
-    mask: a mask, the name or the config of one, or a model, of which every mask that differs is drawn. length: tokens.
-    heads: drawn of a mask whose heads differ. prefix: how many of the first tokens are of a prefix, for the masks that see one
-    whole. Raises ConfigError for a mask that is not known.
+    mask: a mask, the name or the config of one, or a model, of which every mask that differs is
+    drawn. length: tokens.
+    heads: drawn of a mask whose heads differ. prefix: how many of the first tokens are of a prefix,
+    for the masks that see one whole. Raises ConfigError for a mask that is not known.
     """
     _sized(length=length, heads=heads)
     rows = [_mask(name, one, length, count, prefix) for name, one, count in _masks(mask, heads)]
@@ -34,20 +41,32 @@ def plot_mask(
 
 
 def plot_bias(
-    position: Position | str | Mapping[str, Any] | Model, length: int = 64, *, heads: int = 8, future: bool = True
+    position: Position | str | Mapping[str, Any] | Model,
+    length: int = 64,
+    *,
+    heads: int = 8,
+    future: bool = True,
 ) -> Picture:
-    """What a position adds to scores: a line for each head over the distance, where the distance alone decides, or else a panel.
+    """What a position adds to scores: a line for each head over the distance, where the distance
+    alone decides, or else a panel.
 
-    position: the name or the config of one that learns nothing, a built one, or a model, of which every such position is drawn.
-    length: tokens. heads: of the attention; a model says it itself. future: whether keys behind the query are drawn; a model's
-    masks say that themselves. Raises ConfigError for a position without a bias, and for one that learns it and is not built.
+    position: the name or the config of one that learns nothing, a built one, or a model, of which
+    every such position is drawn.
+    length: tokens. heads: of the attention; a model says it itself. future: whether keys behind the
+    query are drawn; a model's masks say that themselves. Raises ConfigError for a position without
+    a bias, and for one that learns it and is not built.
     """
     _sized(length=length, heads=heads)
     found = list(_biases(position, length, heads, future))
     if all(one.relative for one in found):
         return _lines(found)
-    low, high = (min(float(one.values.min()) for one in found), max(float(one.values.max()) for one in found))
-    return sheet([_by_head(one.name, one.values) for one in found], Scale(low, high, "added to the score"))
+    low, high = (
+        min(float(one.values.min()) for one in found),
+        max(float(one.values.max()) for one in found),
+    )
+    return sheet(
+        [_by_head(one.name, one.values) for one in found], Scale(low, high, "added to the score")
+    )
 
 
 def plot_attention(
@@ -58,18 +77,25 @@ def plot_attention(
     row: int = 0,
     heads: Sequence[int] | None = None,
 ) -> Picture:
-    """Attention weights: the darker a cell, the more weight the query of its row gives the key of its column.
+    """Attention weights: the darker a cell, the more weight the query of its row gives the key of
+    its column.
 
-    weights: what `attention_weights` found, or a tensor ((batch,) (heads,) queries, keys). tokens: names of the tokens; with two
-    towers of the decoder's, and `source` of the encoder's. row: which sequence of the batch. heads: numbers to call the heads by,
-    where they are not all. Negative weights, which some attentions have, are drawn in another colour.
+    weights: what `attention_weights` found, or a tensor ((batch,) (heads,) queries, keys). tokens:
+    names of the tokens; with two towers of the decoder's, and `source` of the encoder's. row: which
+    sequence of the batch. heads: numbers to call the heads by, where they are not all. Negative
+    weights, which some attentions have, are drawn in another colour.
     """
     named = weights if isinstance(weights, Mapping) else {"": weights}
     if not named:
-        raise ConfigError("weights: must hold those of an attention at least; got none. See attention_weights.")
+        raise ConfigError(
+            "weights: must hold those of an attention at least; got none. See attention_weights."
+        )
     rows = [_of_layer(name, values, row, heads, tokens, source) for name, values in named.items()]
     every = [panel.values for line in rows for panel in line.panels]
-    low, high = min(float(values.min()) for values in every), max(float(values.max()) for values in every)
+    low, high = (
+        min(float(values.min()) for values in every),
+        max(float(values.max()) for values in every),
+    )
     label = "weight" if low < 0 else "weight, shaded by its square root"
     return sheet(rows, Scale(low, high, label, root=True))
 
@@ -122,7 +148,8 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
         if not found:
             with_one = [name for name, part in POSITIONS.items() if "bias" in part.hooks()]
             raise ConfigError(
-                f"position: none of the model's adds a bias to scores. Those that do: {', '.join(with_one)}."
+                "position: none of the model's adds a bias to scores. Those that do:"
+                f" {', '.join(with_one)}."
             )
         yield from found
         return
@@ -133,10 +160,17 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     part = POSITIONS[node["name"]]
     if part.learned:
         raise ConfigError(
-            f"position: '{node['name']}' learns its bias; give a model with it, or its own, such as "
-            "model.decoder.position['base']."
+            f"position: '{node['name']}' learns its bias; give a model with it, or its own, such as"
+            " model.decoder.position['base']."
         )
-    sizes = {"dim": 8 * heads, "heads": heads, "head_dim": 8, "max_len": length, "layers": 1, "tower": "decoder"}
+    sizes = {
+        "dim": 8 * heads,
+        "heads": heads,
+        "head_dim": 8,
+        "max_len": length,
+        "layers": 1,
+        "tower": "decoder",
+    }
     yield _bias(node["name"], POSITIONS.create(node, **sizes), length, heads, future)
 
 
@@ -149,31 +183,46 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
                 seen.add((look.position, look.heads))
                 where = name if look.position == "base" else f"{name} {look.position}"
                 position = tower.position[look.position]
-                yield _bias(where, position, length, look.heads, look.cross or look.mask.sees_future)
+                yield _bias(
+                    where, position, length, look.heads, look.cross or look.mask.sees_future
+                )
 
 
 @torch.no_grad()
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
-    kind = next((n for n, part in POSITIONS.items() if part is type(position)), type(position).__name__)
+    kind = next(
+        (n for n, part in POSITIONS.items() if part is type(position)), type(position).__name__
+    )
     if "bias" not in position.hooks():
         with_one = [n for n, part in POSITIONS.items() if "bias" in part.hooks()]
-        raise ConfigError(f"position: '{kind}' adds no bias to scores. Those that do: {', '.join(with_one)}.")
+        raise ConfigError(
+            f"position: '{kind}' adds no bias to scores. Those that do: {', '.join(with_one)}."
+        )
     held = next((x for x in (*position.parameters(), *position.buffers())), torch.empty(0))
     slot = torch.arange(length, device=held.device)[None]
     tokens = Tokens(slot=slot, position=slot)
     head = torch.arange(heads, device=held.device).view(1, -1, 1, 1)
     bias = position.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
     values = bias.expand(1, heads, length, length)[0].float().cpu()
-    return Bias(name if name == kind else f"{name} {kind}".strip(), values, position.relative, future)
+    return Bias(
+        name if name == kind else f"{name} {kind}".strip(), values, position.relative, future
+    )
 
 
 def _of_layer(
-    name: str, weights: Tensor, row: int, heads: Any, tokens: Sequence[str] | None, source: Sequence[str] | None
+    name: str,
+    weights: Tensor,
+    row: int,
+    heads: Any,
+    tokens: Sequence[str] | None,
+    source: Sequence[str] | None,
 ) -> Row:
     """A panel for each head."""
     if weights.ndim == 4:
         if not 0 <= row < len(weights):
-            raise ConfigError(f"row: must be one of the {len(weights)} sequences, from 0 on; got {row}.")
+            raise ConfigError(
+                f"row: must be one of the {len(weights)} sequences, from 0 on; got {row}."
+            )
         weights = weights[row]
     weights = weights.detach().float().cpu().view(-1, *weights.shape[-2:])
     numbers = range(len(weights)) if heads is None else heads
@@ -185,7 +234,10 @@ def _of_layer(
     learned = weights.shape[-1] - len(keys)  # keys in front of those of tokens
     if keys and learned > 0:
         keys = [*(f"learned {i}" for i in range(learned)), *keys]
-    panels = [Panel(f"head {number}", values, queries, keys) for number, values in zip(numbers, weights, strict=True)]
+    panels = [
+        Panel(f"head {number}", values, queries, keys)
+        for number, values in zip(numbers, weights, strict=True)
+    ]
     return Row(name, panels)
 
 
@@ -225,8 +277,14 @@ def _over_distance(axes: Any, one: Bias) -> None:
     for head, values in enumerate(one.values):
         line = [*values[-1].tolist(), *(values[0, 1:].tolist() if one.future else ())]
         every = max(1, len(at) // 8)
-        style = {"color": COLOURS[head % 8], "linestyle": LINES[head % 8], "marker": MARKERS[(head + head // 8) % 8]}
-        axes.plot(at, line, label=f"head {head}", markevery=(head * every // 8 % every, every), **style)
+        style = {
+            "color": COLOURS[head % 8],
+            "linestyle": LINES[head % 8],
+            "marker": MARKERS[(head + head // 8) % 8],
+        }
+        axes.plot(
+            at, line, label=f"head {head}", markevery=(head * every // 8 % every, every), **style
+        )
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_title(one.name)
     axes.set_ylabel("added to the score")

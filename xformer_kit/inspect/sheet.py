@@ -1,4 +1,6 @@
-"""How are matrices drawn? As cells: a row of panels that wraps, or a table of them. Queries are rows, keys are columns."""
+"""How are matrices drawn? As cells: a row of panels that wraps, or a table of them. Queries are
+rows, keys are columns.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -43,7 +45,9 @@ class Scale(NamedTuple):
 
     @property
     def mapped(self) -> dict[str, Any]:
-        """Colours and their norm, for matplotlib: white to dark, dark to white, or two sides of 0."""
+        """Colours and their norm, for matplotlib: white to dark, dark to white, or two sides of
+        0.
+        """
         from matplotlib.colors import ListedColormap, Normalize, PowerNorm
 
         if self.label is None:
@@ -57,12 +61,16 @@ class Scale(NamedTuple):
 
 
 def sheet(rows: Sequence[Row], scale: Scale) -> Picture:
-    """All panels under one scale, a row of the table for each; of one row alone they wrap, and it is the title of the picture."""
+    """All panels under one scale, a row of the table for each; of one row alone they wrap, and it
+    is the title of the picture.
+    """
     table, columns = len(rows) > 1, max(len(row.panels) for row in rows)
     lines = rows
     if not table:
         row, columns = rows[0], min(columns, COLUMNS)
-        lines = [Row(row.title, row.panels[i : i + columns]) for i in range(0, len(row.panels), columns)]
+        lines = [
+            Row(row.title, row.panels[i : i + columns]) for i in range(0, len(row.panels), columns)
+        ]
     cells = max(max(panel.values.shape) for row in rows for panel in row.panels)
     side = min(LARGE, max(SMALL, WIDTH / columns), max(FEW, CELL * cells))
     tall = [_tall(line.panels[0]) for line in lines]
@@ -85,13 +93,17 @@ def sheet(rows: Sequence[Row], scale: Scale) -> Picture:
 
 
 def _tall(panel: Panel) -> float:
-    """Height of a panel beside its width. Cells are squares, but in one that would be a mere strip."""
+    """Height of a panel beside its width. Cells are squares, but in one that would be a mere
+    strip.
+    """
     queries, keys = panel.values.shape
     return min(2.0, max(0.5, queries / keys))
 
 
 def _differ(lines: Sequence[Row], y: int) -> bool:
-    """Whether the keys of a line are others than those of the line below it, and are named again."""
+    """Whether the keys of a line are others than those of the line below it, and are named
+    again.
+    """
     if y == len(lines) - 1:
         return True
     mine, below = lines[y].panels[0], lines[y + 1].panels[0]
@@ -151,11 +163,16 @@ def _named(axes: Any, panel: Panel, side: float, below: bool, left: bool) -> Non
         if not there:
             axis.set_ticks([])
         elif names and room >= POINTS:
-            style = {"fontsize": min(9.0, room), "rotation": 90 if upright and axis is axes.xaxis else 0}
+            style = {
+                "fontsize": min(9.0, room),
+                "rotation": 90 if upright and axis is axes.xaxis else 0,
+            }
             axis.set_ticks(range(count), [shown(name) for name in names], **style)
             axis.set_tick_params(length=2)
         else:
-            axis.set_major_locator(MaxNLocator(max(1, min(5, int(side * 2.5))), integer=True, min_n_ticks=1))
+            axis.set_major_locator(
+                MaxNLocator(max(1, min(5, int(side * 2.5))), integer=True, min_n_ticks=1)
+            )
             axis.set_tick_params(labelsize=8)
 
 

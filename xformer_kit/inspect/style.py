@@ -1,6 +1,7 @@
 """How do pictures look? One style for all, legible without colours.
 
-The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the yellow that paper swallows.
+The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the
+yellow that paper swallows.
 """
 
 import math
@@ -14,7 +15,16 @@ from xformer_kit.registry import ConfigError
 INK, FAINT = "#1a1a1a", "#9a9a9a"
 COLOURS = (INK, "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#6a3d9a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2, 1, 2)), (0, (1, 2.5)))
+LINES: tuple[Any, ...] = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (6, 1)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (8, 2, 1, 2)),
+    (0, (1, 2.5)),
+)
 WIDTH = 7.2  # inches
 
 SETTINGS: dict[Any, Any] = {
@@ -47,12 +57,16 @@ SETTINGS: dict[Any, Any] = {
 def drawable() -> None:
     """Raises ConfigError where there is nothing to draw with."""
     if find_spec("matplotlib") is None:
-        raise ConfigError('plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".')
+        raise ConfigError(
+            'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".'
+        )
 
 
 @contextmanager
 def styled(salt: str = "") -> Iterator[Any]:
-    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG those of every time."""
+    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG those of
+    every time.
+    """
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
@@ -68,10 +82,11 @@ def whole(axis: Any) -> None:
 
 
 def bounds(lines: Iterable[tuple[Sequence[float], Sequence[float]]]) -> tuple[float, float] | None:
-    """Bounds of the axis of a loss, given (steps, values) of each line; None if there is nothing to choose.
+    """Bounds of the axis of a loss, given (steps, values) of each line; None if there is nothing to
+    choose.
 
-    The first tenth of a line is left out, for a loss falls from far above there, which would hide all differences. It is a tenth
-    of its own steps, so that a run that ended early is shown too.
+    The first tenth of a line is left out, for a loss falls from far above there, which would hide
+    all differences. It is a tenth of its own steps, so that a run that ended early is shown too.
     """
     late = [
         y

@@ -7,15 +7,22 @@ from xformer_kit.config import GROUPS, INNER
 from xformer_kit.inspect.parts import summary, written
 from xformer_kit.registry import REQUIRED, Option
 
-BEGIN, END = "<!-- parts: begin (python -m xformer_kit.inspect.table README.md) -->", "<!-- parts: end -->"
+BEGIN, END = (
+    "<!-- parts: begin (python -m xformer_kit.inspect.table README.md) -->",
+    "<!-- parts: end -->",
+)
 
 
 def parts_table() -> str:
-    """One row per registered part: group, name, options with defaults, and what it is in a sentence."""
+    """One row per registered part: group, name, options with defaults, and what it is in a
+    sentence.
+    """
     rows = ["| kind | part | options | what it is |", "| --- | --- | --- | --- |"]
     for group, registry in (GROUPS | INNER).items():
         for name in sorted(registry):
-            options = ", ".join(_option(key, o) for key, o in registry.options(name).items()) or "none"
+            options = (
+                ", ".join(_option(key, o) for key, o in registry.options(name).items()) or "none"
+            )
             rows.append(f"| {group} | `{name}` | {options} | {_escaped(summary(registry[name]))} |")
     return "\n".join(rows)
 

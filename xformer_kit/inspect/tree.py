@@ -1,4 +1,6 @@
-"""How is a model built? Its modules as a tree with parameters and FLOPs; equal layers are folded into one."""
+"""How is a model built? Its modules as a tree with parameters and FLOPs; equal layers are folded
+into one.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -26,14 +28,20 @@ class Node(NamedTuple):
 
 
 def tree(model: Model, plans: list[TowerPlan], flops: Mapping[str, float] | None) -> Node:
-    """The model's modules. `flops`: module name -> forward FLOPs per token, as `flops.count` gives them."""
+    """The model's modules. `flops`: module name -> forward FLOPs per token, as `flops.count` gives
+    them.
+    """
     return _Tree(model, flops).whole(plans)
 
 
 def part(node: Mapping[str, Any], kind: str) -> str:
     """A part as one writes it: its name, and the options that are not as they come."""
     usual = KINDS[kind].defaults(node["name"])
-    options = [f"{key}={written(value)}" for key, value in node.items() if key != "name" and usual.get(key) != value]
+    options = [
+        f"{key}={written(value)}"
+        for key, value in node.items()
+        if key != "name" and usual.get(key) != value
+    ]
     return " ".join([node["name"], *options])
 
 
@@ -49,12 +57,16 @@ def ranges(depths: list[int]) -> str:
 
 
 def fold(blocks: list[tuple[list[int], Node]]) -> list[Node]:
-    """Equal blocks as one node, in the order of their first; it is named after all layers that call one of them."""
+    """Equal blocks as one node, in the order of their first; it is named after all layers that call
+    one of them.
+    """
     alike: dict[Node, list[list[int]]] = {}
     for depths, node in blocks:
         alike.setdefault(node, []).append(depths)
     return [
-        node._replace(name=ranges(sorted(depth for depths in found for depth in depths)), times=len(found))
+        node._replace(
+            name=ranges(sorted(depth for depths in found for depth in depths)), times=len(found)
+        )
         for node, found in alike.items()
     ]
 
@@ -70,14 +82,25 @@ class _Tree:
 
     def whole(self, plans: list[TowerPlan]) -> Node:
         model = self.model
-        names = [name for name in ("embed", "source_embed", "token_type") if getattr(model, name) is not None]
+        names = [
+            name
+            for name in ("embed", "source_embed", "token_type")
+            if getattr(model, name) is not None
+        ]
         leaves = [self.leaf(name, getattr(model, name)) for name in names]
         if model.embed_scale != 1.0:
             scale = f" x {model.embed_scale:.4g}, the scale"
-            leaves = [x._replace(what=x.what + (scale if x.name.endswith("embed") else "")) for x in leaves]
+            leaves = [
+                x._replace(what=x.what + (scale if x.name.endswith("embed") else ""))
+                for x in leaves
+            ]
         children = [*leaves, *map(self.tower, plans), self.leaf("head", model.head)]
         tied = model.head.weight is model.embed.weight
-        said = [f"{model.vocab_size} logits", *(["embed transposed"] if tied else []), *_shape(model.head.shape)]
+        said = [
+            f"{model.vocab_size} logits",
+            *(["embed transposed"] if tied else []),
+            *_shape(model.head.shape),
+        ]
         children[-1] = children[-1]._replace(what=", ".join(said))
         known = None if self.flops is None else sum(child.flops or 0 for child in children)
         return Node("model", "", parameters.count(model), known, tuple(children))
@@ -85,12 +108,18 @@ class _Tree:
     def tower(self, plan: TowerPlan) -> Node:
         tower: Any = self.model.get_submodule(plan.name)
         base = plan.variants["base"]
-        self.position = base.nodes["position"]  # that most blocks share; others are shown where they are used
+        self.position = base.nodes[
+            "position"
+        ]  # that most blocks share; others are shown where they are used
         names = {part: name for name, part in POSITIONS.items()}
         children = [
             self.leaf(f"{plan.name}.position.{name}", position)._replace(
                 name="position" if name == "base" else f"position.{name}",
-                what=part(self.position, "position") if name == "base" else names.get(type(position), ""),
+                what=(
+                    part(self.position, "position")
+                    if name == "base"
+                    else names.get(type(position), "")
+                ),
             )
             for name, position in tower.position.items()
             if name == "base" or names.get(type(position)) != "none"
@@ -105,9 +134,14 @@ class _Tree:
         blocks = []
         for at in range(len(tower.blocks)):
             depths = [depth for depth, called in enumerate(plan.calls) if called == at]
-            blocks.append((depths, self.block(f"{plan.name}.{at}", plan.blocks[depths[0]], len(depths))))
+            blocks.append(
+                (depths, self.block(f"{plan.name}.{at}", plan.blocks[depths[0]], len(depths)))
+            )
         children += fold(blocks)
-        future = [([k], self.block(f"{plan.name}.future.{k}", plan.blocks[-1], 1)) for k in range(2, plan.future + 2)]
+        future = [
+            ([k], self.block(f"{plan.name}.future.{k}", plan.blocks[-1], 1))
+            for k in range(2, plan.future + 2)
+        ]
         children += [
             node._replace(name=f"future.{node.name}", what="beside the last, in training alone")
             for node in fold(future)
@@ -117,7 +151,13 @@ class _Tree:
             children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
         size = sum(child.parameters * child.times for child in children)
         own = f", {len(blocks)} with weights of their own" if len(blocks) < len(plan.blocks) else ""
-        return Node(plan.name, f"{len(plan.blocks)} layers{own}", size, self.cost(plan.name), tuple(children))
+        return Node(
+            plan.name,
+            f"{len(plan.blocks)} layers{own}",
+            size,
+            self.cost(plan.name),
+            tuple(children),
+        )
 
     def block(self, path: str, plan: BlockPlan, called: int) -> Node:
         """`called`: layers that share it; its FLOPs are those of all of them."""
@@ -132,9 +172,14 @@ class _Tree:
             what += f", norm {part(group[0].norm, 'norm')}" if placement.normed else ""
             if len(group) > 1:
                 what += f", {' and '.join(sub.name for sub in group)} in parallel"
-            children += [Node("placement", what, parameters.own(placement, self.seen), cost), *sublayers]
+            children += [
+                Node("placement", what, parameters.own(placement, self.seen), cost),
+                *sublayers,
+            ]
         if parameters.count(block.deep):
-            children.append(self.leaf(f"{path}.deep", block.deep)._replace(what="vectors of tokens"))
+            children.append(
+                self.leaf(f"{path}.deep", block.deep)._replace(what="vectors of tokens")
+            )
         size = sum(child.parameters for child in children)
         said = [] if plan.variant == "base" else [plan.variant]
         said += [f"called {called} times"] if called > 1 else []
@@ -163,7 +208,10 @@ class _Tree:
             for name, child in module.named_children()
             if parameters.count(child) or self.cost(f"{path}.{name}")
         )
-        size, cost = sum(child.parameters for child in children) + parameters.own(module, self.seen), self.cost(path)
+        size, cost = (
+            sum(child.parameters for child in children) + parameters.own(module, self.seen),
+            self.cost(path),
+        )
         if cost == 0:  # its modules may be called one by one
             cost = sum(child.flops or 0.0 for child in children)
         return Node(path.rpartition(".")[2], _what(module), size, cost, children)
@@ -181,7 +229,9 @@ def _shape(shape: Shape) -> Iterator[str]:
 
 def _what(module: nn.Module) -> str:
     if isinstance(module, nn.Linear):
-        return f"{module.in_features} -> {module.out_features}" + (" + bias" if module.bias is not None else "")
+        return f"{module.in_features} -> {module.out_features}" + (
+            " + bias" if module.bias is not None else ""
+        )
     if isinstance(module, nn.Embedding):
         return f"{module.num_embeddings} x {module.embedding_dim}"
     said = module.extra_repr()

@@ -1,8 +1,10 @@
-"""What does each token look at? Attention weights, recomputed from what the layers themselves compute with.
+"""What does each token look at? Attention weights, recomputed from what the layers themselves
+compute with.
 
-Fast kernels never form the weights. Here every chosen attention runs as it always does, on its own kernel; beside it, the
-queries, keys, scale, mask and biases that the kernel was given go through the formula of `reference`. So the weights are those
-of any kernel, and what is done to scores in place of softmax is done to them too.
+Fast kernels never form the weights. Here every chosen attention runs as it always does, on its own
+kernel; beside it, the queries, keys, scale, mask and biases that the kernel was given go through
+the formula of `reference`. So the weights are those of any kernel, and what is done to scores in
+place of softmax is done to them too.
 """
 
 import sys
@@ -23,7 +25,10 @@ from xformer_kit.registry import ConfigError, nearest
 
 REFERENCE = Reference()
 WEIGHTLESS = {
-    "recurrence": "keeps a state that tokens are written to and read from, and no weight for each pair of tokens",
+    "recurrence": (
+        "keeps a state that tokens are written to and read from, and no weight for each pair of"
+        " tokens"
+    ),
     "mixture": "mixes tokens in a fixed way, without a weight that one token gives another",
 }  # what an attention computes in place of scores
 
@@ -45,24 +50,31 @@ def attention_weights(
     heads: Sequence[int] | None = None,
     **inputs: Any,
 ) -> dict[str, Tensor]:
-    """The weights with which the attentions of a model sum values: name -> (batch, heads, queries, keys), in fp32 at least.
+    """The weights with which the attentions of a model sum values: name -> (batch, heads, queries,
+    keys), in fp32 at least.
 
-    ids and inputs are those of a call of the model: `attention_weights(model, ids)`, or with two towers
-    `attention_weights(model, source=source, target=target)`; padding as `real=`, `source_real=`, ... Nothing is dropped out, and
-    nothing is kept for gradients.
+    ids and inputs are those of a call of the model: `attention_weights(model, ids)`, or with two
+    towers `attention_weights(model, source=source, target=target)`; padding as `real=`,
+    `source_real=`, ... Nothing is dropped out, and nothing is kept for gradients.
 
-    A name is tower.layer.sublayer: `encoder.0.attn`, `decoder.0.attn`, and for what the decoder sees of the source
-    `decoder.0.cross`. layers: numbers of layers from 0 on, or such names; None is every attention that has weights, in the
-    order of the layers. heads: which heads, from 0 on; None is all.
+    A name is tower.layer.sublayer: `encoder.0.attn`, `decoder.0.attn`, and for what the decoder
+    sees of the source `decoder.0.cross`. layers: numbers of layers from 0 on, or such names; None
+    is every attention that has weights, in the order of the layers. heads: which heads, from 0 on;
+    None is all.
 
-    Under softmax a row sums to 1, or to 0 where a query sees nothing; other scores, and `differential`, have weights of their own
-    kind. Learned keys (attn.memory) stand in front of those of tokens. Of an attention through landmarks or mixtures of tokens
-    (nystrom, orthoformer, linformer) and of `lambda` they are what each token's value counts in the end.
+    Under softmax a row sums to 1, or to 0 where a query sees nothing; other scores, and
+    `differential`, have weights of their own kind. Learned keys (attn.memory) stand in front of
+    those of tokens. Of an attention through landmarks or mixtures of tokens (nystrom, orthoformer,
+    linformer) and of `lambda` they are what each token's value counts in the end.
 
-    Raises ConfigError for layers and heads that are not there, and for an attention without weights that is named or that all
+    Raises ConfigError for layers and heads that are not there, and for an attention without weights
+    that is named or that all
     are: one that keeps a state, as linear attention does, or that mixes tokens in a fixed way.
     """
-    return {name: seen.weights for name, seen in watched(model, lambda: model(ids, **inputs), layers, heads).items()}
+    return {
+        name: seen.weights
+        for name, seen in watched(model, lambda: model(ids, **inputs), layers, heads).items()
+    }
 
 
 class Seen(NamedTuple):
@@ -74,9 +86,14 @@ class Seen(NamedTuple):
 
 
 def watched(
-    model: Model, act: Callable[[], Any], layers: Sequence[int | str] | None = None, heads: Sequence[int] | None = None
+    model: Model,
+    act: Callable[[], Any],
+    layers: Sequence[int | str] | None = None,
+    heads: Sequence[int] | None = None,
 ) -> dict[str, Seen]:
-    """The weights of whatever forward pass `act` makes of the model, such as that of a loss, and whose they are."""
+    """The weights of whatever forward pass `act` makes of the model, such as that of a loss, and
+    whose they are.
+    """
     every = list(_calls(model))
     chosen = _chosen(every, layers)
     found: dict[str, Seen] = {}
@@ -89,7 +106,11 @@ def watched(
     without = [call for call in chosen if call.name not in found]
     if without and (layers is not None or not found):
         raise ConfigError(list(_weightless(without)))
-    return {call.name: _of_heads(found[call.name], heads, call.name) for call in chosen if call.name in found}
+    return {
+        call.name: _of_heads(found[call.name], heads, call.name)
+        for call in chosen
+        if call.name in found
+    }
 
 
 def _calls(model: Model) -> Iterator[Call]:
@@ -104,18 +125,22 @@ def _calls(model: Model) -> Iterator[Call]:
 
 def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[Call]:
     if not every:
-        raise ConfigError("layers: the model has no attention. Name a model with one, e.g. attn=multi_head.")
+        raise ConfigError(
+            "layers: the model has no attention. Name a model with one, e.g. attn=multi_head."
+        )
     if layers is None:
         return list(every)
     known, depths = [call.name for call in every], sorted({call.depth for call in every})
     for wanted in layers:
         if isinstance(wanted, str) and wanted not in known:
             raise ConfigError(
-                f"layers: no attention is called '{wanted}'.{nearest(wanted, known)} Known: {', '.join(known)}."
+                f"layers: no attention is called '{wanted}'.{nearest(wanted, known)} Known:"
+                f" {', '.join(known)}."
             )
         if not isinstance(wanted, str) and wanted not in depths:
             raise ConfigError(
-                f"layers: there is no layer {wanted} with an attention. Known: {', '.join(map(str, depths))}."
+                f"layers: there is no layer {wanted} with an attention. Known:"
+                f" {', '.join(map(str, depths))}."
             )
     return [call for call in every if call.name in layers or call.depth in layers]
 
@@ -144,7 +169,9 @@ def _weightless(calls: Sequence[Call]) -> Iterator[str]:
         alike.setdefault(type(call.module), []).append(call.name)
     for part, names in alike.items():
         name = next((name for name, one in ATTENTIONS.items() if one is part), part.__name__)
-        why = WEIGHTLESS.get(part.computes, "calls its kernel several times, and does not say what its weights are")
+        why = WEIGHTLESS.get(
+            part.computes, "calls its kernel several times, and does not say what its weights are"
+        )
         yield f"{', '.join(names)}: attn '{name}' {why}. Choose other layers, or attn=multi_head."
 
 
@@ -161,13 +188,20 @@ def _judging(model: nn.Module) -> Iterator[None]:
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
-    """As written: a compiled block would not see that its kernel is watched. Where nothing is compiled, the compiler's import,
-    which takes seconds, is saved."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    """As written: a compiled block would not see that its kernel is watched. Where nothing is
+    compiled, the compiler's import, which takes seconds, is saved.
+    """
+    return (
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else nullcontext()
+    )
 
 
 class Watching(Kernel):
-    """Computes what another kernel computes, and keeps the weights that `reference` has for the same."""
+    """Computes what another kernel computes, and keeps the weights that `reference` has for the
+    same.
+    """
 
     def __init__(self, kernel: Kernel, biased: bool):
         self.kernel, self.biased, self.on = kernel, biased, False
@@ -187,13 +221,17 @@ class Watching(Kernel):
         return self.kernel(q, k, v, view, scale, dropout, scores, *more)
 
 
-def weights_of(q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any, biased: bool) -> Tensor:
+def weights_of(
+    q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any, biased: bool
+) -> Tensor:
     """The weights (b, h, t, s) of what a kernel is given, in fp32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide), k.to(wide)
     view = view._replace(prepared=REFERENCE.prepare(view, q.shape[1], biased, wide))
     with torch.autocast(q.device.type, enabled=False):
-        return REFERENCE.weights(q, k, view, scale, 0.0, None if scores is None else scores.to(wide), weigh)
+        return REFERENCE.weights(
+            q, k, view, scale, 0.0, None if scores is None else scores.to(wide), weigh
+        )
 
 
 @contextmanager
@@ -232,8 +270,10 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
 
 
 def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) -> Tensor:
-    """The weights (b, h, t, s) of an attention that is linear in its values, whatever happens on the way: what its heads sum up
-    where the value of token j is 1 in channel j mod `width`, for as many tokens at a time as a value has channels."""
+    """The weights (b, h, t, s) of an attention that is linear in its values, whatever happens on
+    the way: what its heads sum up where the value of token j is 1 in channel j mod `width`, for as
+    many tokens at a time as a value has channels.
+    """
     tokens = (x if source is None else source).shape[1]
     kernel, sums = getattr(attn, "kernel", None), list[Tensor]()
     for start in range(0, tokens, width):
@@ -256,6 +296,8 @@ def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) 
                 attn.kernel = kernel
             for handle in handles:
                 handle.remove()
-    apart = [read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums]  # (b, t, h * width) -> (b, h, t, width)
+    apart = [
+        read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums
+    ]  # (b, t, h * width) -> (b, h, t, width)
     weights = torch.cat(apart, -1)[..., :tokens]
     return weights.to(torch.promote_types(weights.dtype, torch.float32))

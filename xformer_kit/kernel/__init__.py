@@ -8,6 +8,17 @@ from xformer_kit.kernel.sdpa import SDPA
 from xformer_kit.kernel.varlen import Varlen
 
 __all__ = [
-    "KERNELS", "SDPA", "Chunked", "Either", "Flex", "Kernel", "Reference", "Varlen", "against", "choose", "refusal",
-    "untrained", "visible",
-]  # fmt: skip
+    "KERNELS",
+    "SDPA",
+    "Chunked",
+    "Either",
+    "Flex",
+    "Kernel",
+    "Reference",
+    "Varlen",
+    "against",
+    "choose",
+    "refusal",
+    "untrained",
+    "visible",
+]

@@ -1,8 +1,8 @@
 """The contract of a kernel, and the choice among them.
 
-A kernel computes softmax(mask(scores)) v, and one that can takes other weights than softmax's. Attentions that keep a state
-in place of scores have kernels of their own. A kernel may be refused by a composition; the composition never is, for
-`reference` can compute every one.
+A kernel computes softmax(mask(scores)) v, and one that can takes other weights than softmax's.
+Attentions that keep a state in place of scores have kernels of their own. A kernel may be refused
+by a composition; the composition never is, for `reference` can compute every one.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,9 @@ from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry
 
-Weigh = Callable[[Tensor, Tensor | None], Tensor]  # (scores with biases, what is seen or None: all) -> weights
+Weigh = Callable[
+    [Tensor, Tensor | None], Tensor
+]  # (scores with biases, what is seen or None: all) -> weights
 
 
 class Kernel:
@@ -24,9 +26,10 @@ class Kernel:
 
     speed: `auto` takes the kernel of the highest speed that can.
     trains_on: the kinds of devices on which it computes gradients; None: all.
-    computes: what attentions may ask of it: `scores` of `__call__`, or `recurrence` of `recur`; with `mixture` it also stands
-    where nothing is asked.
-    tried_with: kind -> part that the laws take beside it, where the usual companions would be refused.
+    computes: what attentions may ask of it: `scores` of `__call__`, or `recurrence` of `recur`;
+    with `mixture` it also stands where nothing is asked.
+    tried_with: kind -> part that the laws take beside it, where the usual companions would be
+    refused.
     """
 
     speed: float = 0
@@ -40,8 +43,9 @@ class Kernel:
         return None
 
     def prepare(self, view: View, heads: int, biased: bool, dtype: torch.dtype) -> Any:
-        """Once per forward of a tower, for all its layers with one mask and position: what `__call__` finds in
-        `view.prepared`. `biased` says whether the position has a bias."""
+        """Once per forward of a tower, for all its layers with one mask and position: what
+        `__call__` finds in `view.prepared`. `biased` says whether the position has a bias.
+        """
         return None
 
     def explain(self, prepared: Any) -> str:
@@ -53,7 +57,9 @@ class Kernel:
         return 0
 
     def drops(self, dropout: float) -> str:
-        """How it runs in training with that dropout of weights, where that is a way of its own, which keeps no scores."""
+        """How it runs in training with that dropout of weights, where that is a way of its own,
+        which keeps no scores.
+        """
         return ""
 
     def __call__(
@@ -69,14 +75,16 @@ class Kernel:
     ) -> Tensor:
         """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e); h is a multiple of kv.
 
-        `dropout` is the probability on the weights, 0 outside training. `scores` (b, h, t, s), where a position gives
-        them, take the place of q k^T * scale. `weigh`, where an attention has one (facts["attn"]["score"] says what it is),
-        makes the weights in place of softmax. A row with nothing to see is zero.
+        `dropout` is the probability on the weights, 0 outside training. `scores` (b, h, t, s),
+        where a position gives them, take the place of q k^T * scale. `weigh`, where an attention
+        has one (facts["attn"]["score"] says what it is), makes the weights in place of softmax. A
+        row with nothing to see is zero.
         """
         raise NotImplementedError
 
     def recur(self, recurrence: Recurrence, state: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """What every token reads of a state (b, h, t, e), and the state behind the last, (b, h, d, e); from `state` on.
+        """What every token reads of a state (b, h, t, e), and the state behind the last, (b, h, d,
+        e); from `state` on.
         `chunk`: tokens that may be computed at once."""
         raise NotImplementedError
 
@@ -96,7 +104,10 @@ def refusal(name: str, context: Context) -> str | None:
         attn = f"attn '{context.names['attn']}'"
         if "scores" not in KERNELS[name].computes:
             return f"{attn} keeps no state, whose steps {name} computes"
-        return f"{attn} {'keeps a state and ' * (asked == 'recurrence')}has no scores, which {name} computes"
+        return (
+            f"{attn} {'keeps a state and ' * (asked == 'recurrence')}has no scores, which {name}"
+            " computes"
+        )
     return KERNELS[name].cannot(context)
 
 
@@ -118,7 +129,10 @@ def untrained(name: str, device: str) -> str | None:
     there = KERNELS[name].trains_on
     if there is None or device in there:
         return None
-    return f"{name} computes gradients on {' and '.join(kind.upper() for kind in there)} alone, and this is a {device.upper()}"
+    return (
+        f"{name} computes gradients on {' and '.join(kind.upper() for kind in there)} alone, and"
+        f" this is a {device.upper()}"
+    )
 
 
 def visible(view: View, heads: int) -> Tensor | None:
@@ -132,7 +146,9 @@ def covers(view: View, band: tuple[float, float] | None) -> bool:
 
 
 def with_memory(x: Tensor | None, view: View, value: float) -> Tensor | None:
-    """What holds for each key (..., k), with `value` for the learned keys in front of them; None stays None."""
+    """What holds for each key (..., k), with `value` for the learned keys in front of them; None
+    stays None.
+    """
     if x is None or not view.memory:
         return x
     return F.pad(x.expand(*x.shape[:-1], view.key.length), (view.memory, 0), value=value)

@@ -1,6 +1,7 @@
 """Queries by blocks, each against the slice of keys that its band lets it see.
 
-What a mask hides at both ends of the keys is then never computed, and no table of all pairs of tokens is built.
+What a mask hides at both ends of the keys is then never computed, and no table of all pairs of
+tokens is built.
 """
 
 import math
@@ -22,10 +23,10 @@ class Block(NamedTuple):
     stop: int
     first: int
     last: int
-    causal: bool = False  # the last key is seen by the last query alone, the one before by the last two, and so on
-    table: Tensor | None = (
-        None  # True where seen, or a bias that is -inf where not; broadcasts to (b, h, queries, keys)
-    )
+    # the last key is seen by the last query alone, the one before by the last two, and so on
+    causal: bool = False
+    # True where seen, or a bias that is -inf where not; broadcasts to (b, h, queries, keys)
+    table: Tensor | None = None
 
     @property
     def keys(self) -> int:
@@ -33,7 +34,9 @@ class Block(NamedTuple):
 
 
 def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> tuple[Block, ...]:
-    """The blocks of a view whose mask is a band, `size` queries each. Tables that are equal are one tensor."""
+    """The blocks of a view whose mask is a band, `size` queries each. Tables that are equal are one
+    tensor.
+    """
     left, right = view.mask.band()
     queries, keys = view.query.length, view.key.length
     ahead = keys - queries  # keys before the first query: queries are the last of the keys
@@ -44,7 +47,10 @@ def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> 
         stop = min(start + size, queries)
         first = 0 if left == math.inf else max(0, start + ahead - int(left))
         last = keys if right == math.inf else min(keys, stop + ahead + int(right))
-        nearest, farthest = start + ahead - (last - 1), stop - 1 + ahead - first  # distances, query - key
+        nearest, farthest = (
+            start + ahead - (last - 1),
+            stop - 1 + ahead - first,
+        )  # distances, query - key
         covered = farthest <= left and nearest >= -right
         square = right == 0 and farthest <= left and stop - start == last - first
         if square and alike and not biased:
@@ -59,8 +65,9 @@ def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> 
 
 
 def table(view: View, heads: int, biased: bool, dtype: torch.dtype, covered: bool) -> Tensor | None:
-    """What is seen, or the position's bias with -inf where it is not; None: all is seen, without a bias. `covered`: the
-    mask shows all."""
+    """What is seen, or the position's bias with -inf where it is not; None: all is seen, without a
+    bias. `covered`: the mask shows all.
+    """
     seen = view.seen(heads, covered)
     if not biased:
         return seen
@@ -77,12 +84,14 @@ def _shifts(view: View) -> bool:
 def slices(x: Tensor, blocks: Sequence[Block]) -> list[Tensor]:
     """What each block sees of keys or values (b, kv, s, d).
 
-    Made of pieces that x is split into once, so that the backward pass touches every key as often as it is seen; a slice of
-    x would send back a gradient as long as x.
+    Made of pieces that x is split into once, so that the backward pass touches every key as often
+    as it is seen; a slice of x would send back a gradient as long as x.
     """
     if all(block.keys == x.shape[2] for block in blocks):
         return [x] * len(blocks)
-    ends = sorted({0, x.shape[2], *(block.first for block in blocks), *(block.last for block in blocks)})
+    ends = sorted(
+        {0, x.shape[2], *(block.first for block in blocks), *(block.last for block in blocks)}
+    )
     pieces = x.split([b - a for a, b in pairwise(ends)], 2)
     at = {end: i for i, end in enumerate(ends)}
     found = []

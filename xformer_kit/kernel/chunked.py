@@ -6,8 +6,10 @@ from xformer_kit.kernel.recurrence import chunks, steps
 
 @KERNELS.register("chunked", also_called=("chunkwise", "recurrent"))
 class Chunked(Kernel):
-    """Attentions that keep a state: pairs of tokens within a chunk, the state between chunks; one token is one step (Sun et
-    al., 2023, arXiv:2307.08621, section 2.3; Yang et al., 2024, arXiv:2406.06484, section 3)."""
+    """Attentions that keep a state: pairs of tokens within a chunk, the state between chunks; one
+    token is one step (Sun et al., 2023, arXiv:2307.08621, section 2.3; Yang et al., 2024,
+    arXiv:2406.06484, section 3).
+    """
 
     speed = 1
     computes = ("recurrence",)

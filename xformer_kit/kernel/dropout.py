@@ -1,12 +1,16 @@
-"""Attention with dropout on its weights, on a CPU, where torch's own way keeps all weights of all pairs in memory.
+"""Attention with dropout on its weights, on a CPU, where torch's own way keeps all weights of all
+pairs in memory.
 
-softmax, then each weight is dropped with probability p and the others are divided by 1 - p (Vaswani et al., 2017, section
-5.4, and Srivastava et al., 2014), by blocks of queries, so that few scores are there at once. As in FlashAttention (Dao et al.,
-2022, arXiv:2205.14135, algorithm 4) nothing of the size of the scores is kept for the backward pass: it computes the weights
-again, from the largest score and the sum of each row, and draws again what was dropped, from a seed of torch's generator.
+softmax, then each weight is dropped with probability p and the others are divided by 1 - p (Vaswani
+et al., 2017, section 5.4, and Srivastava et al., 2014), by blocks of queries, so that few scores
+are there at once. As in FlashAttention (Dao et al., 2022, arXiv:2205.14135, algorithm 4) nothing of
+the size of the scores is kept for the backward pass: it computes the weights again, from the
+largest score and the sum of each row, and draws again what was dropped, from a seed of torch's
+generator.
 
-A draw is 16 bits of SFC64 (Doty-Humphrey, PractRand), half of the time that torch's Mersenne Twister takes for them: p is rounded
-to a multiple of 2^-16, and the division is by what it is then. Exponentials are powers of two, for they take half the time.
+A draw is 16 bits of SFC64 (Doty-Humphrey, PractRand), half of the time that torch's Mersenne
+Twister takes for them: p is rounded to a multiple of 2^-16, and the division is by what it is then.
+Exponentials are powers of two, for they take half the time.
 """
 
 import math
@@ -21,8 +25,13 @@ from torch.autograd.function import once_differentiable
 
 from xformer_kit.kernel.blocks import Block
 
-ROWS, CAUSAL_ROWS = 256, 128  # queries of a block; of a causal one half of the corner is computed for nothing
-FEW = 1 << 19  # scores that are computed at once, but for one head of keys that has more: two MiB in fp32
+ROWS, CAUSAL_ROWS = (
+    256,
+    128,
+)  # queries of a block; of a causal one half of the corner is computed for nothing
+FEW = (
+    1 << 19
+)  # scores that are computed at once, but for one head of keys that has more: two MiB in fp32
 STEPS = 1 << 16  # of probability
 BITS = 1 / math.log(2)  # e^x = 2^(x BITS)
 
@@ -33,15 +42,22 @@ def threshold(probability: float) -> int:
 
 
 def able(probability: float) -> bool:
-    """Whether the computation below is the one to take: not where nothing or everything is dropped, and not within a
-    compiled block, where torch's own way is compiled, draws and all."""
+    """Whether the computation below is the one to take: not where nothing or everything is dropped,
+    and not within a compiled block, where torch's own way is compiled, draws and all.
+    """
     return 0 < threshold(probability) < STEPS and not torch.compiler.is_compiling()
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: float, probability: float) -> Tensor:
-    """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query and leave none out; their
-    tables are (1 or b, 1 or h, 1 or queries, 1 or keys), and a causal block has none."""
-    parts: dict[int, tuple[Tensor, ...]] = {}  # those of a table, once for all blocks of a window that share it
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: float, probability: float
+) -> Tensor:
+    """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query
+    and leave none out; their tables are (1 or b, 1 or h, 1 or queries, 1 or keys), and a causal
+    block has none.
+    """
+    parts: dict[
+        int, tuple[Tensor, ...]
+    ] = {}  # those of a table, once for all blocks of a window that share it
     blocks = [part for block in blocks for part in thin(block, parts)]
     tables = {id(block.table): block.table for block in blocks}
     which = [list(tables).index(id(block.table)) for block in blocks]
@@ -50,8 +66,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: floa
 
 
 def thin(block: Block, parts: dict[int, tuple[Tensor, ...]]) -> Iterator[Block]:
-    """A block in parts of few queries. A causal one leaves out the keys that no query of a part sees. `parts`: of tables, by
-    their identity."""
+    """A block in parts of few queries. A causal one leaves out the keys that no query of a part
+    sees. `parts`: of tables, by their identity.
+    """
     count = block.stop - block.start
     size = CAUSAL_ROWS if block.causal else ROWS
     if count <= size:
@@ -80,7 +97,9 @@ class Piece(NamedTuple):
 
 
 class Dropped(torch.autograd.Function):
-    """The computation itself. Queries of heads that share keys stand below each other: (kv, group * queries, d)."""
+    """The computation itself. Queries of heads that share keys stand below each other: (kv, group *
+    queries, d).
+    """
 
     @staticmethod
     def forward(ctx: Any, q, k, v, scale, dropped, blocks, which, *tables):
@@ -99,7 +118,9 @@ class Dropped(torch.autograd.Function):
                 _write(most, piece, scores.amax(-1, keepdim=True))
                 weights = scores.sub_(_queries(most, piece)).exp2_()
                 _write(total, piece, weights.sum(-1, keepdim=True))
-                _write(out, piece, torch.bmm(weights.mul_(work.draw(piece, dropped)), _keys(v, piece)))
+                _write(
+                    out, piece, torch.bmm(weights.mul_(work.draw(piece, dropped)), _keys(v, piece))
+                )
             out *= STEPS / (STEPS - dropped) / total
         ctx.save_for_backward(q, k, v, made, most, total, *tables)
         return made.to(ctx.dtype)
@@ -110,12 +131,16 @@ class Dropped(torch.autograd.Function):
         q, k, v, out, most, total, *tables = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
             grad, out = (x.to(out.dtype).unflatten(1, q.shape[1:3]) for x in (grad, out))
-            # Of each row: the sum over keys of weight times its gradient. Weights below are times the sum of their row.
+            # Of each row: the sum over keys of weight times its gradient. Weights below are times
+            # the sum of their row.
             inner = (grad * out).sum(-1, keepdim=True) / total
             grad, scaled = grad * (STEPS / (STEPS - ctx.dropped) / total), q * (ctx.scale * BITS)
             dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             asked = ctx.needs_input_grad[-len(tables) :]
-            dtables = [out.new_zeros(t.shape) if need else None for t, need in zip(tables, asked, strict=True)]
+            dtables = [
+                out.new_zeros(t.shape) if need else None
+                for t, need in zip(tables, asked, strict=True)
+            ]
             work = Work(q, ctx.blocks, tables, ctx.which, ctx.seed)
             for piece in work.pieces():
                 weights = work.scores(scaled, k, piece).sub_(_queries(most, piece)).exp2_()
@@ -132,17 +157,30 @@ class Dropped(torch.autograd.Function):
                     into.add_(work.apart(dscores).sum_to_size(into.shape))
             dq *= ctx.scale
             dk /= BITS
-            given = [d if d is None else d.to(t.dtype) for d, t in zip(dtables, tables, strict=True)]
+            given = [
+                d if d is None else d.to(t.dtype) for d, t in zip(dtables, tables, strict=True)
+            ]
         return (*(x.to(ctx.dtype) for x in (dq.flatten(1, 2), dk, dv)), *4 * (None,), *given)
 
 
 class Work:
-    """Room for the scores of a piece, which all pieces share, what masks add to scores, and draws."""
+    """Room for the scores of a piece, which all pieces share, what masks add to scores, and
+    draws.
+    """
 
-    def __init__(self, q: Tensor, blocks: list[Block], tables: Sequence[Tensor | None], which: list[int], seed: int):
+    def __init__(
+        self,
+        q: Tensor,
+        blocks: list[Block],
+        tables: Sequence[Tensor | None],
+        which: list[int],
+        seed: int,
+    ):
         self.rows, self.kv, self.group = q.shape[:3]
         self.blocks, self.tables, self.which = blocks, tables, which
-        self.each = [self.group * (block.stop - block.start) * block.keys for block in blocks]  # a head of keys
+        self.each = [
+            self.group * (block.stop - block.start) * block.keys for block in blocks
+        ]  # a head of keys
         times = [-(-self.kv // max(1, min(self.kv, FEW // n))) for n in self.each]
         self.together = [-(-self.kv // n) for n in times]  # heads of keys
         most = max(n * count for n, count in zip(self.each, self.together, strict=True))
@@ -151,8 +189,10 @@ class Work:
         self.made: tuple[Any, Tensor | None, Tensor | None] = None, None, None
 
     def pieces(self) -> Iterator[Piece]:
-        """In an order that is the same forward and backward, for the draws follow it. Where memory is counted alone, the
-        largest one of each table is enough: pieces take the same room, one after the other."""
+        """In an order that is the same forward and backward, for the draws follow it. Where memory
+        is counted alone, the largest one of each table is enough: pieces take the same room, one
+        after the other.
+        """
         chosen: Sequence[int] = range(len(self.blocks))
         rows, heads = self.rows, self.kv
         if not self.real:
@@ -172,8 +212,9 @@ class Work:
         return list(found.values())
 
     def scores(self, scaled: Tensor, k: Tensor, piece: Piece) -> Tensor:
-        """The masked scores times BITS, (kv, group * queries, keys). A query that sees nothing has those of one that sees all,
-        and `draw` drops its weights."""
+        """The masked scores times BITS, (kv, group * queries, keys). A query that sees nothing has
+        those of one that sees all, and `draw` drops its weights.
+        """
         scores = torch.bmm(_queries(scaled, piece), _keys(k, piece).mT, out=self.room_for(0, piece))
         added, _ = self.masked(piece)
         if piece.block.causal:
@@ -201,8 +242,10 @@ class Work:
         return self.room[which][: math.prod(shape)].view(shape)
 
     def masked(self, piece: Piece) -> tuple[Tensor | None, Tensor | None]:
-        """What is added to the scores of a row of the batch, times BITS, (1 or h, queries, keys), and which queries see nothing,
-        or None where there are none; made once for all that follow with the same table."""
+        """What is added to the scores of a row of the batch, times BITS, (1 or h, queries, keys),
+        and which queries see nothing, or None where there are none; made once for all that follow
+        with the same table.
+        """
         table = self.tables[piece.table]
         if table is None:
             return None, None
@@ -210,7 +253,9 @@ class Work:
         if self.made[0] != key:
             added = table.detach()[key[1]]
             if added.dtype == torch.bool:
-                added = torch.zeros_like(added, dtype=self.room[0].dtype).masked_fill_(~added, -math.inf)
+                added = torch.zeros_like(added, dtype=self.room[0].dtype).masked_fill_(
+                    ~added, -math.inf
+                )
             empty = added.amax(-1, keepdim=True) == -math.inf
             added = (added.to(self.room[0].dtype) * BITS).masked_fill(empty, 0)
             self.made = key, added, None if _has_values(empty) and not empty.any() else empty
@@ -220,8 +265,14 @@ class Work:
         return piece.row if table.shape[0] > 1 else 0
 
     def of_heads(self, table: Tensor, piece: Piece) -> Tensor:
-        """(1 or h, queries, keys) -> those of the piece's heads, (1 or kv, 1 or group, queries, keys)."""
-        return table[None] if table.shape[0] == 1 else table.unflatten(0, (-1, self.group))[piece.heads]
+        """(1 or h, queries, keys) -> those of the piece's heads, (1 or kv, 1 or group, queries,
+        keys).
+        """
+        return (
+            table[None]
+            if table.shape[0] == 1
+            else table.unflatten(0, (-1, self.group))[piece.heads]
+        )
 
     def apart(self, scores: Tensor) -> Tensor:
         """(kv, group * queries, keys) -> (kv, group, queries, keys)."""

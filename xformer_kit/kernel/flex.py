@@ -1,4 +1,6 @@
-"""FlexAttention: mask and bias as functions of one pair of tokens, which are compiled into one fused kernel."""
+"""FlexAttention: mask and bias as functions of one pair of tokens, which are compiled into one
+fused kernel.
+"""
 
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -12,12 +14,16 @@ from xformer_kit.kernel.base import KERNELS, Kernel
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
 
-Pair = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (row, head, query, key), all numbers -> what is seen
+Pair = Callable[
+    [Tensor, Tensor, Tensor, Tensor], Tensor
+]  # (row, head, query, key), all numbers -> what is seen
 BLOCK_MASKS = 64  # of masks and lengths, kept for the next forward
 
 
 class Asked(NamedTuple):
-    """How FlexAttention is called: which blocks of pairs it computes, and whether scores have a bias."""
+    """How FlexAttention is called: which blocks of pairs it computes, and whether scores have a
+    bias.
+    """
 
     blocks: Any  # a BlockMask, or None: all
     biased: bool
@@ -25,11 +31,12 @@ class Asked(NamedTuple):
 
 @KERNELS.register("flex", also_called=("flex_attention",))
 class Flex(Kernel):
-    """The same equation where mask and bias are functions of a pair of tokens, and blocks that a mask hides are left out (Dong
-    et al., 2024, arXiv:2412.05496). No table of all pairs is held: memory is linear in the text for a window, and for documents.
+    """The same equation where mask and bias are functions of a pair of tokens, and blocks that a
+    mask hides are left out (Dong et al., 2024, arXiv:2412.05496). No table of all pairs is held:
+    memory is linear in the text for a window, and for documents.
 
-    On CUDA it is compiled, and kernel=auto takes it where sdpa would need a table. On a CPU torch computes it step by step, and
-    no gradients.
+    On CUDA it is compiled, and kernel=auto takes it where sdpa would need a table. On a CPU torch
+    computes it step by step, and no gradients.
     """
 
     speed = 0.5
@@ -40,15 +47,23 @@ class Flex(Kernel):
         facts, names = context.facts, context.names
         attn, position = facts["attn"], facts["position"]
         if "scores" in position["hooks"]:
-            return f"position '{names['position']}' computes scores of its own, and flex computes them itself"
+            return (
+                f"position '{names['position']}' computes scores of its own, and flex computes them"
+                " itself"
+            )
         if attn.get("score") is not None and not attn["pointwise"]:
-            return f"attn.score is {attn['score']}, and flex computes softmax of scores that are changed one by one"
+            return (
+                f"attn.score is {attn['score']}, and flex computes softmax of scores that are"
+                " changed one by one"
+            )
         if context.options["attn"].get("dropout"):
-            return f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights"
+            return (
+                f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights"
+            )
         if "bias" in position["hooks"] and position["learned"]:
             return (
-                f"position '{names['position']}' learns its bias, whose gradient flex adds up in no fixed order, so that a run "
-                "would not resume bit for bit"
+                f"position '{names['position']}' learns its bias, whose gradient flex adds up in no"
+                " fixed order, so that a run would not resume bit for bit"
             )
         width = min(attn["head_dim"], context.options["attn"].get("v_head_dim") or attn["head_dim"])
         if context.device == "cuda" and width < 16:
@@ -56,41 +71,64 @@ class Flex(Kernel):
         return None
 
     def prepare(self, view, heads, biased, dtype):
-        device, bare = view.query.slot.device, view._replace(prepared=None, position=None, memo=None)
+        device, bare = (
+            view.query.slot.device,
+            view._replace(prepared=None, position=None, memo=None),
+        )
         lengths = view.query.length, view.key.length
         if view.covers(view.mask.band()) and view.key.real is None and view.key.document is None:
             return Asked(None, biased)
         per_head = heads if view.mask.per_head else None
         if alone(view):  # the mask and the lengths say all
             return Asked(_kept(view.mask, per_head, *lengths, str(device), view.memory), biased)
-        rows = max(field.shape[0] for tokens in (view.query, view.key) for field in tokens if field is not None)
+        rows = max(
+            field.shape[0]
+            for tokens in (view.query, view.key)
+            for field in tokens
+            if field is not None
+        )
         queries, keys = lengths
         keys += view.memory
-        return Asked(_block_mask(pairs(bare), rows if rows > 1 else None, per_head, queries, keys, str(device)), biased)
+        return Asked(
+            _block_mask(
+                pairs(bare), rows if rows > 1 else None, per_head, queries, keys, str(device)
+            ),
+            biased,
+        )
 
     def explain(self, prepared):
-        left = "" if prepared.blocks is None else ", without the blocks of pairs that the mask hides"
+        left = (
+            "" if prepared.blocks is None else ", without the blocks of pairs that the mask hides"
+        )
         return f"with mask and bias as functions of a pair of tokens{left}"
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         if q.device.type == "cpu":
             if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
                 raise ConfigError(
-                    "kernel: 'flex' computes no gradients on a CPU. Run it under torch.no_grad(), or choose kernel=auto."
+                    "kernel: 'flex' computes no gradients on a CPU. Run it under torch.no_grad(),"
+                    " or choose kernel=auto."
                 )
             q, k, v = q.detach(), k.detach(), v.detach()
-        run, options = _attention(q.device.type), {"scale": scale, "enable_gqa": k.shape[1] != q.shape[1]}
+        run, options = (
+            _attention(q.device.type),
+            {"scale": scale, "enable_gqa": k.shape[1] != q.shape[1]},
+        )
         changed = change(view, weigh) if view.prepared.biased or weigh is not None else None
         return run(q, k, v, score_mod=changed, block_mask=view.prepared.blocks, **options)
 
 
 def alone(view: View) -> bool:
-    """Whether what is seen follows from the mask and the number of tokens: nothing is padded, packed or a prefix, and tokens
-    stand in their places from the first on."""
+    """Whether what is seen follows from the mask and the number of tokens: nothing is padded,
+    packed or a prefix, and tokens stand in their places from the first on.
+    """
     fields = (view.query.prefix, view.key.prefix, view.key.real, view.key.document)
     ordered = view.query.position is view.query.slot and view.key.position is view.key.slot
     return (
-        ordered and not view.cross and view.query.length == view.key.length and not any(f is not None for f in fields)
+        ordered
+        and not view.cross
+        and view.query.length == view.key.length
+        and not any(f is not None for f in fields)
     )
 
 
@@ -115,7 +153,9 @@ def pairs(view: View) -> Pair:
 
 
 def change(view: View, weigh: Any) -> Callable[..., Tensor]:
-    """What becomes of a score: the position's bias is added, and what comes before the softmax is done."""
+    """What becomes of a score: the position's bias is added, and what comes before the softmax is
+    done.
+    """
     position, query, key, biased = view.position, view.query, view.key, view.prepared.biased
 
     def changed(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -134,24 +174,31 @@ def _at(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
 
 
 @lru_cache(BLOCK_MASKS)
-def _kept(mask: Any, heads: int | None, queries: int, keys: int, device: str, memory: int = 0) -> Any:
+def _kept(
+    mask: Any, heads: int | None, queries: int, keys: int, device: str, memory: int = 0
+) -> Any:
     slot = torch.arange(keys, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
     sees = pairs(View(tokens, tokens, mask, None, memory=memory))
     return _block_mask(sees, None, heads, queries, keys + memory, device)
 
 
-def _block_mask(sees: Pair, rows: int | None, heads: int | None, queries: int, keys: int, device: str) -> Any:
+def _block_mask(
+    sees: Pair, rows: int | None, heads: int | None, queries: int, keys: int, device: str
+) -> Any:
     """On CUDA compiled, so that the pairs are never laid out."""
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return create_block_mask(sees, rows, heads, queries, keys, device=device, _compile=device.startswith("cuda"))
+    return create_block_mask(
+        sees, rows, heads, queries, keys, device=device, _compile=device.startswith("cuda")
+    )
 
 
 @cache
 def _attention(device: str) -> Callable[..., Any]:
-    """Torch's function as it runs on a kind of device. Compiled, lengths are fixed in the first graph and free from the second
-    on, so that texts of any length take two."""
+    """Torch's function as it runs on a kind of device. Compiled, lengths are fixed in the first
+    graph and free from the second on, so that texts of any length take two.
+    """
     from torch.nn.attention import flex_attention as module
 
     if device != "cpu":
@@ -159,7 +206,8 @@ def _attention(device: str) -> Callable[..., Any]:
         return compiled
 
     def step_by_step(*args: Any, **options: Any) -> Any:
-        # Torch traces each function of a pair with its compiler first, for the gradient that there is none of on a CPU.
+        # Torch traces each function of a pair with its compiler first, for the gradient that there
+        # is none of on a CPU.
         with patch.object(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True):
             return module.flex_attention(*args, **options)
 
@@ -167,19 +215,27 @@ def _attention(device: str) -> Callable[..., Any]:
 
 
 class Either(Kernel):
-    """What kernel=auto means where there is a CUDA device: `usual`, or `flex` where that would need a table on CUDA."""
+    """What kernel=auto means where there is a CUDA device: `usual`, or `flex` where that would need
+    a table on CUDA.
+    """
 
     def __init__(self, usual: Any, flex: Flex):
         self.usual, self.flex = usual, flex
 
     def prepare(self, view, heads, biased, dtype):
-        able = view.query.slot.device.type == "cuda" and dtype != torch.float64 and view.query.length > 1
+        able = (
+            view.query.slot.device.type == "cuda"
+            and dtype != torch.float64
+            and view.query.length > 1
+        )
         kernel = self.flex if able and self.usual.tabled(view, biased) else self.usual
         return kernel.prepare(view, heads, biased, dtype)
 
     def explain(self, prepared):
         return (
-            f"by flex, {self.flex.explain(prepared)}" if isinstance(prepared, Asked) else self.usual.explain(prepared)
+            f"by flex, {self.flex.explain(prepared)}"
+            if isinstance(prepared, Asked)
+            else self.usual.explain(prepared)
         )
 
     def keeps(self, prepared, queries, keys):

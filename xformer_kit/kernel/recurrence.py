@@ -1,10 +1,12 @@
-"""A state that is read and written by one token after another, in place of scores: step by step, or in chunks.
+"""A state that is read and written by one token after another, in place of scores: step by step, or
+in chunks.
 
-S_t = exp(g_t) S_{t-1} + k_t^T u_t,   u_t = v_t, or under the delta rule b_t (v_t - k_t exp(g_t) S_{t-1}),   o_t = q_t S_t
+S_t = exp(g_t) S_{t-1} + k_t^T u_t,   u_t = v_t, or under the delta rule b_t (v_t - k_t exp(g_t)
+S_{t-1}),   o_t = q_t S_t
 
-Shapes: q, k (b, h, t, d), v (b, h, t, e), `decay` g and `beta` b (b or 1, h, t), S (b, h, d, e). A token with k = 0 and g = 0
-leaves the state as it is. `segment` (b or 1, t) counts the documents that have begun since the state that is given: the first
-token of each finds a state of zeros.
+Shapes: q, k (b, h, t, d), v (b, h, t, e), `decay` g and `beta` b (b or 1, h, t), S (b, h, d, e). A
+token with k = 0 and g = 0 leaves the state as it is. `segment` (b or 1, t) counts the documents
+that have begun since the state that is given: the first token of each finds a state of zeros.
 """
 
 from collections.abc import Iterable
@@ -25,7 +27,8 @@ class Recurrence(NamedTuple):
     k: Tensor
     v: Tensor
     decay: Tensor | None = None  # logarithms, at most 0; None: nothing is forgotten
-    beta: Tensor | None = None  # share of what stood under a key that is replaced; None: no delta rule
+    # share of what stood under a key that is replaced; None: no delta rule
+    beta: Tensor | None = None
     segment: Tensor | None = None  # None: one document
 
     def padded(self, count: int) -> "Recurrence":
@@ -41,13 +44,22 @@ class Recurrence(NamedTuple):
 
 
 def steps(r: Recurrence, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The equations as they are written: what every token reads (b, h, t, e), and the last state."""
+    """The equations as they are written: what every token reads (b, h, t, e), and the last
+    state.
+    """
     # Taken apart at once: each index of its own would have a gradient as large as the whole.
-    rows = zip(*(x.split(1, 2) for x in r[:3]), *(_each(x, 2) for x in r[3:5]), _each(r.segment, 1), strict=False)
+    rows = zip(
+        *(x.split(1, 2) for x in r[:3]),
+        *(_each(x, 2) for x in r[3:5]),
+        _each(r.segment, 1),
+        strict=False,
+    )
     read, last = [], None
     for q, k, v, decay, beta, segment in rows:
         if segment is not None:
-            state = state.masked_fill((segment != (0 if last is None else last)).view(-1, 1, 1, 1), 0)
+            state = state.masked_fill(
+                (segment != (0 if last is None else last)).view(-1, 1, 1, 1), 0
+            )
             last = segment
         if decay is not None:
             state = state * decay[..., None, None].exp()
@@ -63,11 +75,13 @@ def _each(x: Tensor | None, dim: int) -> Iterable[Tensor | None]:
 
 
 def chunks(r: Recurrence, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The same as products: pairs within a chunk of `size` tokens directly, what lies before it through the state.
+    """The same as products: pairs within a chunk of `size` tokens directly, what lies before it
+    through the state.
 
-    Under the delta rule the u of a chunk solve (I + A) u = b (v - exp(G) k S), A_ij = b_i exp(G_i - G_j) k_i k_j^T below the
-    diagonal, G the sum of g within the chunk: the WY and UT form of a product of Householder matrices (Yang et al., 2024,
-    arXiv:2406.06484, section 3.2; with g: arXiv:2412.06464, section 3.3). Memory is linear in t.
+    Under the delta rule the u of a chunk solve (I + A) u = b (v - exp(G) k S), A_ij = b_i exp(G_i -
+    G_j) k_i k_j^T below the diagonal, G the sum of g within the chunk: the WY and UT form of a
+    product of Householder matrices (Yang et al., 2024, arXiv:2406.06484, section 3.2; with g:
+    arXiv:2412.06464, section 3.3). Memory is linear in t.
     """
     length = r.q.shape[2]
     r = r.padded(-length % size)
@@ -81,7 +95,9 @@ def chunks(r: Recurrence, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
         taken = k * beta
         inverse = _inverse(passes.between(taken @ k.mT))
         written, erased = inverse @ (v * beta), inverse @ passes.scaled(taken, passes.read)
-    if erased is None:  # values are scaled, of which there are fewer channels than of keys that are random features
+    if (
+        erased is None
+    ):  # values are scaled, of which there are fewer channels than of keys that are random features
         before, state = _accumulated(k.mT @ passes.scaled(v, passes.write), passes.keep, state)
     else:
         k = passes.scaled(k, passes.write)
@@ -91,8 +107,9 @@ def chunks(r: Recurrence, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _inverse(system: Tensor) -> Tensor:
-    """Of I + the part of `system` (..., c, c) below its diagonal: halves by products, small ones by substitution. On a CPU
-    twice as fast, forward and backward, as one substitution of torch."""
+    """Of I + the part of `system` (..., c, c) below its diagonal: halves by products, small ones by
+    substitution. On a CPU twice as fast, forward and backward, as one substitution of torch.
+    """
     size = system.shape[-1]
     if size <= 16:
         one = torch.eye(size, dtype=system.dtype, device=system.device).expand_as(system)
@@ -104,7 +121,9 @@ def _inverse(system: Tensor) -> Tensor:
 
 
 def _accumulated(added: Tensor, keep: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
-    """The state before each chunk (b, h, n, d, e) and behind the last, from what chunks add to it."""
+    """The state before each chunk (b, h, n, d, e) and behind the last, from what chunks add to
+    it.
+    """
     if keep is None:
         sums = torch.cat([state[:, :, None], added], 2).cumsum(2)
         return sums[:, :, :-1], sums[:, :, -1]
@@ -116,7 +135,9 @@ def _accumulated(added: Tensor, keep: Tensor | None, state: Tensor) -> tuple[Ten
 
 
 def _corrected(keys: Tensor, written: Tensor, erased: Tensor, keep: Tensor | None, state: Tensor):
-    """The same under the delta rule, and what each token writes when what stood there is taken away."""
+    """The same under the delta rule, and what each token writes when what stood there is taken
+    away.
+    """
     rows, shape = (
         [x.flatten(0, 1).unbind(1) for x in (keys, written, erased)],
         written.shape[:2],
@@ -144,7 +165,9 @@ class Passes(NamedTuple):
     keep: Tensor | None  # (b, h, n): of the state before the chunk, behind it
 
     def between(self, products: Tensor) -> Tensor:
-        """Products (b, h, n, c, c) of the tokens of a chunk, each with itself and those before it."""
+        """Products (b, h, n, c, c) of the tokens of a chunk, each with itself and those before
+        it.
+        """
         return products.tril() if self.pairs is None else products * self.pairs
 
     @staticmethod
@@ -165,12 +188,16 @@ def _passes(r: Recurrence, size: int) -> Passes:
     there = segment == held, segment == last, (last == held)[..., 0]
     if r.decay is None:
         return Passes(*(x.to(r.q.dtype) for x in (seen, *there)))
-    decay = r.decay.unflatten(2, (-1, size))  # summed anew in each document, so that no gradient crosses its start
+    decay = r.decay.unflatten(
+        2, (-1, size)
+    )  # summed anew in each document, so that no gradient crosses its start
     return _falling((seen.to(decay.dtype) @ decay[..., None])[..., 0], seen, there)
 
 
 def _falling(total: Tensor, seen: Tensor, there: tuple[Tensor, ...] | None = None) -> Passes:
-    """From the sums (b, h, n, c) of g in a chunk. `there`: what of `read`, `write` and `keep` is of the same document."""
+    """From the sums (b, h, n, c) of g in a chunk. `there`: what of `read`, `write` and `keep` is of
+    the same document.
+    """
     end = total[..., -1:]
     logs = (total[..., None] - total[..., None, :]).masked_fill(
         ~seen, -torch.inf
@@ -182,8 +209,10 @@ def _falling(total: Tensor, seen: Tensor, there: tuple[Tensor, ...] | None = Non
 
 
 def segments(view: View) -> Tensor | None:
-    """How many documents have begun at each of the view's queries since the last token before them, (b or 1, t); None where
-    there is one. Padding begins none. Tokens that stand together are a document: one that was left does not come back."""
+    """How many documents have begun at each of the view's queries since the last token before them,
+    (b or 1, t); None where there is one. Padding begins none. Tokens that stand together are a
+    document: one that was left does not come back.
+    """
     document, real = view.key.document, view.key.real
     if document is None or view.query.document is None:
         return None
@@ -192,7 +221,9 @@ def segments(view: View) -> Tensor | None:
         document, real = document.expand(rows, -1), real.expand(rows, -1)
         at = torch.arange(real.shape[1], device=real.device).expand_as(real)
         first = at.masked_fill(~real, real.shape[1] - 1).amin(-1, keepdim=True)
-        document = document.gather(1, torch.maximum(at.masked_fill(~real, -1).cummax(-1).values, first))
+        document = document.gather(
+            1, torch.maximum(at.masked_fill(~real, -1).cummax(-1).values, first)
+        )
     begins = document[:, 1:] != document[:, :-1]
     count = F.pad(begins, (1, 0)).cumsum(-1)
     past = view.key.length - view.query.length

@@ -9,7 +9,8 @@ from xformer_kit.kernel.recurrence import steps
 
 @KERNELS.register("reference", also_called=("eager", "math", "naive"))
 class Reference(Kernel):
-    """softmax(mask(q k^T * scale + bias)) v, per head (Vaswani et al., 2017, arXiv:1706.03762, eq. 1). Attentions that keep a
+    """softmax(mask(q k^T * scale + bias)) v, per head (Vaswani et al., 2017, arXiv:1706.03762, eq.
+    1). Attentions that keep a
     state: token by token."""
 
     computes = ("scores", "recurrence", "mixture")
@@ -32,10 +33,14 @@ class Reference(Kernel):
         return steps(recurrence, state)
 
     def weights(self, q, k, view, scale, dropout=0.0, scores=None, weigh=None) -> Tensor:
-        """The attention weights (b, h, t, s): under softmax every row sums to 1, or to 0 where it sees nothing."""
+        """The attention weights (b, h, t, s): under softmax every row sums to 1, or to 0 where it
+        sees nothing.
+        """
         seen, added = view.prepared
         if scores is None:
-            scores = q @ spread(k, q.shape[1]).transpose(-1, -2) * scale  # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
+            scores = (
+                q @ spread(k, q.shape[1]).transpose(-1, -2) * scale
+            )  # (b, h, t, d) x (b, h, d, s) -> (b, h, t, s)
         if added is not None:
             scores = scores + added
         if weigh is not None:
@@ -46,7 +51,11 @@ class Reference(Kernel):
             nothing = ~seen.any(
                 -1, keepdim=True
             )  # such a row is left whole for a finite softmax, and set to zero behind it
-            weights = scores.masked_fill(~(seen | nothing), -float("inf")).softmax(-1).masked_fill(nothing, 0)
+            weights = (
+                scores.masked_fill(~(seen | nothing), -float("inf"))
+                .softmax(-1)
+                .masked_fill(nothing, 0)
+            )
         return F.dropout(weights, dropout) if dropout else weights
 
 

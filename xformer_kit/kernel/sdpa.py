@@ -1,4 +1,6 @@
-"""Torch's scaled_dot_product_attention: flash and memory-efficient kernels where the request allows them."""
+"""Torch's scaled_dot_product_attention: flash and memory-efficient kernels where the request allows
+them.
+"""
 
 import math
 from typing import NamedTuple
@@ -13,27 +15,33 @@ from xformer_kit.kernel.blocks import Block, cut, slices, table
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, at_least
 
-ROWS, ROWS_ON_CUDA = 128, 1024  # queries of a block: 64 to 128 measured fastest on a CPU; each block is a call
+ROWS, ROWS_ON_CUDA = (
+    128,
+    1024,
+)  # queries of a block: 64 to 128 measured fastest on a CPU; each block is a call
 
 
 class Request(NamedTuple):
-    """How torch's function is called: with its own causal mask, with one table for all, by blocks, or with nothing."""
+    """How torch's function is called: with its own causal mask, with one table for all, by blocks,
+    or with nothing.
+    """
 
     causal: bool = False
     dense: Tensor | None = None
-    newest: int | None = (
-        None  # keys that are seen at all, where older ones are not: a number that no step of generation changes
-    )
+    # keys that are seen at all, where older ones are not: a number that no step of generation
+    # changes
+    newest: int | None = None
     blocks: tuple[Block, ...] = ()
 
 
 @KERNELS.register("sdpa", also_called=("flash", "torch"))
 class SDPA(Kernel):
-    """The same equation, fused. A causal or full mask costs nothing, a window is computed by blocks of queries that meet the
-    keys of their window alone, and any other mask is one dense tensor for all layers.
+    """The same equation, fused. A causal or full mask costs nothing, a window is computed by blocks
+    of queries that meet the keys of their window alone, and any other mask is one dense tensor for
+    all layers.
 
-    On a CPU dropout of weights is computed by blocks too, and keeps no weights (`xformer_kit/kernel/dropout.py`), but for
-    a compiled block, where torch's own way keeps them.
+    On a CPU dropout of weights is computed by blocks too, and keeps no weights
+    (`xformer_kit/kernel/dropout.py`), but for a compiled block, where torch's own way keeps them.
     """
 
     speed: float = 1
@@ -41,7 +49,9 @@ class SDPA(Kernel):
     def __init__(
         self,
         *,
-        block: int | None = None,  # queries that meet one slice of the keys; null: 128, or 1,024 on CUDA
+        block: (
+            int | None
+        ) = None,  # queries that meet one slice of the keys; null: 128, or 1,024 on CUDA
     ):
         self.block = block
 
@@ -74,7 +84,9 @@ class SDPA(Kernel):
 
     def explain(self, prepared):
         causal, dense, newest, blocks = prepared
-        learned = "; torch has no fused kernel for a learned bias on a CPU" if unfused(prepared) else ""
+        learned = (
+            "; torch has no fused kernel for a learned bias on a CPU" if unfused(prepared) else ""
+        )
         if blocks:
             most = max(block.keys for block in blocks)
             return f"by blocks of {blocks[0].stop} queries against {most} keys at most{learned}"
@@ -92,7 +104,10 @@ class SDPA(Kernel):
     def drops(self, dropout):
         if not dropping.able(dropout):
             return ""
-        return "in training on a CPU by blocks that drop weights, and compute them again for the gradient"
+        return (
+            "in training on a CPU by blocks that drop weights, and compute them again for the"
+            " gradient"
+        )
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         causal, dense, newest, blocks = view.prepared
@@ -103,21 +118,34 @@ class SDPA(Kernel):
             return dropping.attend(q, k, v, blocks or (whole,), scale, dropout)
         grouped = k.shape[1] != q.shape[1]
         if not blocks:
-            return scaled_dot_product_attention(q, k, v, dense, dropout, causal, scale=scale, enable_gqa=grouped)
+            return scaled_dot_product_attention(
+                q, k, v, dense, dropout, causal, scale=scale, enable_gqa=grouped
+            )
         parts = zip(
-            q.split([b.stop - b.start for b in blocks], 2), slices(k, blocks), slices(v, blocks), blocks, strict=True
+            q.split([b.stop - b.start for b in blocks], 2),
+            slices(k, blocks),
+            slices(v, blocks),
+            blocks,
+            strict=True,
         )
         some = [
-            scaled_dot_product_attention(q, k, v, block.table, dropout, block.causal, scale=scale, enable_gqa=grouped)
+            scaled_dot_product_attention(
+                q, k, v, block.table, dropout, block.causal, scale=scale, enable_gqa=grouped
+            )
             for q, k, v, block in parts
         ]
         return some[0] if len(some) == 1 else torch.cat(some, 2)
 
 
 def beyond_softmax(context: Context, kernel: str) -> str | None:
-    """Why a kernel that computes softmax(q k^T * scale + bias) v cannot compute the composition, or None."""
+    """Why a kernel that computes softmax(q k^T * scale + bias) v cannot compute the composition, or
+    None.
+    """
     if "scores" in context.facts["position"]["hooks"]:
-        return f"position '{context.names['position']}' computes scores of its own, and {kernel} computes them itself"
+        return (
+            f"position '{context.names['position']}' computes scores of its own, and {kernel}"
+            " computes them itself"
+        )
     if (score := context.facts["attn"].get("score")) is not None:
         return f"attn.score is {score}, and {kernel} computes softmax alone"
     return None
@@ -143,13 +171,15 @@ def unfused(request: Request) -> bool:
 
 
 def unpadded(view: View) -> Tokens:
-    """The view's keys, without `real` where it hides nothing that matters: where no token sees a later one, and padding
-    stands behind all tokens, only padding sees padding.
+    """The view's keys, without `real` where it hides nothing that matters: where no token sees a
+    later one, and padding stands behind all tokens, only padding sees padding.
 
     That is read from values, so on a CPU alone: elsewhere reading them waits for the device.
     """
     real = view.key.real
-    if type(real) is not Tensor or real.device.type != "cpu" or view.cross:  # also not of tensors without values
+    if (
+        type(real) is not Tensor or real.device.type != "cpu" or view.cross
+    ):  # also not of tensors without values
         return view.key
     if view.mask.sees_future or view.mask.sees_prefix or (real[:, 1:] & ~real[:, :-1]).any():
         return view.key

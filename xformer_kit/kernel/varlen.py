@@ -1,4 +1,6 @@
-"""Texts of any length beside each other: packed documents without a table, and without padding, in torch's flash kernel."""
+"""Texts of any length beside each other: packed documents without a table, and without padding, in
+torch's flash kernel.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -17,8 +19,9 @@ HALVES = torch.bfloat16, torch.float16
 
 
 class Texts(NamedTuple):
-    """Real tokens ordered text by text: those of text n are `starts[n]` to `starts[n + 1]` of `places`, which are numbers of
-    tokens in the flattened batch."""
+    """Real tokens ordered text by text: those of text n are `starts[n]` to `starts[n + 1]` of
+    `places`, which are numbers of tokens in the flattened batch.
+    """
 
     places: Tensor
     starts: Tensor
@@ -26,8 +29,9 @@ class Texts(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """How torch's kernel is called: the texts of queries and of keys, one to one, and its window (left, right), -1 without
-    end, counted from the end of both."""
+    """How torch's kernel is called: the texts of queries and of keys, one to one, and its window
+    (left, right), -1 without end, counted from the end of both.
+    """
 
     queries: Texts
     keys: Texts
@@ -37,11 +41,13 @@ class Packed(NamedTuple):
 
 @KERNELS.register("varlen", also_called=("flash_varlen", "flash_attn_varlen"))
 class Varlen(SDPA):
-    """The same equation over packed documents, each computed alone: softmax(q k^T * scale) v over the tokens of one text, laid
-    end to end (torch.nn.attention.varlen, on FlashAttention-2: Dao, 2023, arXiv:2307.08691). Padding is left out. No table of
-    pairs is held, and pairs of different texts are never computed.
+    """The same equation over packed documents, each computed alone: softmax(q k^T * scale) v over
+    the tokens of one text, laid end to end (torch.nn.attention.varlen, on FlashAttention-2: Dao,
+    2023, arXiv:2307.08691). Padding is left out. No table of pairs is held, and pairs of different
+    texts are never computed.
 
-    That is so on CUDA in bf16 or fp16. Elsewhere, and where nothing is packed or padded, it runs as `sdpa` does.
+    That is so on CUDA in bf16 or fp16. Elsewhere, and where nothing is packed or padded, it runs as
+    `sdpa` does.
     """
 
     speed = 0  # no device has measured it: who wants it says so
@@ -53,13 +59,21 @@ class Varlen(SDPA):
             return f"position '{names['position']}' adds a bias to scores, and varlen adds none"
         band = facts["mask"]["band"]
         if band is None:
-            return f"mask '{names['mask']}' is no band of distances, and varlen computes those alone"
+            return (
+                f"mask '{names['mask']}' is no band of distances, and varlen computes those alone"
+            )
         if facts["cross"] and band != (math.inf, math.inf):
-            return f"mask '{names['mask']}' compares places of two towers, and varlen sees a whole text of the other"
+            return (
+                f"mask '{names['mask']}' compares places of two towers, and varlen sees a whole"
+                " text of the other"
+            )
         if dropout := context.options["attn"].get("dropout"):
             return f"attn.dropout is {dropout}, and varlen drops no weights"
         if count := facts["attn"]["memory"]:
-            return f"attn.memory is {count}, and varlen computes a text without keys that others see too"
+            return (
+                f"attn.memory is {count}, and varlen computes a text without keys that others"
+                " see too"
+            )
         widest = max(facts["attn"]["width"], context.options["attn"].get("v_head_dim") or 0)
         if widest > WIDEST:
             return f"a head has {widest} channels, and varlen computes {WIDEST} at most"
@@ -76,7 +90,10 @@ class Varlen(SDPA):
 
     def explain(self, prepared):
         if isinstance(prepared, Packed):
-            return f"{len(prepared.keys.starts) - 1} texts of {prepared.keys.longest} tokens at most, each alone"
+            return (
+                f"{len(prepared.keys.starts) - 1} texts of {prepared.keys.longest} tokens at most,"
+                " each alone"
+            )
         return f"as sdpa, {super().explain(prepared)}"
 
     def keeps(self, prepared, queries, keys):
@@ -88,9 +105,13 @@ class Varlen(SDPA):
         queries, keys, window, half = view.prepared
         width = max(q.shape[-1], v.shape[-1])
         width += -width % STEP
-        flat = (_flat(x, texts.places, width, half) for x, texts in ((q, queries), (k, keys), (v, keys)))
+        flat = (
+            _flat(x, texts.places, width, half) for x, texts in ((q, queries), (k, keys), (v, keys))
+        )
         around = {"scale": scale, "window_size": window, "enable_gqa": k.shape[1] != q.shape[1]}
-        found = attention()(*flat, queries.starts, keys.starts, queries.longest, keys.longest, **around)
+        found = attention()(
+            *flat, queries.starts, keys.starts, queries.longest, keys.longest, **around
+        )
         rows, heads, length, _ = q.shape
         out = found.new_zeros(rows * length, heads, v.shape[-1])
         out = out.index_copy(0, queries.places, found[..., : v.shape[-1]])
@@ -98,7 +119,9 @@ class Varlen(SDPA):
 
 
 def halved(device: torch.device, dtype: torch.dtype) -> torch.dtype | None:
-    """The half precision in which torch's kernel would compute what comes in `dtype`; None where there is no such kernel."""
+    """The half precision in which torch's kernel would compute what comes in `dtype`; None where
+    there is no such kernel.
+    """
     if device.type != "cuda":
         return None
     if torch.is_autocast_enabled(device.type):
@@ -112,18 +135,23 @@ def attention() -> Any:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
         raise ConfigError(
-            f"kernel: 'varlen' needs torch 2.11 or later; this is {torch.__version__}. Use kernel=auto."
+            f"kernel: 'varlen' needs torch 2.11 or later; this is {torch.__version__}. Use"
+            " kernel=auto."
         ) from error
     return varlen_attn
 
 
 def packed(view: View, dtype: torch.dtype) -> Packed:
     """The texts of a view. This reads values, once for all layers that look alike."""
-    rows = max(field.shape[0] for tokens in (view.query, view.key) for field in tokens if field is not None)
+    rows = max(
+        field.shape[0] for tokens in (view.query, view.key) for field in tokens if field is not None
+    )
     named = [_texts(tokens, rows, view) for tokens in (view.query, view.key)]
     names, which = torch.unique(torch.cat([text for _, text in named]), dim=0, return_inverse=True)
     found = []
-    for (places, _), text in zip(named, which.split([len(places) for places, _ in named]), strict=True):
+    for (places, _), text in zip(
+        named, which.split([len(places) for places, _ in named]), strict=True
+    ):
         count = torch.bincount(text, minlength=len(names))
         starts = F.pad(count.cumsum(0), (1, 0)).to(torch.int32)
         found.append(Texts(places[text.argsort(stable=True)], starts, int(count.max())))
@@ -135,7 +163,9 @@ def packed(view: View, dtype: torch.dtype) -> Packed:
 
 
 def _texts(tokens: Tokens, rows: int, view: View) -> tuple[Tensor, Tensor]:
-    """Numbers of the real tokens in the flattened batch, and the text of each: its row, and its document in it."""
+    """Numbers of the real tokens in the flattened batch, and the text of each: its row, and its
+    document in it.
+    """
     slot = tokens.slot.expand(rows, -1)
     row = torch.arange(rows, device=slot.device)[:, None].expand_as(slot)
     apart = view.query.document is not None and view.key.document is not None
@@ -147,15 +177,17 @@ def _texts(tokens: Tokens, rows: int, view: View) -> tuple[Tensor, Tensor]:
 
 
 def _in_order(view: View, keys: Texts) -> None:
-    """Raises ConfigError where a distance in a text is not the number of real tokens between: padding within a window."""
+    """Raises ConfigError where a distance in a text is not the number of real tokens between:
+    padding within a window.
+    """
     rows = int(keys.places.max()) // view.key.length + 1
     slot = view.key.slot.expand(rows, -1).reshape(-1)[keys.places]  # type: ignore[union-attr]
     inner = torch.ones_like(slot, dtype=torch.bool)
     inner[keys.starts[:-1][keys.starts.diff() > 0].long()] = False
     if math.isfinite(view.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
         raise ConfigError(
-            "real: padding stands within a text, and kernel 'varlen' counts a window in real tokens. Put padding at the ends, or "
-            "use kernel=auto."
+            "real: padding stands within a text, and kernel 'varlen' counts a window in real"
+            " tokens. Put padding at the ends, or use kernel=auto."
         )
 
 

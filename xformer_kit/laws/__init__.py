@@ -4,11 +4,28 @@ from xformer_kit.laws import LAWS, tiny
 LAWS["causality"](tiny(mask="sliding_window", position="alibi"))
 """
 
-from xformer_kit.laws import building, device, generation, masks, numbers, sequence, source  # noqa: F401  (they write the laws into LAWS)
+from xformer_kit.laws import (
+    building,
+    device,
+    generation,
+    masks,
+    numbers,
+    sequence,
+    source,
+)
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.laws.checking import Result, check_file, check_part, check_parts
 
 __all__ = [
-    "LAWS", "LawBroken", "Result", "check_file", "check_part", "check_parts", "faults", "overrides", "sized", "tiny",
-]  # fmt: skip
+    "LAWS",
+    "LawBroken",
+    "Result",
+    "check_file",
+    "check_part",
+    "check_parts",
+    "faults",
+    "overrides",
+    "sized",
+    "tiny",
+]

@@ -1,7 +1,7 @@
 """Compositions under every law, beyond the pairs that the tests try.
 
-python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all parts
-python -m xformer_kit.laws attn=cosine mask=chunked   one composition, e.g. one that is printed as broken
+python -m xformer_kit.laws --random 2000 --seed 7     random compositions of all parts python -m
+xformer_kit.laws attn=cosine mask=chunked   one composition, e.g. one that is printed as broken
 python -m xformer_kit.laws --refusals                 the pairs that are refused, as a table
 """
 
@@ -22,7 +22,9 @@ def one(words: list[str]) -> int:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        "python -m xformer_kit.laws", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        "python -m xformer_kit.laws",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("overrides", nargs="*", help="of one composition")
     parser.add_argument("--random", type=int, metavar="N", help="so many compositions at random")

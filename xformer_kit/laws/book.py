@@ -12,10 +12,11 @@ UNDER: dict[str, tuple[str, ...]] = {}  # law -> those that it falls with
 
 
 def law(name: str, under: tuple[str, ...] = ()) -> Callable[[Callable[[Case], str | None]], Law]:
-    """Write a law into the list. It takes a config, raises LawBroken, and returns why it has nothing to say, or None.
+    """Write a law into the list. It takes a config, raises LawBroken, and returns why it has
+    nothing to say, or None.
 
-    A part may name a law that its mathematics breaks: a class attribute `breaks = {"padding": "mixes over all slots"}`.
-    It then is exempt from that law and from those that stand `under` it.
+    A part may name a law that its mathematics breaks: a class attribute `breaks = {"padding":
+    "mixes over all slots"}`. It then is exempt from that law and from those that stand `under` it.
     """
 
     def add(holds: Callable[[Case], str | None]) -> Law:

@@ -23,7 +23,9 @@ from xformer_kit.plan import KINDS
 from xformer_kit.registry import REQUIRED
 
 FEW = 1
-_others_tried: ContextVar[int | None] = ContextVar("others tried", default=None)  # of each kind; None: all
+_others_tried: ContextVar[int | None] = ContextVar(
+    "others tried", default=None
+)  # of each kind; None: all
 
 
 def start(config, noise: int = 0) -> Model:
@@ -41,13 +43,21 @@ def held(model: nn.Module) -> dict[str, Tensor]:
 
 @law("start")
 def starts(case: Case) -> str | None:
-    """Initial weights are a pure function of (seed, name, shape): another part leaves what is shared untouched."""
+    """Initial weights are a pure function of (seed, name, shape): another part leaves what is
+    shared untouched.
+    """
     model, again = start(case.config, 0), held(start(case.config, 1))
     first, gains = held(model), set(model._gains())
     for name, value in first.items():
         if not torch.equal(value, again[name]):
-            raise case.broken(f"{name} starts elsewhere when torch's generator does; draw it in `initial`")
-    seed = case.config["seed"] if case.config["model"]["seed"] is None else case.config["model"]["seed"]
+            raise case.broken(
+                f"{name} starts elsewhere when torch's generator does; draw it in `initial`"
+            )
+    seed = (
+        case.config["seed"]
+        if case.config["model"]["seed"] is None
+        else case.config["model"]["seed"]
+    )
     moved = held(start({**case.config, "model": {**case.config["model"], "seed": seed + 1}}))
     if all(torch.equal(value, moved[name]) for name, value in first.items()):
         raise case.broken("another seed gives the same weights")
@@ -57,12 +67,15 @@ def starts(case: Case) -> str | None:
 
 
 def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The composition with another part, each in turn; among many compositions with some that it draws, half of the kinds at
-    once."""
+    """The composition with another part, each in turn; among many compositions with some that it
+    draws, half of the kinds at once.
+    """
     most = _others_tried.get()
     if most is None:
         for kind, registry in KINDS.items():
-            yield from ((f"{kind}={name}", changed) for name, changed in _able(config, kind, list(registry)))
+            yield from (
+                (f"{kind}={name}", changed) for name, changed in _able(config, kind, list(registry))
+            )
         return
     draw = random.Random(json.dumps(config))
     for _ in range(most):
@@ -76,17 +89,25 @@ def _others(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
             yield " and ".join(words), changed
 
 
-def _able(config: Mapping[str, Any], kind: str, names: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _able(
+    config: Mapping[str, Any], kind: str, names: list[str]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The composition with each of these parts in place of its own, where nothing refuses it."""
     for name in names:
         needs = any(option.default == REQUIRED for option in KINDS[kind].options(name).values())
-        if name != config[kind]["name"] and not needs and not faults(changed := {**config, kind: sized(kind, name)}):
+        if (
+            name != config[kind]["name"]
+            and not needs
+            and not faults(changed := {**config, kind: sized(kind, name)})
+        ):
             yield name, changed
 
 
 @contextmanager
 def among_many() -> Iterator[None]:
-    """One composition of many: each tries its weights beside one part of each kind, and all of them together beside all."""
+    """One composition of many: each tries its weights beside one part of each kind, and all of them
+    together beside all.
+    """
     token = _others_tried.set(FEW)
     try:
         yield
@@ -94,7 +115,9 @@ def among_many() -> Iterator[None]:
         _others_tried.reset(token)
 
 
-def _shared(case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str) -> None:
+def _shared(
+    case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str
+) -> None:
     # Divided by their number, which a part may change, or multiplied by what a placement asks for.
     scaled = {*residual_names(other.named_modules())} | gains | set(other._gains())
     for name, value in other.named_parameters():
@@ -110,15 +133,21 @@ def _shared(case: Case, first: dict[str, Tensor], gains: set[str], other: Model,
 @law("residual multiplier")
 @torch.no_grad()
 def multiplied(case: Case) -> str | None:
-    """What sublayers add passes through `total`, and so through dropout, stochastic depth and the residual multiplier: with a
-    multiplier of 0 it does not matter what they compute."""
+    """What sublayers add passes through `total`, and so through dropout, stochastic depth and the
+    residual multiplier: with a multiplier of 0 it does not matter what they compute.
+    """
     changed = {**case.config, "model": {**case.config["model"], "residual_multiplier": 0.0}}
     model = case.model(**changed)
     before = case.predicted(model, case.ids)
     for name, parameter in model.named_parameters():
         if any(name.startswith(f"{path}.") for path in _sublayers(model)):
             parameter.mul_(-2.0)
-    case.same(case.predicted(model, case.ids), before, "with a residual multiplier of 0, a sublayer matters", 0)
+    case.same(
+        case.predicted(model, case.ids),
+        before,
+        "with a residual multiplier of 0, a sublayer matters",
+        0,
+    )
     return None
 
 
@@ -136,23 +165,32 @@ def _sublayers(model: Model) -> list[str]:
 
 @law("tying")
 def tying(case: Case) -> str | None:
-    """What is tied or shared is one storage under one name, after a cast and after loading: the head, the embedding and
-    the source's embedding; what is not, is not."""
+    """What is tied or shared is one storage under one name, after a cast and after loading: the
+    head, the embedding and the source's embedding; what is not, is not.
+    """
     said, model = case.config["model"], case.model()
     tied, shared = said["tie_embeddings"], said["share_embeddings"]
     saved = io.BytesIO()
     torch.save(model.state_dict(), saved)
     saved.seek(0)
-    fresh = start(case.config).double().eval()  # in training a part may draw, and compute something else each time
+    fresh = (
+        start(case.config).double().eval()
+    )  # in training a part may draw, and compute something else each time
     fresh.load_state_dict(torch.load(saved, weights_only=True))
     for what, at in (("after casting", model), ("after loading", fresh)):
         one = at.head.weight.data_ptr() == at.embed.weight.data_ptr()
         if one != tied:
-            raise case.broken(f"{what} the head and the embedding are {'one' if one else 'two'} storages")
+            raise case.broken(
+                f"{what} the head and the embedding are {'one' if one else 'two'} storages"
+            )
         if case.source is not None and (one := moved(case, at)) != shared:
-            raise case.broken(f"{what} source and target are embedded by {'one' if one else 'two'} matrices")
+            raise case.broken(
+                f"{what} source and target are embedded by {'one' if one else 'two'} matrices"
+            )
     if tied and "head.weight" in model.state_dict():
-        raise case.broken("a tied head is saved twice: state_dict has head.weight beside embed.weight")
+        raise case.broken(
+            "a tied head is saved twice: state_dict has head.weight beside embed.weight"
+        )
     with torch.no_grad():
         again, logits = (case.predicted(one.eval(), case.ids) for one in (fresh, model))
         case.same(again, logits, "a loaded model differs from the saved one", 0)
@@ -172,7 +210,9 @@ def moved(case: Case, model: Model) -> bool:
 
 @law("rebuild")
 def rebuild(case: Case) -> str | None:
-    """The saved config rebuilds an equal model, also without memory for weights; a model computes the same twice."""
+    """The saved config rebuilds an equal model, also without memory for weights; a model computes
+    the same twice.
+    """
     model = case.model()  # not what other laws have run: what a first run changes is to be seen
     with tempfile.TemporaryDirectory() as run:
         (Path(run) / "config.yaml").write_text(config_yaml(case.config), encoding="utf-8")
@@ -185,13 +225,23 @@ def rebuild(case: Case) -> str | None:
         raise case.broken("the rebuilt model prints differently")
     with torch.device("meta"):
         empty = made(config)
-    for other, what in ((again, "rebuilt model"), (empty, "model without memory (torch's meta device)")):
+    for other, what in (
+        (again, "rebuilt model"),
+        (empty, "model without memory (torch's meta device)"),
+    ):
         shapes = [{name: p.shape for name, p in m.named_parameters()} for m in (model, other)]
         if shapes[0] != shapes[1]:
             raise case.broken(f"the {what} has other parameters")
     again.double().eval().load_state_dict(model.state_dict())
     with torch.no_grad():
         logits = case.predicted(model, case.ids)
-        case.same(case.predicted(again, case.ids), logits, "the rebuilt model computes something else", 0)
-        case.same(case.predicted(model, case.ids), logits, "the model computes something else the second time", 0)
+        case.same(
+            case.predicted(again, case.ids), logits, "the rebuilt model computes something else", 0
+        )
+        case.same(
+            case.predicted(model, case.ids),
+            logits,
+            "the model computes something else the second time",
+            0,
+        )
     return None

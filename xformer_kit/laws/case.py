@@ -1,7 +1,8 @@
 """What is a law tried on? A tiny composition in which nothing can hide.
 
-Sizes differ from axis to axis, so that no two can be swapped unseen, and every parameter is randomised (biases, weights
-of norms and scales too), so that one that is left out is seen. Laws run in float64 where they do not say otherwise.
+Sizes differ from axis to axis, so that no two can be swapped unseen, and every parameter is
+randomised (biases, weights of norms and scales too), so that one that is left out is seen. Laws run
+in float64 where they do not say otherwise.
 """
 
 import json
@@ -26,7 +27,10 @@ from xformer_kit.registry import plain as copied
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
 SIZE_OF = {1: 1.0, 2: 4.0, 3: 0.25}  # draw of the weights -> factor of matrices
-SOURCE, SOURCE_VOCAB = 11, 41  # tokens of a source; its vocabulary, where its embeddings are its own
+SOURCE, SOURCE_VOCAB = (
+    11,
+    41,
+)  # tokens of a source; its vocabulary, where its embeddings are its own
 SIZES: dict[str, Any] = {"heads": 6, "kv_heads": 3, "head_dim": 10, "width": 19, "window": 5}
 SIZES |= {
     "chunk": 4,
@@ -60,16 +64,26 @@ def plain(model: str = "decoder") -> dict[str, Any]:
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
-    """A tiny config of the towers that are named: `changes` are nodes or names of parts (attn=...), differences of the
-    `encoder` or the `decoder`, and values of `model`."""
+    """A tiny config of the towers that are named: `changes` are nodes or names of parts (attn=...),
+    differences of the `encoder` or the `decoder`, and values of `model`.
+    """
     config = plain(model)
     for kind in KINDS:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
-    for tower in ("encoder", "decoder"):  # laid over what the choice of towers says, as on a command line
+    for tower in (
+        "encoder",
+        "decoder",
+    ):  # laid over what the choice of towers says, as on a command line
         if tower in changes:
             changes[tower] = {**config["model"].get(tower, {}), **changes[tower]}
-    config["model"] |= {"dim": DIM, "layers": LAYERS, "vocab_multiple": 8, "max_len": MAX_LEN, **changes}
+    config["model"] |= {
+        "dim": DIM,
+        "layers": LAYERS,
+        "vocab_multiple": 8,
+        "max_len": MAX_LEN,
+        **changes,
+    }
     return copied(config)
 
 
@@ -82,22 +96,31 @@ def sized(kind: str, node: Node | str) -> dict[str, Any]:
 
 
 def faults(config: Node) -> list[str]:
-    """Why the composition is refused, whatever it is trained on; empty where it is not. Laws train it on a CPU."""
+    """Why the composition is refused, whatever it is trained on; empty where it is not. Laws train
+    it on a CPU.
+    """
     return check(config, data=False, task=False) or list(untrained_on("cpu", config))
 
 
 class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what happened)
-    """A composition that breaks a law. The message has the law, the numbers, and the overrides that reproduce it."""
+    """A composition that breaks a law. The message has the law, the numbers, and the overrides that
+    reproduce it.
+    """
 
     def __init__(self, law: str, what: str, config: Node):
         self.law, self.what = law, what
-        super().__init__(f"the law '{law}' is broken: {what}. Seen with: {' '.join(overrides(config))}")
+        super().__init__(
+            f"the law '{law}' is broken: {what}. Seen with: {' '.join(overrides(config))}"
+        )
 
 
 class Case:
     """One composition, with models, tokens and what its parts say of themselves."""
 
-    _last: ClassVar[tuple[Node, dict[str, Any]]] = {}, {}  # the config that was judged last, and what its laws share
+    _last: ClassVar[tuple[Node, dict[str, Any]]] = (
+        {},
+        {},
+    )  # the config that was judged last, and what its laws share
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
         self.config, self.law, self.under = config, law, under
@@ -106,15 +129,23 @@ class Case:
         return LawBroken(self.law, what, self.config)
 
     def same(self, got: Tensor, expected: Tensor, what: str, tolerance: float = 1e-9) -> None:
-        """Raises LawBroken where the two differ by more than `tolerance` x the largest value expected (at least 1)."""
+        """Raises LawBroken where the two differ by more than `tolerance` x the largest value
+        expected (at least 1).
+        """
         bound = tolerance * max(1.0, expected.abs().max().item()) if expected.numel() else 0.0
         gap = (got - expected).abs().max().item() if expected.numel() else 0.0
         if not gap <= bound:
             raise self.broken(f"{what}: the gap is {gap:.2e}, allowed is {bound:.2e}")
 
     def model(self, dtype: torch.dtype = torch.float64, draw: int = 1, **changes: Any) -> Model:
-        """A model in evaluation mode, with the weights of that draw; `changes` replace parts of the config."""
-        if draw > 1:  # numbers that a part draws for its start, of which those of the first draw may be extreme
+        """A model in evaluation mode, with the weights of that draw; `changes` replace parts of the
+        config.
+        """
+        if (
+            draw > 1
+            # numbers that a part draws for its start, of which those of the first draw may be
+            # extreme
+        ):
             size = {**self.config["model"], **changes.get("model", {})}
             changes["model"] = size | {"seed": self.config["seed"] + draw - 1}
         model = made({**self.config, **changes})
@@ -122,7 +153,9 @@ class Case:
         return model.to(dtype).eval()
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for all laws of a config that is judged by one after another."""
+        """What `make` gives, made once for all laws of a config that is judged by one after
+        another.
+        """
         if Case._last[0] is not self.config:
             Case._last = self.config, {}
         kept = Case._last[1]
@@ -130,8 +163,9 @@ class Case:
 
     @property
     def read_only(self) -> Model:
-        """`model()` for a law that computes with it and writes nothing but gradients: one for all such laws of a config, for to
-        make a model of this size takes longer than to run it."""
+        """`model()` for a law that computes with it and writes nothing but gradients: one for all
+        such laws of a config, for to make a model of this size takes longer than to run it.
+        """
         return self.shared("model", self.model)
 
     @property
@@ -140,12 +174,16 @@ class Case:
         return self.learning() if any(untrained_on("cpu", self.config)) else self.read_only
 
     def learning(self, draw: int = 1, kernel: str | None = None) -> Model:
-        """A model of its own, with the weights of that draw, on this kernel or else on one that computes gradients on a
-        CPU, where laws run."""
+        """A model of its own, with the weights of that draw, on this kernel or else on one that
+        computes gradients on a CPU, where laws run.
+        """
         changes: dict[str, Any] = {}
         if kernel or any(untrained_on("cpu", self.config)):
             towers = {name: _without_kernels(self.config["model"][name]) for name in self.towers}
-            changes = {"kernel": sized("kernel", kernel or "auto"), "model": {**self.config["model"], **towers}}
+            changes = {
+                "kernel": sized("kernel", kernel or "auto"),
+                "model": {**self.config["model"], **towers},
+            }
         return self.model(draw=draw, **changes)
 
     @cached_property
@@ -160,8 +198,14 @@ class Case:
 
     @property
     def source(self) -> Tensor | None:
-        """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`; None for one tower."""
-        return self._drawn[:, LENGTH : LENGTH + SOURCE] if "encoder" in self.towers and self.decodes else None
+        """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`;
+        None for one tower.
+        """
+        return (
+            self._drawn[:, LENGTH : LENGTH + SOURCE]
+            if "encoder" in self.towers and self.decodes
+            else None
+        )
 
     @cached_property
     def towers(self) -> list[str]:
@@ -171,20 +215,29 @@ class Case:
     def decodes(self) -> bool:
         return "decoder" in self.towers
 
-    def read(self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any) -> Tensor:
-        """What the head reads, (b, t, dim), or (n, b, t, dim) for the next n tokens with `future`. Two towers read `source`, or
-        else every row the first of `self.source`."""
+    def read(
+        self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
+    ) -> Tensor:
+        """What the head reads, (b, t, dim), or (n, b, t, dim) for the next n tokens with `future`.
+        Two towers read `source`, or else every row the first of `self.source`.
+        """
         cache, future = fields.pop("cache", None), fields.pop("future", False)
         if source is None and self.source is not None:
             source = Tokens(ids=self.source[:1].expand(len(ids), -1))
         return model.hidden(Tokens(ids=ids, **fields), cache, source, future)[0]
 
-    def logits(self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any) -> Tensor:
+    def logits(
+        self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
+    ) -> Tensor:
         """The same behind the head, (b, t, vocab)."""
         return model.head(self.read(model, ids, source, **fields))
 
-    def predicted(self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any) -> Tensor:
-        """The same for all n tokens that the model predicts at each place in training, (b, t, n * vocab)."""
+    def predicted(
+        self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
+    ) -> Tensor:
+        """The same for all n tokens that the model predicts at each place in training, (b, t, n *
+        vocab).
+        """
         return self.logits(model, ids, source, future=True, **fields).movedim(0, -2).flatten(-2)
 
     def past(self, model: Model, rows: int = BATCH) -> Past:
@@ -199,7 +252,9 @@ class Case:
     @property
     def own(self) -> list[Context]:
         """What each attention of the tower that speaks meets, which looks at that tower."""
-        return [look for look in self.looks if look.tower == self.towers[-1] and not look.facts["cross"]]
+        return [
+            look for look in self.looks if look.tower == self.towers[-1] and not look.facts["cross"]
+        ]
 
     @property
     def crosses(self) -> list[Context]:
@@ -226,62 +281,90 @@ class Case:
 
     @property
     def shifted(self) -> int:
-        """How many tokens a token is moved by `model.shift_tokens`, at most, in the tower that speaks."""
+        """How many tokens a token is moved by `model.shift_tokens`, at most, in the tower that
+        speaks.
+        """
         plan = tower_plan(self.config, self.towers[-1])
-        return self.config["model"]["shift_tokens"] * sum(len(block.groups) for block in plan.blocks)
+        return self.config["model"]["shift_tokens"] * sum(
+            len(block.groups) for block in plan.blocks
+        )
 
     @cached_property
     def breaks(self) -> dict[str, str]:
         """Law -> which part says that it breaks it, and why."""
         *others, speaks = (broken_laws(plan) for plan in towers(self.config))
-        found = {law: reason for broken in others for law, reason in broken.items() if law not in AHEAD}
+        found = {
+            law: reason for broken in others for law, reason in broken.items() if law not in AHEAD
+        }
         return found | speaks
 
     def exempt(self) -> str | None:
         """Why a part is allowed to break the law, where one is."""
-        return next((self.breaks[law] for law in (self.law, *self.under) if law in self.breaks), None)
+        return next(
+            (self.breaks[law] for law in (self.law, *self.under) if law in self.breaks), None
+        )
 
 
 @torch.no_grad()
 def randomise(model: nn.Module, seed: int = 1) -> None:
-    """Every parameter moved away from its start by a draw that depends on the seed, its name and its shape alone; matrices are
-    of the usual size with seed 1, larger with 2, smaller with 3. Factors keep their sign, and do not come near 0, where one
-    of a whole stream would silence what is behind it."""
+    """Every parameter moved away from its start by a draw that depends on the seed, its name and
+    its shape alone; matrices are of the usual size with seed 1, larger with 2, smaller with 3.
+    Factors keep their sign, and do not come near 0, where one of a whole stream would silence what
+    is behind it.
+    """
     for name, parameter in model.named_parameters():
         draw = torch.randn(parameter.shape, generator=generator(seed, name))
         if parameter.ndim < 2:
             factor, shift = (0.3 * draw).exp().to(parameter.dtype), 0.3 * draw.to(parameter.dtype)
             parameter.copy_(torch.where(parameter == 0, shift, parameter * factor))
         else:
-            wide = 0.3 if name.split(".")[0].endswith("embed") else 0.7 * parameter.shape[-1] ** -0.5
+            wide = (
+                0.3 if name.split(".")[0].endswith("embed") else 0.7 * parameter.shape[-1] ** -0.5
+            )
             parameter.copy_(draw * wide * SIZE_OF[seed])
 
 
 def made(config: Node) -> Model:
     """The model of a config; a source that has its own embeddings has its own vocabulary."""
     two = len(towers(config)) > 1
-    return Model(config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None)
+    return Model(
+        config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None
+    )
 
 
 def _without_kernels(tower: Node | None) -> dict[str, Any]:
     """The differences of a tower but for its kernels."""
     kept = {key: value for key, value in (tower or {}).items() if key != "kernel"}
-    variants = {name: _without_kernels(differences) for name, differences in (kept.get("variants") or {}).items()}
+    variants = {
+        name: _without_kernels(differences)
+        for name, differences in (kept.get("variants") or {}).items()
+    }
     return kept | {"variants": variants} if variants else kept
 
 
 def unordered(config: Node, tower: str, looks: Iterable[Context]) -> bool:
-    """Whether nothing tells the order of a tower's tokens: no position, no shift, and masks that show all."""
+    """Whether nothing tells the order of a tower's tokens: no position, no shift, and masks that
+    show all.
+    """
     if config["model"]["shift_tokens"]:
         return False
-    everything, base = (math.inf, math.inf), tower_plan(config, tower).variants["base"].nodes["position"]["name"]
-    if "embed" in POSITIONS[base].hooks():  # also where no attention of the tower's own looks through it
+    everything, base = (
+        (math.inf, math.inf),
+        tower_plan(config, tower).variants["base"].nodes["position"]["name"],
+    )
+    if (
+        "embed" in POSITIONS[base].hooks()
+    ):  # also where no attention of the tower's own looks through it
         return False
-    return all(not x.facts["position"]["hooks"] and x.facts["mask"]["band"] == everything for x in looks)
+    return all(
+        not x.facts["position"]["hooks"] and x.facts["mask"]["band"] == everything for x in looks
+    )
 
 
 def overrides(config: Node) -> list[str]:
-    """The command line that composes a config, as far as it differs from the plain one of its towers."""
+    """The command line that composes a config, as far as it differs from the plain one of its
+    towers.
+    """
     name = "_".join(plan.name for plan in towers(config))
     words, base = [*MODELS[name]], plain(name)
     for key, value in config.items():
@@ -290,7 +373,9 @@ def overrides(config: Node) -> list[str]:
         if key in KINDS:
             words += _part(key, value, base[key])
         elif isinstance(value, Mapping):
-            words += [f"{key}.{k}={_text(v)}" for k, v in value.items() if base[key].get(k, ...) != v]
+            words += [
+                f"{key}.{k}={_text(v)}" for k, v in value.items() if base[key].get(k, ...) != v
+            ]
         else:
             words.append(f"{key}={_text(value)}")
     return words
@@ -301,7 +386,11 @@ def _part(kind: str, node: Node, base: Node) -> Iterator[str]:
     if name != base["name"]:
         yield f"{kind}={name}"
     known = base if name == base["name"] else KINDS[kind].defaults(name)
-    yield from (f"{kind}.{key}={_text(value)}" for key, value in node.items() if known.get(key, ...) != value)
+    yield from (
+        f"{kind}.{key}={_text(value)}"
+        for key, value in node.items()
+        if known.get(key, ...) != value
+    )
 
 
 def _text(value: Any) -> str:
@@ -310,4 +399,6 @@ def _text(value: Any) -> str:
         return "{" + ",".join(f"{k}:{_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(_text(v) for v in value) + "]"
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+    return (
+        str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+    )

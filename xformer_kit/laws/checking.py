@@ -1,4 +1,6 @@
-"""Does a part keep the laws? Each registered part in a few compositions, and a user's file as a whole."""
+"""Does a part keep the laws? Each registered part in a few compositions, and a user's file as a
+whole.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +22,31 @@ EMPTY_ROWS = {
     "name": "all_of",
     "of": [{"name": "causal"}, {"name": "not", "of": {"name": "sliding_window", "window": 2}}],
 }
-# What a part is composed with: between them the shapes of masks and the places at which a position enters.
+# What a part is composed with: between them the shapes of masks and the places at which a position
+# enters.
 COMPANIONS: tuple[Mapping[str, Any], ...] = (
     {"mask": "causal", "position": "rotary"},
-    {"mask": "sliding_window", "position": "alibi", "norm": "layer", "placement": "post", "ffn": "mlp"},
-    {"mask": "causal", "position": "learned", "norm": "layer", "placement": "sandwich", "tie_embeddings": False},
+    {
+        "mask": "sliding_window",
+        "position": "alibi",
+        "norm": "layer",
+        "placement": "post",
+        "ffn": "mlp",
+    },
+    {
+        "mask": "causal",
+        "position": "learned",
+        "norm": "layer",
+        "placement": "sandwich",
+        "tie_embeddings": False,
+    },
     {"mask": "full", "position": "none", "decoder": {"layout": [["attn", "ffn"]]}},
-    {"mask": EMPTY_ROWS, "position": "sinusoidal", "ffn": "mlp", "decoder": {"layout": ["ffn", "attn", "ffn"]}},
+    {
+        "mask": EMPTY_ROWS,
+        "position": "sinusoidal",
+        "ffn": "mlp",
+        "decoder": {"layout": ["ffn", "attn", "ffn"]},
+    },
     {"model": "encoder", "position": "learned", "norm": "layer", "placement": "post", "ffn": "mlp"},
     {
         "model": "encoder_decoder",
@@ -51,7 +71,9 @@ class Result(NamedTuple):
 
 
 def check_file(path: str) -> list[Result]:
-    """Every part that a Python file registers, under all laws. Raises ConfigError where the file registers none."""
+    """Every part that a Python file registers, under all laws. Raises ConfigError where the file
+    registers none.
+    """
     import_parts([path], GROUPS.values())
     return check_parts(path)
 
@@ -64,22 +86,42 @@ def check_parts(path: str) -> list[Result]:
             if Path(inspect.getfile(part)).resolve() == file:
                 results += check_part(group, name)
     if not results:
-        raise ConfigError(f"parts: {path} registers no part; decorate one, e.g. @ATTENTIONS.register('mine').")
+        raise ConfigError(
+            f"parts: {path} registers no part; decorate one, e.g. @ATTENTIONS.register('mine')."
+        )
     return results
 
 
 def check_part(kind: str, name: str) -> list[Result]:
-    """One part in several compositions under all laws: one result per law, broken where it is broken anywhere."""
+    """One part in several compositions under all laws: one result per law, broken where it is
+    broken anywhere.
+    """
     if kind not in PARTS:
-        return [Result(f"{kind} {name}", "all", "skipped", f"laws are about the parts of a model: {', '.join(KINDS)}.")]
+        return [
+            Result(
+                f"{kind} {name}",
+                "all",
+                "skipped",
+                f"laws are about the parts of a model: {', '.join(KINDS)}.",
+            )
+        ]
     tried = [(config, faults(config)) for config in compositions(kind, name)]
     configs = [config for config, refused in tried if not refused]
     if not configs:
         reasons = " ".join(dict.fromkeys(fault for _, refused in tried for fault in refused))
-        return [Result(f"{kind} {name}", "composes", "broken", f"every composition tried is refused: {reasons}")]
+        return [
+            Result(
+                f"{kind} {name}",
+                "composes",
+                "broken",
+                f"every composition tried is refused: {reasons}",
+            )
+        ]
     unknown = [law for law in getattr(PARTS[kind][name], "breaks", {}) if law not in LAWS]
     if unknown:
-        sentence = f"no law is called '{unknown[0]}'.{nearest(unknown[0], LAWS)} Known: {', '.join(LAWS)}."
+        sentence = (
+            f"no law is called '{unknown[0]}'.{nearest(unknown[0], LAWS)} Known: {', '.join(LAWS)}."
+        )
         return [Result(f"{kind} {name}", "breaks", "broken", sentence)]
     verdicts = [_Verdict(f"{kind} {name}", law) for law in LAWS]
     for i, config in enumerate(configs):  # all laws of one composition, for they share its models
@@ -90,7 +132,9 @@ def check_part(kind: str, name: str) -> list[Result]:
 
 
 class _Verdict:
-    """What a law says of a part, composition by composition; of one that breaks it no further one is asked."""
+    """What a law says of a part, composition by composition; of one that breaks it no further one
+    is asked.
+    """
 
     def __init__(self, part: str, law: str):
         self.part, self.law = part, law
@@ -117,11 +161,18 @@ class _Verdict:
         if not self.kept:
             return Result(self.part, self.law, "skipped", f"{why}.")
         rest = f"; {len(self.reasons)} left out: {why}" if self.reasons else ""
-        return Result(self.part, self.law, "ok", f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}.")
+        return Result(
+            self.part,
+            self.law,
+            "ok",
+            f"kept in {self.kept} composition{'s' * (self.kept > 1)}{rest}.",
+        )
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
-    """The part with each of its faces in turn among its companions, and those that it names in `tried_with`."""
+    """The part with each of its faces in turn among its companions, and those that it names in
+    `tried_with`.
+    """
     nodes, needed = faces(kind, name), getattr(PARTS[kind][name], "tried_with", {})
     for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
         changes: dict[str, Any] = {**companions, **needed, **chosen(kind, nodes[i % len(nodes)])}
@@ -132,7 +183,11 @@ def faces(kind: str, name: str) -> list[dict[str, Any]]:
     """The part as it is, and with each switch and each choice of its options turned once."""
     registry = PARTS[kind]
     base = sized(kind, name) if kind in KINDS else registry.defaults(name)
-    base |= {key: example(registry.options(name)[key].type) for key, value in base.items() if value == REQUIRED}
+    base |= {
+        key: example(registry.options(name)[key].type)
+        for key, value in base.items()
+        if value == REQUIRED
+    }
     found = [base]
     for key, option in registry.options(name).items():
         found += [{**base, key: choice} for choice in choices(option.type) if choice != base[key]]
@@ -160,7 +215,12 @@ def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
     outer, _, option = kind.partition(".")
     if not option:
         return {kind: node}
-    return {outer: {"name": next(name for name in KINDS[outer] if option in KINDS[outer].inner(name)), option: node}}
+    return {
+        outer: {
+            "name": next(name for name in KINDS[outer] if option in KINDS[outer].inner(name)),
+            option: node,
+        }
+    }
 
 
 def example(annotation: Any) -> Any:

@@ -1,7 +1,7 @@
 """Laws about devices: a step makes no tensor on another device, and reads no value from its own.
 
-Both cost a GPU a wait for all that was queued, and end a run under CUDA graphs. On the meta device, where tensors have no values,
-both fail, without a GPU.
+Both cost a GPU a wait for all that was queued, and end a run under CUDA graphs. On the meta device,
+where tensors have no values, both fail, without a GPU.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,18 +24,26 @@ class _OnMeta(TorchDispatchMode):
     """Raises RuntimeError for an operation that gives a tensor on another device than meta."""
 
     def __torch_dispatch__(
-        self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        operation: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         out = operation(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
             if isinstance(tensor, Tensor) and not tensor.is_meta:
-                raise RuntimeError(f"{operation} makes a tensor of {tuple(tensor.shape)} on {tensor.device}")
+                raise RuntimeError(
+                    f"{operation} makes a tensor of {tuple(tensor.shape)} on {tensor.device}"
+                )
         return out
 
 
 @law("device")
 def device(case: Case) -> str | None:
-    """Forward, backward and cached generation run with parameters and inputs on the meta device, also of padded batches."""
+    """Forward, backward and cached generation run with parameters and inputs on the meta device,
+    also of padded batches.
+    """
     model, ids, source = _inputs(case)
     _holds(case, "plain", lambda: _step(model, Tokens(ids=ids), source))
     if "padding" not in case.breaks:
@@ -53,7 +61,9 @@ def device_with_documents(case: Case) -> str | None:
     model, ids, source = _inputs(case)
     document = torch.empty(ids.shape, dtype=torch.long, device="meta")
     if source is not None:
-        source = source._replace(document=torch.empty(source.ids.shape, dtype=torch.long, device="meta"))
+        source = source._replace(
+            document=torch.empty(source.ids.shape, dtype=torch.long, device="meta")
+        )
     _holds(case, "packed", lambda: _step(model, Tokens(ids=ids, document=document), source))
     return None
 
@@ -61,7 +71,9 @@ def device_with_documents(case: Case) -> str | None:
 def _inputs(case: Case) -> tuple[Model, Tensor, Tokens | None]:
     """A model in training mode, ids, and a source of two towers, all on meta."""
     model = case.shared("model on meta", lambda: case.learning().float().to("meta").train())
-    ids, source = (x if x is None else torch.empty_like(x, device="meta") for x in (case.ids, case.source))
+    ids, source = (
+        x if x is None else torch.empty_like(x, device="meta") for x in (case.ids, case.source)
+    )
     return model, ids, None if source is None else Tokens(ids=source)
 
 

@@ -1,7 +1,7 @@
 """Which compositions are there? What each choice may be, and how one of each makes a config.
 
-A choice is a kind of part, with each face that a part has, or what is special about a tower, its layout or its head. A user's
-registered parts are among them.
+A choice is a kind of part, with each face that a part has, or what is special about a tower, its
+layout or its head. A user's registered parts are among them.
 """
 
 import random
@@ -16,17 +16,37 @@ from xformer_kit.mask import MASKS
 from xformer_kit.plan import KINDS, towers
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
-FAR = {"name": "all_of", "of": [CAUSAL, {"name": "not", "of": WINDOW}]}  # the first two tokens see nothing
+FAR = {
+    "name": "all_of",
+    "of": [CAUSAL, {"name": "not", "of": WINDOW}],
+}  # the first two tokens see nothing
 
-# A part that is not listed takes part as it is; what is listed are its faces. Of two kinds with one name (a mask and a kernel are
-# called chunked), it is about the one that has these options.
+# A part that is not listed takes part as it is; what is listed are its faces. Of two kinds with one
+# name (a mask and a kernel are called chunked), it is about the one that has these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
-        {"q_rank": 5, "kv_rank": 7, "rope_head_dim": 4, "v_head_dim": 9, "bias": True, "scale": 0.3},
+        {
+            "q_rank": 5,
+            "kv_rank": 7,
+            "rope_head_dim": 4,
+            "v_head_dim": 9,
+            "bias": True,
+            "scale": 0.3,
+        },
     ],
-    "compositional": [{"retrievals": 3, "kv_heads": 3, "v_head_dim": 5, "choice_dim": 4, "bias": True, "scale": 0.3}],
-    "lambda": [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}],  # cubes of such a stream
+    "compositional": [
+        {
+            "retrievals": 3,
+            "kv_heads": 3,
+            "v_head_dim": 5,
+            "choice_dim": 4,
+            "bias": True,
+            "scale": 0.3,
+        }
+    ],
+    # cubes of such a stream
+    "lambda": [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}],
     "orthoformer": [{"landmarks": 4, "bias": True, "scale": 0.3}],
     "linformer": [{"rank": 3, "share": "none", "bias": True, "scale": 0.3}],
     "nystrom": [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}],
@@ -34,7 +54,13 @@ FACES: dict[str, list[dict[str, Any]]] = {
         {},
         {"bias": True, "kv_heads": 6, "values": {"name": "plain", "residual": "token"}, "memory": 2}
         | {"gate": {"name": "element", "of": "both", "rank": 5, "middle": "silu", "bias": 0.3}},
-        {"qk_norm": {"name": "head", "groups": 2}, "kv_heads": 1, "scale": 0.2, "gate": "constant", "values": "laser"}
+        {
+            "qk_norm": {"name": "head", "groups": 2},
+            "kv_heads": 1,
+            "scale": 0.2,
+            "gate": "constant",
+            "values": "laser",
+        }
         | {"score": {"name": "softmax", "softcap": 3.0, "sinks": True}},
         {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3}
         | {"score": {"name": "entmax"}},  # which is flat where scores are far apart
@@ -46,7 +72,15 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "all_of": [{"of": FAR["of"]}],
     "any_of": [{"of": [{"name": "sliding_window", "window": 1}, FAR]}],
     "not": [{"of": CAUSAL}],
-    "rotary": [{}, {"rotated_heads": 2, "fraction": 0.4, "pairing": "interleaved", "scaling": {"name": "yarn", "factor": 2.0}}],
+    "rotary": [
+        {},
+        {
+            "rotated_heads": 2,
+            "fraction": 0.4,
+            "pairing": "interleaved",
+            "scaling": {"name": "yarn", "factor": 2.0},
+        },
+    ],
     "per_head": [{"of": [WINDOW, CAUSAL], "groups": [2, 4]}],
     "strided": [{"merged": False}],
     "random_blocks": [{"alike": False}],
@@ -70,8 +104,11 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "disentangled": [{"buckets": 4, "longest": 9, "norm": True}],
     "distance": [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}],
     "linear": [{"heads": 2, "v_head_dim": 7, "bias": True}],
-    "retention": [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}],  # a first token is a sign, but for eps
-    "gated_delta": [{"heads": 2, "v_heads": 4, "head_dim": 6, "v_head_dim": 5, "conv": 3, "negative": True}],
+    # a first token is a sign, but for eps
+    "retention": [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}],
+    "gated_delta": [
+        {"heads": 2, "v_heads": 4, "head_dim": 6, "v_head_dim": 5, "conv": 3, "negative": True}
+    ],
     "performer": [{"heads": 2, "features": 12}],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
@@ -90,19 +127,40 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "mlp": [{"bias": True}],
     "glu": [
         {},
-        {"activated": "up", "clamp": 1.5, "soft_clamp": [2.0, 3.0], "offset": 1.0, "inner_norm": True, "scales": True},
+        {
+            "activated": "up",
+            "clamp": 1.5,
+            "soft_clamp": [2.0, 3.0],
+            "offset": 1.0,
+            "inner_norm": True,
+            "scales": True,
+        },
     ],
     "moe": [
-        {"top_k": 1, "expert": {"name": "mlp", "bias": True},
-         "router": {"name": "softmax", "bias": True, "renormalise": False, "capacity": 0.8}},
         {
-            "experts": 6, "top_k": 3, "shared": 2, "shared_gate": True, "expert": {"name": "glu", "clamp": 1.5, "bias": True},
-            "router": {"name": "sigmoid", "groups": 3, "group_limit": 2, "group_score": "top2", "correction": 0.1, "z_loss": 0.1},
+            "top_k": 1,
+            "expert": {"name": "mlp", "bias": True},
+            "router": {"name": "softmax", "bias": True, "renormalise": False, "capacity": 0.8},
+        },
+        {
+            "experts": 6,
+            "top_k": 3,
+            "shared": 2,
+            "shared_gate": True,
+            "expert": {"name": "glu", "clamp": 1.5, "bias": True},
+            "router": {
+                "name": "sigmoid",
+                "groups": 3,
+                "group_limit": 2,
+                "group_score": "top2",
+                "correction": 0.1,
+                "z_loss": 0.1,
+            },
         },
         {"router": {"name": "round_robin"}},
         {"router": {"name": "expert_choice"}, "expert": {"name": "glu", "inner_norm": True}},
     ],
-}  # fmt: skip
+}
 HALF = {"ffn": {"multiplier": 0.5}}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "sequential": {},
@@ -113,7 +171,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "two attentions": {"layout": ["attn", {"attn": {"mask": WINDOW, "norm": "layer"}}, "ffn"]},
     "pattern": {
         "pattern": ["base", "local"],
-        "variants": {"local": {"mask": WINDOW, "position": {"name": "rotary", "theta": 100.0}, "ffn": {"width": 23}}},
+        "variants": {
+            "local": {
+                "mask": WINDOW,
+                "position": {"name": "rotary", "theta": 100.0},
+                "ffn": {"width": 23},
+            }
+        },
     },
     "ends": {
         "first": ["wide"],
@@ -121,7 +185,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "variants": {"wide": {"attn": {"heads": 3}}, "bare": {"layout": ["ffn"]}},
     },
 }
-BEHIND = {"mask": {"name": "sliding_window", "window": 4}, "position": "rotary"}  # of the source, up to the same place
+BEHIND = {
+    "mask": {"name": "sliding_window", "window": 4},
+    "position": "rotary",
+}  # of the source, up to the same place
 # Which towers there are, and what is special about them; a layout is of the tower that speaks.
 TOWERS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder"},
@@ -134,7 +201,12 @@ TOWERS: dict[str, dict[str, Any]] = {
     },
     "cross window": {
         "model": "encoder_decoder",
-        "encoder": {"mask": {"name": "causal"}, "placement": "post", "ffn": {"width": 23}, "layers": 1},
+        "encoder": {
+            "mask": {"name": "causal"},
+            "placement": "post",
+            "ffn": {"width": 23},
+            "layers": 1,
+        },
         "decoder": {"cross": BEHIND},
     },
 }
@@ -142,7 +214,13 @@ HEADS: list[dict[str, Any]] = [
     {},
     {"embed_norm": True, "token_types": 2, "head_transform": True, "head_bias": True}
     | {"unit_weights": True, "logit_scale": "learned"},
-    {"embed_dim": 22, "embed_norm": True, "token_types": 2, "shift_tokens": 1, "stochastic_depth": 0.3},
+    {
+        "embed_dim": 22,
+        "embed_norm": True,
+        "token_types": 2,
+        "shift_tokens": 1,
+        "stochastic_depth": 0.3,
+    },
     {
         "embed_scale": "sqrt_dim",
         "residual_multiplier": 0.4,
@@ -160,17 +238,26 @@ Row = tuple[tuple[str, int], ...]  # choice, number of its level
 @cache
 def factors() -> dict[str, list]:
     found: dict[str, list] = {
-        kind: [sized(kind, {"name": name, **face}) for name in registry for face in _faces(kind, name)]
+        kind: [
+            sized(kind, {"name": name, **face}) for name in registry for face in _faces(kind, name)
+        ]
         for kind, registry in KINDS.items()
     }
-    # A kernel that computes no gradients on a CPU is refused there with everything, so that its pairs would say nothing.
+    # A kernel that computes no gradients on a CPU is refused there with everything, so that its
+    # pairs would say nothing.
     found["kernel"] = [node for node in found["kernel"] if not untrained(node["name"], "cpu")]
     switches = {"tie_embeddings": [True, False], "share_embeddings": [True, False]}
-    return found | {"tower": list(TOWERS.values()), "layout": list(LAYOUTS.values()), "head": HEADS} | switches
+    return (
+        found
+        | {"tower": list(TOWERS.values()), "layout": list(LAYOUTS.values()), "head": HEADS}
+        | switches
+    )
 
 
 def _faces(kind: str, name: str) -> list[dict[str, Any]]:
-    there = [face for face in FACES.get(name, ()) if face.keys() <= KINDS[kind].options(name).keys()]
+    there = [
+        face for face in FACES.get(name, ()) if face.keys() <= KINDS[kind].options(name).keys()
+    ]
     return there or [{}]
 
 
@@ -182,22 +269,34 @@ def composed(row: Row) -> dict:
     if tower["model"] == "encoder_decoder" and "layout" in layout:
         layout["layout"] = with_cross(layout["layout"])
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
-    if not MASKS.create(chosen["mask"]).sees_future:  # later tokens, of which it would say something, are not shown
-        chosen["position"] = {key: value for key, value in chosen["position"].items() if key != "symmetric"}
+    if not MASKS.create(
+        chosen["mask"]
+    ).sees_future:  # later tokens, of which it would say something, are not shown
+        chosen["position"] = {
+            key: value for key, value in chosen["position"].items() if key != "symmetric"
+        }
     chosen["placement"], layout = _laid(chosen["placement"], layout)
     chosen |= tower | {speaks: {**tower.get(speaks, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
-        chosen["ffn"] = {**chosen["ffn"], "activation": fit[sum(level for _, level in row) % len(fit)]}
+        chosen["ffn"] = {
+            **chosen["ffn"],
+            "activation": fit[sum(level for _, level in row) % len(fit)],
+        }
     return _bared(tiny(**chosen))
 
 
 def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict]:
-    """The two without what they would say to nobody: of norms that nobody shares, of networks that are not there, and which
-    norm, where the placement has none."""
+    """The two without what they would say to nobody: of norms that nobody shares, of networks that
+    are not there, and which norm, where the placement has none.
+    """
     entries = layout.get("layout", ())
     shares, networks = any(isinstance(entry, list) for entry in entries), entries != ["attn"]
-    lost = {option for option, used in {"shared": shares, "scale_residual": networks}.items() if not used}
+    lost = {
+        option
+        for option, used in {"shared": shares, "scale_residual": networks}.items()
+        if not used
+    }
     if entries and not KINDS["placement"][placement["name"]].normed:
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
     return {key: value for key, value in placement.items() if key not in lost}, layout
@@ -207,16 +306,22 @@ def _normless(entry: Any) -> Any:
     """An entry of a layout without what it says of its norm."""
     if not isinstance(entry, dict):
         return entry
-    return {word: {key: value for key, value in said.items() if key != "norm"} for word, said in entry.items()}
+    return {
+        word: {key: value for key, value in said.items() if key != "norm"}
+        for word, said in entry.items()
+    }
 
 
 def _bared(config: dict) -> dict:
-    """The config with what no layer takes as nobody would have said it, where that mends nothing else: what parts say of each
-    other stays said."""
+    """The config with what no layer takes as nobody would have said it, where that mends nothing
+    else: what parts say of each other stays said.
+    """
     plans = towers(config)
     usual = plain("_".join(plan.name for plan in plans))
     parts = [path for path, _ in untaken.parts(config, plans) if path in KINDS]
-    left = [(place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind]
+    left = [
+        (place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind
+    ]
     if not left and not parts:
         return config
     bared = config | {kind: usual[kind] for kind in parts}
@@ -232,17 +337,25 @@ def _bared(config: dict) -> dict:
 def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
     """The attention; where nothing turns, its norms do not stand behind a rotation."""
     norms = attn.get("qk_norm")
-    if isinstance(norms, dict) and norms.get("after") and "rotate" not in KINDS["position"][position].hooks():
+    if (
+        isinstance(norms, dict)
+        and norms.get("after")
+        and "rotate" not in KINDS["position"][position].hooks()
+    ):
         return {**attn, "qk_norm": {**norms, "after": False}}
     return attn
 
 
 def _lost(activation: str, chosen: dict[str, Any]) -> bool:
-    """Whether the numbers of a tiny model would be lost in an activation that is 0, or a power, near 0. Behind a norm that
-    makes them as large as 1 they are not."""
+    """Whether the numbers of a tiny model would be lost in an activation that is 0, or a power,
+    near 0. Behind a norm that makes them as large as 1 they are not.
+    """
     if activation in ("relu2", "star_relu"):
         return chosen["norm"]["name"] == "none"
-    small = chosen["norm"]["name"] in ("none", "l2", "dyt", "derf") or chosen["placement"]["name"] == "none"
+    small = (
+        chosen["norm"]["name"] in ("none", "l2", "dyt", "derf")
+        or chosen["placement"]["name"] == "none"
+    )
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 
 
@@ -265,8 +378,9 @@ def able(row: Row) -> bool:
 
 
 def wrong(row: Row) -> list[str]:
-    """Why a row is refused; one whose layout leaves networks out, also why it would be with them: else two parts would be
-    called held that never met."""
+    """Why a row is refused; one whose layout leaves networks out, also why it would be with them:
+    else two parts would be called held that never met.
+    """
     found = faults(composed(row))
     if found or list(LAYOUTS.values())[dict(row)["layout"]].get("layout") != ["attn"]:
         return found

@@ -9,12 +9,19 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
-CHUNKS = ((1,) * LENGTH, (5, 1, 3, 4), (LENGTH - 1, 1), (6, 7))  # ways to split prompt and continuation
+CHUNKS = (
+    (1,) * LENGTH,
+    (5, 1, 3, 4),
+    (LENGTH - 1, 1),
+    (6, 7),
+)  # ways to split prompt and continuation
 PADS = (0, 2, 4)  # padding on the left of each row's prompt of 5 tokens
 NEW = 6  # tokens to generate
 
 
-def in_chunks(case: Case, model: Model, chunks: tuple[int, ...], real: Tensor | None = None) -> Tensor:
+def in_chunks(
+    case: Case, model: Model, chunks: tuple[int, ...], real: Tensor | None = None
+) -> Tensor:
     """Logits (b, t, vocab) of tokens that come in chunks; `real` is of the first chunk."""
     past, logits, start = case.past(model), [], 0
     for i, n in enumerate(chunks):
@@ -27,14 +34,20 @@ def in_chunks(case: Case, model: Model, chunks: tuple[int, ...], real: Tensor | 
 @law("cache")
 @torch.no_grad()
 def cached(case: Case) -> str | None:
-    """Cached generation equals uncached, at any split of prompt and continuation, also with padding on the left."""
+    """Cached generation equals uncached, at any split of prompt and continuation, also with padding
+    on the left.
+    """
     if case.sees_future:
         return "a mask sees the future"
     model = case.read_only
     whole = case.logits(model, case.ids)
     for chunks in CHUNKS:
         split = "+".join(map(str, chunks))
-        case.same(in_chunks(case, model, chunks), whole, f"with a cache, in chunks of {split}, logits differ")
+        case.same(
+            in_chunks(case, model, chunks),
+            whole,
+            f"with a cache, in chunks of {split}, logits differ",
+        )
     return None
 
 
@@ -50,14 +63,20 @@ def cached_and_padded(case: Case) -> str | None:
     for chunks in ((5, 1, 3, 4), (5,) + (1,) * (LENGTH - 5)):
         got = in_chunks(case, model, chunks, real[:, :5])
         split = "+".join(map(str, chunks))
-        case.same(got[real], expected[real], f"with a cache and padding, in chunks of {split}, logits differ")
+        case.same(
+            got[real],
+            expected[real],
+            f"with a cache and padding, in chunks of {split}, logits differ",
+        )
     return None
 
 
 @law("cache with a prefix", under=("cache",))
 @torch.no_grad()
 def cached_prefix(case: Case) -> str | None:
-    """A prompt that is seen whole stays so in the cache, also padded on the left; what follows never changes it."""
+    """A prompt that is seen whole stays so in the cache, also padded on the left; what follows
+    never changes it.
+    """
     if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.own):
         return "no mask sees a prefix"
     model, ids, prompt = case.read_only, case.ids, 5
@@ -65,24 +84,41 @@ def cached_prefix(case: Case) -> str | None:
     for real in (None, torch.arange(LENGTH) >= torch.tensor(PADS)[:, None]):
         if real is not None and "padding" in case.breaks:
             continue
-        expected, past, got = case.logits(model, ids, prefix=prefix, real=real), case.past(model), []
+        expected, past, got = (
+            case.logits(model, ids, prefix=prefix, real=real),
+            case.past(model),
+            [],
+        )
         for start, end in ((0, prompt), *((i, i + 1) for i in range(prompt, LENGTH))):
-            said = Tokens() if start else model.prompt(ids[:, :end], None if real is None else real[:, :end])
-            got.append(case.logits(model, ids[:, start:end], cache=past, real=said.real, prefix=said.prefix))
+            said = (
+                Tokens()
+                if start
+                else model.prompt(ids[:, :end], None if real is None else real[:, :end])
+            )
+            got.append(
+                case.logits(
+                    model, ids[:, start:end], cache=past, real=said.real, prefix=said.prefix
+                )
+            )
         counts = torch.ones_like(prefix) if real is None else real
-        case.same(torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ")
+        case.same(
+            torch.cat(got, 1)[counts], expected[counts], "with a cache and a prefix, logits differ"
+        )
     _in_two_calls(case, model, prefix)
     whole = case.logits(model, ids, prefix=prefix)
     later = torch.cat([ids[:, :prompt], ids[:, prompt:].flip(-1)], 1)
     case.same(
-        case.logits(model, later, prefix=prefix)[:, :prompt], whole[:, :prompt], "what follows changes the prefix"
+        case.logits(model, later, prefix=prefix)[:, :prompt],
+        whole[:, :prompt],
+        "what follows changes the prefix",
     )
     return None
 
 
 def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
-    """A prefix that comes in two calls equals the uncached one, where the first part does not see the second, or is
-    refused, with nothing read."""
+    """A prefix that comes in two calls equals the uncached one, where the first part does not see
+    the second, or is refused, with nothing read.
+    """
     expected, past, half = case.logits(model, case.ids, prefix=prefix), case.past(model), 2
     got = [case.logits(model, case.ids[:, :half], cache=past, prefix=prefix[:, :half])]
     try:
@@ -97,7 +133,9 @@ def _in_two_calls(case: Case, model: Model, prefix: Tensor) -> None:
 @law("select and rewind", under=("cache",))
 @torch.no_grad()
 def edited(case: Case) -> str | None:
-    """A cache goes on with any of its rows, and forgets its newest tokens or says that it cannot."""
+    """A cache goes on with any of its rows, and forgets its newest tokens or says that it
+    cannot.
+    """
     if case.sees_future:
         return "a mask sees the future"
     model, rows = case.read_only, torch.tensor([2, 0, 0])
@@ -120,7 +158,9 @@ def edited(case: Case) -> str | None:
 @law("greedy", under=("cache",))
 @torch.no_grad()
 def greedy(case: Case) -> str | None:
-    """`generate` with temperature 0 takes the likeliest token of the uncached model, one after another."""
+    """`generate` with temperature 0 takes the likeliest token of the uncached model, one after
+    another.
+    """
     if case.sees_future:
         return "a mask sees the future"
     model = case.read_only
@@ -128,7 +168,9 @@ def greedy(case: Case) -> str | None:
     ids = model.generate(case.ids, max_new_tokens=NEW, temperature=0.0, **given)
     if not torch.equal(ids[:, :LENGTH], case.ids):
         raise case.broken("`generate` changes the prompt")
-    prompt = torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH  # a prefix, to a mask that sees one whole
+    prompt = (
+        torch.arange(LENGTH + NEW - 1).expand(BATCH, -1) < LENGTH
+    )  # a prefix, to a mask that sees one whole
     logits = model(ids[:, :-1], prefix=prompt, **given)[:, -NEW:]
     taken = logits.gather(-1, ids[:, -NEW:, None])[..., 0]
     case.same(taken, logits.amax(-1), "a greedy token is not the likeliest")

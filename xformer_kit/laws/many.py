@@ -38,7 +38,9 @@ def rows(count: int, seed: int) -> Iterator[Row]:
 
 
 def many(count: int, seed: int, processes: int) -> int:
-    """Random compositions under every law; returns how many broke one, and prints the command line of each."""
+    """Random compositions under every law; returns how many broke one, and prints the command line
+    of each.
+    """
     failed = 0
     with get_context("spawn").Pool(processes, _one_thread) as pool:
         tried = enumerate(pool.imap(_with_line, rows(count, seed)), 1)
@@ -47,7 +49,10 @@ def many(count: int, seed: int, processes: int) -> int:
                 failed += 1
                 print(*found, f"  python -m xformer_kit.laws {line}", sep="\n", flush=True)
             if i % TELL == 0 or i == count:
-                print(f"{i:,} of {count:,} compositions (seed {seed}): {i - failed:,} keep every law", flush=True)
+                print(
+                    f"{i:,} of {count:,} compositions (seed {seed}): {i - failed:,} keep every law",
+                    flush=True,
+                )
     return failed
 
 
@@ -59,4 +64,6 @@ def _one_thread() -> None:
 
 def _with_line(row: Row) -> tuple[str, list[str]]:
     config = composed(row)
-    return " ".join(f"'{word}'" if set(word) & set("[]{}(), ") else word for word in overrides(config)), judged(config)
+    return " ".join(
+        f"'{word}'" if set(word) & set("[]{}(), ") else word for word in overrides(config)
+    ), judged(config)

@@ -12,9 +12,14 @@ LENGTH, HEADS = 17, 5
 
 
 def picture(mask: Mask, queries: slice = slice(None), start: int = 0) -> Tensor:
-    """True where a head's query sees a key: (heads, queries, length). `start`: of the first token."""
+    """True where a head's query sees a key: (heads, queries, length). `start`: of the first
+    token.
+    """
     slot = torch.arange(LENGTH)[None] + start
-    query, key = Tokens(slot=slot[:, queries], position=slot[:, queries]), Tokens(slot=slot, position=slot)
+    query, key = (
+        Tokens(slot=slot[:, queries], position=slot[:, queries]),
+        Tokens(slot=slot, position=slot),
+    )
     seen = mask.allows(query.as_query(), key.as_key(), torch.arange(HEADS).view(1, -1, 1, 1))
     return seen.expand(1, HEADS, query.length, LENGTH)[0]
 
@@ -26,24 +31,33 @@ def one_by_one(mask: Mask) -> Tensor:
     def pair(head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return mask.allows(Tokens(slot=query, position=query), Tokens(slot=key, position=key), head)
 
-    each = torch.vmap(torch.vmap(torch.vmap(pair, (None, None, 0)), (None, 0, None)), (0, None, None))
+    each = torch.vmap(
+        torch.vmap(torch.vmap(pair, (None, None, 0)), (None, 0, None)), (0, None, None)
+    )
     return each(torch.arange(HEADS), slot, slot)
 
 
 @law("mask")
 def mask(case: Case) -> str | None:
-    """`band`, `sees_future`, `per_head` and `absolute` are true; a mask is a value, point-wise, and runs under vmap; it
-    composes as a set does."""
-    for node in {str(n): n for n in (dict(context.options["mask"]) for context in case.looks)}.values():
+    """`band`, `sees_future`, `per_head` and `absolute` are true; a mask is a value, point-wise, and
+    runs under vmap; it composes as a set does.
+    """
+    for node in {
+        str(n): n for n in (dict(context.options["mask"]) for context in case.looks)
+    }.values():
         made = MASKS.create(node)
         if made != MASKS.create(node) or hash(made) != hash(MASKS.create(node)):
             raise case.broken(f"{made} is no value: two of the same options differ")
         seen = picture(made)
         _said(case, made, seen)
         if not torch.equal(picture(made, slice(4, 7)), seen[:, 4:7]):
-            raise case.broken(f"{made} is not point-wise: three queries see something else than among all")
+            raise case.broken(
+                f"{made} is not point-wise: three queries see something else than among all"
+            )
         if not torch.equal(one_by_one(made), seen):
-            raise case.broken(f"{made} sees something else pair by pair, under vmap, than all at once")
+            raise case.broken(
+                f"{made} sees something else pair by pair, under vmap, than all at once"
+            )
         for same, expected in _algebra(made, seen):
             if not torch.equal(picture(same), expected):
                 raise case.broken(f"{same} does not compose as sets do")
@@ -58,10 +72,16 @@ def _said(case: Case, made: Mask, seen: Tensor) -> None:
         raise case.broken(f"{made} sees the future and says that it does not")
     if not made.per_head and not (seen == seen[:1]).all():
         raise case.broken(f"{made} differs between heads and says that it does not (`per_head`)")
-    if not made.absolute and any(not torch.equal(picture(made, start=start), seen) for start in (1, 7)):
-        raise case.broken(f"{made} counts from the start of a text and says that it does not (`absolute`)")
+    if not made.absolute and any(
+        not torch.equal(picture(made, start=start), seen) for start in (1, 7)
+    ):
+        raise case.broken(
+            f"{made} counts from the start of a text and says that it does not (`absolute`)"
+        )
     band = made.band()
-    if band is not None and not torch.equal(seen[0], (distance <= band[0]) & (distance >= -band[1])):
+    if band is not None and not torch.equal(
+        seen[0], (distance <= band[0]) & (distance >= -band[1])
+    ):
         raise case.broken(f"{made} is not the band {band} that it says it is")
 
 

@@ -23,11 +23,15 @@ DRAWS = 1, 5, 20  # of texts and targets: more of them where fewer leave a doubt
 ROUNDINGS = 64  # of the weights, where the draws leave one
 WEIGHTS = LARGER, SMALLER = 2, 3  # draws of the weights beside the first
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
-Request = tuple[Tokens, Tokens | None]  # what the model is asked about, and the source of two towers
+Request = tuple[
+    Tokens, Tokens | None
+]  # what the model is asked about, and the source of two towers
 
 
 def requests(case: Case) -> Iterator[tuple[str, Request]]:
-    """A batch as it is, and as far as the parts keep those laws, padded, on the left and on the right in turn, and packed."""
+    """A batch as it is, and as far as the parts keep those laws, padded, on the left and on the
+    right in turn, and packed.
+    """
     ids, source = case.ids, case.source
     yield "plain", (Tokens(ids=ids), None if source is None else Tokens(ids=source))
     if "padding" not in case.breaks:
@@ -41,14 +45,19 @@ def requests(case: Case) -> Iterator[tuple[str, Request]]:
 def _padded(ids: Tensor, rows: tuple[int, ...] = ROWS) -> Tokens:
     """Two batches in one, of which one is padded on the left, the other on the right."""
     both = [padded(ids, left, rows) for left in (True, False)]
-    return Tokens(ids=torch.cat([one for one, _ in both]), real=torch.cat([real for _, real in both]))
+    return Tokens(
+        ids=torch.cat([one for one, _ in both]), real=torch.cat([real for _, real in both])
+    )
 
 
 def step(model: Model, request: Request, draw: int = 0) -> Step:
-    """Logits of the real tokens, and the gradients of a loss over them, with the texts and the targets of that draw; without
-    them where torch computes none."""
+    """Logits of the real tokens, and the gradients of a loss over them, with the texts and the
+    targets of that draw; without them where torch computes none.
+    """
     model.zero_grad()
-    target = torch.randint(VOCAB, request[0].ids.shape, generator=torch.Generator().manual_seed(7 + draw))
+    target = torch.randint(
+        VOCAB, request[0].ids.shape, generator=torch.Generator().manual_seed(7 + draw)
+    )
     tokens, source = (x and x._replace(ids=(x.ids + draw) % VOCAB) if draw else x for x in request)
     hidden, report = model.hidden(tokens, source=source, future=True)
     real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
@@ -72,7 +81,12 @@ def kernels(case: Case) -> str | None:
             with torch.set_grad_enabled(learns):
                 of = _steps(case, f"{what}{'' if learns else ', outputs'}", request)
                 for name in names:
-                    _bounded(case, f"kernel '{name}' in fp32, {what}", of, Rule(name, torch.float32, 3, 2e-5))
+                    _bounded(
+                        case,
+                        f"kernel '{name}' in fp32, {what}",
+                        of,
+                        Rule(name, torch.float32, 3, 2e-5),
+                    )
     return None
 
 
@@ -96,7 +110,9 @@ def others(case: Case) -> list[str]:
 
 
 def unlearned(case: Case) -> list[str]:
-    """The kernel that the case names, where it computes no gradients on a CPU: outputs are all that there is of it here."""
+    """The kernel that the case names, where it computes no gradients on a CPU: outputs are all that
+    there is of it here.
+    """
     name = case.config["kernel"]["name"]
     return [] if name == "auto" or untrained(name, "cpu") is None else [name]
 
@@ -106,7 +122,9 @@ Steps = Callable[..., Step]  # kernel, precision, draw, rounding, weights -> wha
 
 
 class Rule(NamedTuple):
-    """A kernel may be off by so many times what `reference` is off, and by `slack` of the largest exact value."""
+    """A kernel may be off by so many times what `reference` is off, and by `slack` of the largest
+    exact value.
+    """
 
     kernel: str
     dtype: torch.dtype
@@ -145,12 +163,14 @@ def _moved(model: Model, most: float, seed: int) -> None:
 
 
 def _bounded(case: Case, what: str, of: Steps, rule: Rule) -> None:
-    """Raises LawBroken where a kernel is further off than its rule allows. In bf16 both round three digits, each at its own
-    places.
+    """Raises LawBroken where a kernel is further off than its rule allows. In bf16 both round three
+    digits, each at its own places.
 
-    Gradients are looked at again with smaller weights: large ones drive a softmax to a single key, where the mean of its
-    gradients, which fast kernels take from their outputs (Dao et al., 2022, arXiv:2205.14135, appendix B.2), cancels against a
-    term of its size, and that of `reference` exactly."""
+    Gradients are looked at again with smaller weights: large ones drive a softmax to a single key,
+    where the mean of its gradients, which fast kernels take from their outputs (Dao et al., 2022,
+    arXiv:2205.14135, appendix B.2), cancels against a term of its size, and that of `reference`
+    exactly.
+    """
     wrong = dict(_beyond(of, rule, of("reference", torch.float64, 0)))
     if wrong and "logits" not in wrong:
         again = dict(_beyond(partial(of, weights=SMALLER), rule, wrong))
@@ -160,14 +180,16 @@ def _bounded(case: Case, what: str, of: Steps, rule: Rule) -> None:
 
 
 def _beyond(of: Steps, rule: Rule, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Of these outputs and gradients those that are further off than the rule allows, and how far. Where a gradient is zero, as
-    it is where a query sees one key, and `reference` does not even round, the largest exact value is that of the step: terms of
-    its size cancel in other kernels.
+    """Of these outputs and gradients those that are further off than the rule allows, and how far.
+    Where a gradient is zero, as it is where a query sees one key, and `reference` does not even
+    round, the largest exact value is that of the step: terms of its size cancel in other kernels.
 
-    How far one draw is off is chance: a sum over all tokens, such as the gradient of a single number, now and then by nearly
-    nothing, and an activation with a kink by much where it rounds to the other side. Where the kernel seems worse, both are
-    tried with other texts and targets, and the worst of each counts. Where it still does, the draw in which it is off most may
-    be next to a kink: then `reference` is off as much with weights that are rounded otherwise."""
+    How far one draw is off is chance: a sum over all tokens, such as the gradient of a single
+    number, now and then by nearly nothing, and an activation with a kink by much where it rounds to
+    the other side. Where the kernel seems worse, both are tried with other texts and targets, and
+    the worst of each counts. Where it still does, the draw in which it is off most may be next to a
+    kink: then `reference` is off as much with weights that are rounded otherwise.
+    """
     largest = _largest(of("reference", torch.float64, 0))
     for name in names:
         for draws in DRAWS:
@@ -188,20 +210,29 @@ def _beyond(of: Steps, rule: Rule, names: Iterable[str]) -> Iterator[tuple[str, 
                 yield name, f"off by {own:.1e}, reference by {others:.1e}, {allowed}"
 
 
-def _off(of: Steps, rule: Rule, draw: int, name: str, rounding: int = 0) -> tuple[float, float, float]:
-    """How far the kernel and `reference` are off, and the largest exact value. Not a number, or no gradient, is endless in the
-    kernel, and allows nothing in `reference`."""
+def _off(
+    of: Steps, rule: Rule, draw: int, name: str, rounding: int = 0
+) -> tuple[float, float, float]:
+    """How far the kernel and `reference` are off, and the largest exact value. Not a number, or no
+    gradient, is endless in the kernel, and allows nothing in `reference`.
+    """
     exact = of("reference", torch.float64, draw)[name]
     found = of(rule.kernel, rule.dtype, draw, rounding), of("reference", rule.dtype, draw)
     own, others = ((one.get(name, exact * torch.nan).double() - exact).abs().max() for one in found)
-    return own.nan_to_num(inf, inf).item(), others.nan_to_num(-inf, inf).item(), exact.abs().max().item()
+    return (
+        own.nan_to_num(inf, inf).item(),
+        others.nan_to_num(-inf, inf).item(),
+        exact.abs().max().item(),
+    )
 
 
 @law("precision")
 @torch.no_grad()
 def precision(case: Case) -> str | None:
     """The model runs in float64 as in float32."""
-    double, single = (case.predicted(model, case.ids) for model in (case.read_only, case.model(torch.float32)))
+    double, single = (
+        case.predicted(model, case.ids) for model in (case.read_only, case.model(torch.float32))
+    )
     if (double.dtype, single.dtype) != (torch.float64, torch.float32):
         raise case.broken(f"logits are {double.dtype} in float64 and {single.dtype} in float32")
     case.same(single.double(), double, "float32 differs from float64", 1e-4)
@@ -210,13 +241,15 @@ def precision(case: Case) -> str | None:
 
 @law("gradients")
 def gradients(case: Case) -> str | None:
-    """Every parameter is in every step's graph; gradients are finite, and not zero unless a part names the parameter in
-    `no_gradient`. No buffer is written in forward.
+    """Every parameter is in every step's graph; gradients are finite, and not zero unless a part
+    names the parameter in `no_gradient`. No buffer is written in forward.
 
-    What has none is looked at again in two other draws of the weights, a larger and a smaller one, for an activation with a
-    kink may be flat, or straight, on every token of one, so that a bias before it does nothing, or nothing that is behind it;
-    and without the two things that leave a parameter without a gradient in one step: stochastic depth that skips a sublayer in
-    every row, and masks that leave a query one key, or a sparse score far ones alone."""
+    What has none is looked at again in two other draws of the weights, a larger and a smaller one,
+    for an activation with a kink may be flat, or straight, on every token of one, so that a bias
+    before it does nothing, or nothing that is behind it; and without the two things that leave a
+    parameter without a gradient in one step: stochastic depth that skips a sublayer in every row,
+    and masks that leave a query one key, or a sparse score far ones alone.
+    """
     model = case.learning().train()
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     null, free = set(named_null(model)), cache(partial(freed, case))
@@ -233,10 +266,16 @@ def gradients(case: Case) -> str | None:
     return None
 
 
-def _zero(case: Case, model: Model, request: Request, what: str, null: set[str], strict: bool = True) -> dict[str, str]:
-    """Parameters, but for those in `null`, whose gradient is zero, and how small it is. Raises LawBroken for one that is missing
-    or not finite; where that is not `strict`, one that is not finite, as larger weights may make it, counts as zero."""
-    with torch.random.fork_rng(devices=[]):  # of dropout and stochastic depth, so that a verdict is the same each time
+def _zero(
+    case: Case, model: Model, request: Request, what: str, null: set[str], strict: bool = True
+) -> dict[str, str]:
+    """Parameters, but for those in `null`, whose gradient is zero, and how small it is. Raises
+    LawBroken for one that is missing or not finite; where that is not `strict`, one that is not
+    finite, as larger weights may make it, counts as zero.
+    """
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # of dropout and stochastic depth, so that a verdict is the same each time
         torch.manual_seed(0)
         grads, found = step(model, request), {}
     largest = _largest(grads)
@@ -253,27 +292,35 @@ def _zero(case: Case, model: Model, request: Request, what: str, null: set[str],
 
 
 def _largest(grads: Step) -> float:
-    return max((grad.abs().max().item() for name, grad in grads.items() if name != "logits"), default=0.0)
+    return max(
+        (grad.abs().max().item() for name, grad in grads.items() if name != "logits"), default=0.0
+    )
 
 
 def freed(case: Case, draw: int) -> Model:
-    """The model with the weights of that draw, with all sublayers kept, and with the token before beside what leaves nothing to
-    choose: one key, or, for a sparse score, keys so far apart that a position makes the nearest one larger by more than it
-    takes."""
+    """The model with the weights of that draw, with all sublayers kept, and with the token before
+    beside what leaves nothing to
+    choose: one key, or, for a sparse score, keys so far apart that a position makes the nearest one
+    larger by more than it takes.
+    """
     model = case.learning(draw)
     lone = {mask for tower in _towers(model) for mask in _lone(tower)}
     if lone:
         model = case.learning(draw, "reference")
     for tower in _towers(model):
-        tower.looks = [look._replace(mask=look.mask | PAIR) if look.mask in lone else look for look in tower.looks]
+        tower.looks = [
+            look._replace(mask=look.mask | PAIR) if look.mask in lone else look
+            for look in tower.looks
+        ]
         if tower.keep is not None:
             tower.keep.fill_(1)
     return model.train()
 
 
 def _lone(tower: Any) -> Iterator[Mask]:
-    """Masks of a tower by which no query sees two tokens, and before a sparse score those by which some head never sees the token
-    before."""
+    """Masks of a tower by which no query sees two tokens, and before a sparse score those by which
+    some head never sees the token before.
+    """
     for block in tower.named_blocks.values():
         for name, attention in block.attentions().items():
             seen = picture(mask := tower.looks[block.looks[name]].mask)

@@ -1,4 +1,6 @@
-"""Which pairs of choices are refused, and why? Found by trying each beside others, and written as a table."""
+"""Which pairs of choices are refused, and why? Found by trying each beside others, and written as a
+table.
+"""
 
 import heapq
 import itertools
@@ -12,7 +14,8 @@ from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, drawn, factors, w
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
-# Rows that are changed at most until one is not refused; with a kernel several choices have to change together.
+# Rows that are changed at most until one is not refused; with a kernel several choices have to
+# change together.
 CHANGED, OF_KERNELS = 3, 12
 Cell = tuple[str, int]  # a choice: factor, number of its level
 Pair = Row  # two of them
@@ -20,14 +23,18 @@ Pair = Row  # two of them
 
 def pairs() -> Iterator[Pair]:
     """Every pair of levels of two choices."""
-    cells = [[(factor, level) for level in range(len(levels))] for factor, levels in factors().items()]
+    cells = [
+        [(factor, level) for level in range(len(levels))] for factor, levels in factors().items()
+    ]
     for some, others in itertools.combinations(cells, 2):
         yield from itertools.product(some, others)
 
 
 @cache
 def refused() -> dict[Pair, tuple[str, ...]]:
-    """Each pair that is refused in whatever composition, with the sentences that answer it where one of the two is at home."""
+    """Each pair that is refused in whatever composition, with the sentences that answer it where
+    one of the two is at home.
+    """
     draw, left = random.Random(0), dict.fromkeys(pairs())
     homes: dict[Cell, list[Row]] = {cell: [] for pair in left for cell in pair}
     for row in (drawn(draw) for _ in range(DRAWS)):
@@ -57,13 +64,17 @@ def refused() -> dict[Pair, tuple[str, ...]]:
 
 @cache
 def _wrong(row: Row) -> tuple[str, ...]:
-    """Why a row is refused; kept, for a fifth of them are met again on the way from another pair."""
+    """Why a row is refused; kept, for a fifth of them are met again on the way from another
+    pair.
+    """
     return tuple(wrong(row))
 
 
 def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
-    """A row that is not refused, found by changing one choice that a fault names at a time, in rows with the fewest faults
-    first. None if all rows that were tried share a fault, or if the search ends without one."""
+    """A row that is not refused, found by changing one choice that a fault names at a time, in rows
+    with the fewest faults first. None if all rows that were tried share a fault, or if the search
+    ends without one.
+    """
     if set.intersection(*map(set, tried.values())):
         return None
     limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
@@ -86,12 +97,16 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
 
 
 def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
-    """The tower of a row and its faults without the names in them: rows that agree in both are changed once."""
+    """The tower of a row and its faults without the names in them: rows that agree in both are
+    changed once.
+    """
     return dict(row)["tower"], tuple(re.sub(r"'\w+'", "", sentence) for sentence in _wrong(row))
 
 
 def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
-    """The row with another level of a choice that the sentences name, of its tower or its layout."""
+    """The row with another level of a choice that the sentences name, of its tower or its
+    layout.
+    """
     words = {"tower", "layout", *re.findall(r"\w+", " ".join(sentences))} - dict(pair).keys()
     for factor, levels in factors().items():
         if factor in words:
@@ -99,7 +114,9 @@ def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
 
 
 def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
-    """Take note of a row that is not refused: the home of its choices under its tower, where they have none there."""
+    """Take note of a row that is not refused: the home of its choices under its tower, where they
+    have none there.
+    """
     for cell in row:
         if dict(row)["tower"] not in {dict(home)["tower"] for home in homes[cell]}:
             homes[cell].append(row)
@@ -108,11 +125,14 @@ def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) ->
 
 
 def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """What a part asks of its neighbours: the first levels with this choice and another one changed, homes of others, and the
-    first levels under every tower, mask, position and layout."""
+    """What a part asks of its neighbours: the first levels with this choice and another one
+    changed, homes of others, and the first levels under every tower, mask, position and layout.
+    """
     first = dict.fromkeys(factors(), 0) | dict([cell])
     for factor, known in factors().items():
-        yield from (_row(first | {factor: level}) for level in range(len(known)) if factor != cell[0])
+        yield from (
+            _row(first | {factor: level}) for level in range(len(known)) if factor != cell[0]
+        )
     for other in [row for rows in homes.values() for row in rows]:
         yield _row(dict(other) | dict([cell]))
     names = [factor for factor in ("tower", "mask", "position", "layout") if factor != cell[0]]
@@ -121,8 +141,12 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
 
 
 def _candidates(pair: Pair, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
-    """Homes of each of the two, into which the other moves; of two that have none, the first levels."""
-    for home in [home for cell in pair for home in homes[cell]] or [_row(dict.fromkeys(factors(), 0))]:
+    """Homes of each of the two, into which the other moves; of two that have none, the first
+    levels.
+    """
+    for home in [home for cell in pair for home in homes[cell]] or [
+        _row(dict.fromkeys(factors(), 0))
+    ]:
         yield _row(dict(home) | dict(pair))
 
 
@@ -137,7 +161,9 @@ def named(cell: tuple[str, int]) -> str:
     if names:
         return f"{factor} {names[level]}"
     value = factors()[factor][level]
-    return f"{factor} {value['name'] if factor in KINDS else str(value).lower() if isinstance(value, bool) else level}"
+    if factor in KINDS:
+        return f"{factor} {value['name']}"
+    return f"{factor} {str(value).lower() if isinstance(value, bool) else level}"
 
 
 def table() -> str:
@@ -148,14 +174,18 @@ def table() -> str:
     lines = [
         "# Pairs that are refused",
         "",
-        f"Of {total:,} pairs of choices, parts in each of their faces, {total - len(refused()):,} ({share:.1%}) train and keep "
-        "the laws. These are refused, each by the sentence that a user reads. Written by `python -m xformer_kit.laws "
-        "--refusals`.",
+        (
+            f"Of {total:,} pairs of choices, parts in each of their faces,"
+            f" {total - len(refused()):,} ({share:.1%}) train and keep the laws. These are refused,"
+            " each by the sentence that a user reads. Written by `python -m xformer_kit.laws"
+            " --refusals`."
+        ),
         "",
         "| part | part | reason | count |",
         "| --- | --- | --- | --- |",
     ]
     lines += [
-        f"| {a} | {b} | {reason.replace('|', chr(92) + '|')} | {n} |" for (a, b, reason), n in sorted(rows.items())
+        f"| {a} | {b} | {reason.replace('|', chr(92) + '|')} | {n} |"
+        for (a, b, reason), n in sorted(rows.items())
     ]
     return "\n".join(lines) + "\n"

@@ -18,11 +18,15 @@ SOURCE_CUT = 4  # and of its source
 
 
 def influence(case: Case, model: Model, ids: Tensor, at: int, **fields: Any) -> Tensor:
-    """How much each token of one row moves the output at slot `at`: the size of its gradient, (length,)."""
+    """How much each token of one row moves the output at slot `at`: the size of its gradient,
+    (length,).
+    """
     model.zero_grad()
     out = case.read(model, ids, future=True, **fields)[:, 0, at]
     out.square().sum().backward()
-    grad = model.embed.weight.grad  # a row of all different ids: each row of the embedding is one token
+    grad = (
+        model.embed.weight.grad
+    )  # a row of all different ids: each row of the embedding is one token
     return torch.zeros(ids.shape[1]) if grad is None else grad[ids[0]].abs().amax(-1)
 
 
@@ -48,28 +52,42 @@ def causality(case: Case) -> str | None:
         later = influence(case, learning, case.ids[:1], at)[at + 1 :]
         if later.max() != 0:
             worst = at + 1 + int(later.argmax())
-            raise case.broken(f"the output at {at} has a gradient of {later.max():.2e} to token {worst}")
+            raise case.broken(
+                f"the output at {at} has a gradient of {later.max():.2e} to token {worst}"
+            )
     return None
 
 
 @law("documents")
 def documents(case: Case) -> str | None:
-    """Documents in one row do not leak into each other, and a packed document equals the document alone; so with the
-    documents of a source."""
+    """Documents in one row do not leak into each other, and a packed document equals the document
+    alone; so with the documents of a source.
+    """
     model, document = case.read_only, packed(LENGTH, CUT)
-    sources: list[Tokens | None] = [None, None, None]  # of both documents, of the first, of the second
+    sources: list[Tokens | None] = [
+        None,
+        None,
+        None,
+    ]  # of both documents, of the first, of the second
     if case.source is not None:
         ids = case.source
         sources = [Tokens(ids=ids, document=packed(SOURCE, SOURCE_CUT))]
         sources += [Tokens(ids=ids[:, :SOURCE_CUT]), Tokens(ids=ids[:, SOURCE_CUT:])]
     with torch.no_grad():
         both = case.predicted(model, case.ids, sources[0], document=document)
-        other = case.predicted(model, changed(case.ids, slice(0, CUT)), sources[0], document=document)
+        other = case.predicted(
+            model, changed(case.ids, slice(0, CUT)), sources[0], document=document
+        )
         case.same(other[:, CUT:], both[:, CUT:], "the first document changes the second")
-        for which, part, source in (("first", slice(0, CUT), sources[1]), ("second", slice(CUT, None), sources[2])):
+        for which, part, source in (
+            ("first", slice(0, CUT), sources[1]),
+            ("second", slice(CUT, None), sources[2]),
+        ):
             alone = case.predicted(model, case.ids[:, part], source)
             case.same(both[:, part], alone, f"the {which} document differs from the document alone")
-    leak = influence(case, case.with_gradients, case.ids[:1], LENGTH - 1, document=document[:1])[:CUT].max()
+    leak = influence(case, case.with_gradients, case.ids[:1], LENGTH - 1, document=document[:1])[
+        :CUT
+    ].max()
     if leak != 0:
         raise case.broken(f"the second document has a gradient of {leak:.2e} to the first")
     return None
@@ -81,19 +99,27 @@ def packed(length: int, cut: int) -> Tensor:
 
 
 def padded(ids: Tensor, left: bool, rows: tuple[int, ...] = ROWS) -> tuple[Tensor, Tensor]:
-    """A batch whose rows have so many real tokens, and `real`; what stands on the padding is arbitrary."""
+    """A batch whose rows have so many real tokens, and `real`; what stands on the padding is
+    arbitrary.
+    """
     at, length = torch.arange(ids.shape[1]), ids.shape[1]
     real = torch.stack([at >= length - n if left else at < n for n in rows])
-    shifted = torch.stack([row.roll(length - n if left else 0) for row, n in zip(ids, rows, strict=True)])
+    shifted = torch.stack(
+        [row.roll(length - n if left else 0) for row, n in zip(ids, rows, strict=True)]
+    )
     return shifted, real
 
 
 @law("padding")
 def padding(case: Case) -> str | None:
-    """A padded batch equals its unpadded rows, whether the padding is on the left or on the right."""
+    """A padded batch equals its unpadded rows, whether the padding is on the left or on the
+    right.
+    """
     model = case.read_only
     with torch.no_grad():
-        alone = [case.predicted(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)]
+        alone = [
+            case.predicted(model, row[None, :n])[0] for row, n in zip(case.ids, ROWS, strict=True)
+        ]
         for left in (False, True):
             ids, real = padded(case.ids, left)
             logits = case.predicted(model, ids, real=real)
@@ -101,7 +127,10 @@ def padding(case: Case) -> str | None:
             if not logits.isfinite().all():
                 raise case.broken(f"padding on the {side} makes logits that are not finite")
             for row in range(BATCH):
-                what = f"a row of {ROWS[row]} tokens, padded on the {side} to {LENGTH}, differs from the row alone"
+                what = (
+                    f"a row of {ROWS[row]} tokens, padded on the {side} to {LENGTH}, differs from"
+                    " the row alone"
+                )
                 case.same(logits[row, real[row]], alone[row], what)
     return None
 
@@ -147,17 +176,24 @@ def symmetry(case: Case) -> str | None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
     if not unordered(case.config, case.towers[-1], (*case.own, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
-    model, order = case.read_only, torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
+    model, order = (
+        case.read_only,
+        torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3)),
+    )
     with torch.no_grad():
-        got, expected = case.predicted(model, case.ids[:, order]), case.predicted(model, case.ids)[:, order]
+        got, expected = (
+            case.predicted(model, case.ids[:, order]),
+            case.predicted(model, case.ids)[:, order],
+        )
         case.same(got, expected, "permuting the tokens does more than permute the output")
     return None
 
 
 @law("nothing")
 def nothing(case: Case) -> str | None:
-    """A row with nothing to see is zero, not NaN: the tokens are then on their own, as far as no shift moves them without
-    being seen, and gradients are finite."""
+    """A row with nothing to see is zero, not NaN: the tokens are then on their own, as far as no
+    shift moves them without being seen, and gradients are finite.
+    """
     if not case.own:
         return "no attention"
     mask = dict(case.config["mask"])

@@ -23,29 +23,43 @@ def seen(case: Case) -> str | None:
     drawn = model.embed if model.source_embed is None else model.source_embed
     case.read(model, case.ids[:1]).square().sum().backward()
     assert drawn.weight.grad is not None
-    size = drawn.weight.grad[case.source[0]].abs().amax(-1)  # rows that the target, of other ids, does not touch
+    size = (
+        drawn.weight.grad[case.source[0]].abs().amax(-1)
+    )  # rows that the target, of other ids, does not touch
     if size.max() == 0:
         raise case.broken("no token of the source has an influence on the target")
-    unmasked = all(look.facts["mask"]["band"] == (float("inf"), float("inf")) for look in case.crosses)
+    unmasked = all(
+        look.facts["mask"]["band"] == (float("inf"), float("inf")) for look in case.crosses
+    )
     if unmasked and size.min() == 0:
-        raise case.broken(f"token {int(size.argmin())} of the source has no influence on the target")
+        raise case.broken(
+            f"token {int(size.argmin())} of the source has no influence on the target"
+        )
     return None
 
 
 @law("source padding", under=("padding",))
 @torch.no_grad()
 def source_padding(case: Case) -> str | None:
-    """A source that is padded, on the left or on the right, is the source alone; one that is all padding is none."""
+    """A source that is padded, on the left or on the right, is the source alone; one that is all
+    padding is none.
+    """
     if case.source is None:
         return NONE
     model, rows = case.read_only, range(BATCH)
-    alone = [_reads(case, model, i, Tokens(ids=case.source[i : i + 1, : SOURCE_ROWS[i]])) for i in rows]
+    alone = [
+        _reads(case, model, i, Tokens(ids=case.source[i : i + 1, : SOURCE_ROWS[i]])) for i in rows
+    ]
     for left in (False, True):
         ids, real = padded(case.source, left, SOURCE_ROWS)
-        logits, side = case.predicted(model, case.ids, Tokens(ids=ids, real=real)), "left" if left else "right"
+        logits, side = (
+            case.predicted(model, case.ids, Tokens(ids=ids, real=real)),
+            "left" if left else "right",
+        )
         for i in rows:
             what = (
-                f"a source of {SOURCE_ROWS[i]} tokens, padded on the {side} to {SOURCE}, differs from the source alone"
+                f"a source of {SOURCE_ROWS[i]} tokens, padded on the {side} to {SOURCE}, differs"
+                " from the source alone"
             )
             case.same(logits[i], alone[i], what)
     nothing = torch.zeros_like(case.source, dtype=torch.bool)
@@ -64,7 +78,9 @@ def _reads(case: Case, model: Model, row: int, source: Tokens) -> Tensor:
 @law("source once", under=("cache",))
 @torch.no_grad()
 def once(case: Case) -> str | None:
-    """With a cache, what a decoder needs of its source is computed in the first call: later ones read nothing of it."""
+    """With a cache, what a decoder needs of its source is computed in the first call: later ones
+    read nothing of it.
+    """
     if case.source is None:
         return NONE
     if case.sees_future:
@@ -89,9 +105,13 @@ def order(case: Case) -> str | None:
         return NONE
     if not unordered(case.config, case.towers[0], (*case.sources, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
-    model, shuffled = case.read_only, torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4))
+    model, shuffled = (
+        case.read_only,
+        torch.randperm(SOURCE, generator=torch.Generator().manual_seed(4)),
+    )
     got, expected = (
-        case.predicted(model, case.ids, Tokens(ids=ids)) for ids in (case.source[:, shuffled], case.source)
+        case.predicted(model, case.ids, Tokens(ids=ids))
+        for ids in (case.source[:, shuffled], case.source)
     )
     case.same(got, expected, "permuting the source matters")
     return None

@@ -78,14 +78,18 @@ class AnyOf(Several):
         if any(band is None for band in bands):
             return None
         left, right = max(left for left, _ in bands), max(right for _, right in bands)
-        return (left, right) if (left, right) in bands else None  # else the union has corners of its own
+        return (
+            (left, right) if (left, right) in bands else None
+        )  # else the union has corners of its own
 
 
 @MASKS.register("per_head", also_called=("heads", "mixed_heads"))
 @dataclass(frozen=True)
 class PerHead(Several):
-    """Groups of heads look through masks of their own: the first `groups[0]` heads through the first mask, and so on; or they
-    take turns, head i through mask i modulo their number (Child et al., 2019, arXiv:1904.10509, section 5.1, eq. 8)."""
+    """Groups of heads look through masks of their own: the first `groups[0]` heads through the
+    first mask, and so on; or they take turns, head i through mask i modulo their number (Child et
+    al., 2019, arXiv:1904.10509, section 5.1, eq. 8).
+    """
 
     groups: tuple[int, ...] | None = None  # heads of each mask, in order; null: heads take turns
 
@@ -95,7 +99,10 @@ class PerHead(Several):
         if options.groups is None:
             return
         if len(options.groups) != len(options.of):
-            yield f"groups: must have a number for each of the {len(options.of)} masks; got {list(options.groups)}."
+            yield (
+                f"groups: must have a number for each of the {len(options.of)} masks; got"
+                f" {list(options.groups)}."
+            )
         elif min(options.groups, default=1) < 1:
             yield f"groups: must be at least 1 for each mask; got {list(options.groups)}."
 
@@ -104,13 +111,15 @@ class PerHead(Several):
         options, heads = context.options["mask"], context.facts["attn"]["heads"]
         if options["groups"] is None and len(options["of"]) > heads:
             return (
-                f"per_head has {len(options['of'])} masks, and attn '{context.names['attn']}' {heads} heads here; a mask needs a "
-                "head. Give fewer masks, or an attention with more heads"
+                f"per_head has {len(options['of'])} masks, and attn '{context.names['attn']}'"
+                f" {heads} heads here; a mask needs a head. Give fewer masks, or an attention with"
+                " more heads"
             )
         if options["groups"] is not None and sum(options["groups"]) != heads:
             return (
-                f"per_head.groups must add up to the {heads} heads of attn '{context.names['attn']}'; got "
-                f"{list(options['groups'])}, {sum(options['groups'])} together. null lets heads take turns"
+                f"per_head.groups must add up to the {heads} heads of attn"
+                f" '{context.names['attn']}'; got {list(options['groups'])},"
+                f" {sum(options['groups'])} together. null lets heads take turns"
             )
         return super().cannot(context)
 
@@ -133,7 +142,9 @@ class PerHead(Several):
 @MASKS.register("not", also_called=("complement",))
 @dataclass(frozen=True)
 class Not(Mask):
-    """A token sees what the mask hides from it. A token that then sees nothing attends to nothing: its output is zero."""
+    """A token sees what the mask hides from it. A token that then sees nothing attends to nothing:
+    its output is zero.
+    """
 
     of: Mask  # a mask, such as causal
 

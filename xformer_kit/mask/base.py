@@ -1,8 +1,8 @@
 """Who may look at whom?
 
-A mask answers one question for a pair of tokens: may the query see the key? It is a value: it owns no tensor, knows
-no length, and is compared by content. One mask serves training, generation and cross attention. Padding and documents
-are added by the model, never by a mask.
+A mask answers one question for a pair of tokens: may the query see the key? It is a value: it owns
+no tensor, knows no length, and is compared by content. One mask serves training, generation and
+cross attention. Padding and documents are added by the model, never by a mask.
 """
 
 import math
@@ -16,15 +16,20 @@ from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Registry
 
 INF = math.inf
-Band = tuple[float, float]  # how many slots to the left and to the right a query sees; INF is unbounded
-BLIND = "hides every token of a text"  # the reason that the law of rows with nothing to see passes over
+Band = tuple[
+    float, float
+]  # how many slots to the left and to the right a query sees; INF is unbounded
+BLIND = (  # the reason that the law of rows with nothing to see passes over
+    "hides every token of a text"
+)
 
 
 class Mask:
     """Base of all masks. Combine them with `&`, `|` and `~`."""
 
     def allows(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """True where the query sees the key. Point-wise: fields are (b, 1, q, 1) and (b, 1, 1, k), head is (1, h, 1, 1).
+        """True where the query sees the key. Point-wise: fields are (b, 1, q, 1) and (b, 1, 1, k),
+        head is (1, h, 1, 1).
 
         Element-wise torch only, without a Python branch on values, so that it also runs under vmap.
         The result broadcasts to (b, h, q, k).
@@ -32,12 +37,16 @@ class Mask:
         raise NotImplementedError
 
     def band(self) -> Band | None:
-        """(left, right) where the mask is exactly the band -right <= query.slot - key.slot <= left; None otherwise."""
+        """(left, right) where the mask is exactly the band -right <= query.slot - key.slot <= left;
+        None otherwise.
+        """
         return None
 
     @property
     def sees_future(self) -> bool:
-        """Whether some query may see a key of a later slot that is not of a prefix. True where it is not known."""
+        """Whether some query may see a key of a later slot that is not of a prefix. True where it
+        is not known.
+        """
         band = self.band()
         return band is None or band[1] > 0
 
@@ -53,31 +62,49 @@ class Mask:
 
     @property
     def absolute(self) -> bool:
-        """Whether it counts from the start of a text, as chunks do: then a shift of all positions matters."""
+        """Whether it counts from the start of a text, as chunks do: then a shift of all positions
+        matters.
+        """
         return False
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        """Why the mask cannot meet what stands beside it; of a mask made of masks, the first reason of those."""
+        """Why the mask cannot meet what stands beside it; of a mask made of masks, the first reason
+        of those.
+        """
         inner = context.options["mask"].get("of") or ()
         for node in [inner] if isinstance(inner, (str, Mapping)) else inner:
             node = MASKS.complete(node)
-            names, options = {**context.names, "mask": node["name"]}, {**context.options, "mask": node}
+            names, options = (
+                {**context.names, "mask": node["name"]},
+                {**context.options, "mask": node},
+            )
             if reason := MASKS[node["name"]].cannot(replace(context, names=names, options=options)):
                 return reason
         length = context.facts.get("seq_len") or 1024
-        if inner and MASKS.create(context.options["mask"]).blind(length, context.options["attn"].get("heads") or 1):
-            return f"mask '{context.names['mask']}' {BLIND} of {length} from all; choose mask=causal or full"
+        if inner and MASKS.create(context.options["mask"]).blind(
+            length, context.options["attn"].get("heads") or 1
+        ):
+            return (
+                f"mask '{context.names['mask']}' {BLIND} of {length} from all; choose mask=causal"
+                " or full"
+            )
         return None
 
     def blind(self, length: int, heads: int) -> bool:
-        """Whether no token sees any in a text of that length. False where that is a question of prefixes."""
+        """Whether no token sees any in a text of that length. False where that is a question of
+        prefixes.
+        """
         if self.sees_prefix:
             return False
         every = torch.arange(length)[None]
-        keys, head = Tokens(slot=every, position=every).as_key(), torch.arange(heads).view(1, -1, 1, 1)
+        keys, head = (
+            Tokens(slot=every, position=every).as_key(),
+            torch.arange(heads).view(1, -1, 1, 1),
+        )
         return not any(
-            self.allows(Tokens(slot=some, position=some).as_query(), keys, head).any() for some in every.split(64, 1)
+            self.allows(Tokens(slot=some, position=some).as_query(), keys, head).any()
+            for some in every.split(64, 1)
         )
 
     def __and__(self, other: "Mask") -> "Mask":
@@ -94,7 +121,8 @@ MASKS = Registry("mask", base=Mask)
 
 
 def matrix(mask: Mask, length: int, heads: int = 1, prefix: int = 0) -> Tensor:
-    """The mask as a picture: True where row (query) sees column (key); (length, length), or (heads, ...) where they differ.
+    """The mask as a picture: True where row (query) sees column (key); (length, length), or (heads,
+    ...) where they differ.
     `prefix`: how many of the first tokens are of a prefix."""
     slot = torch.arange(length)[None]
     tokens = Tokens(slot=slot, position=slot, prefix=slot < prefix)

@@ -1,7 +1,8 @@
 """Masks that leave gaps, so that a long text costs less.
 
-Distances are counted in slots. What has a place in a text (chunks, blocks, its first tokens) is counted in positions, which
-leave out padding and restart with a document: a padded row then equals the row alone.
+Distances are counted in slots. What has a place in a text (chunks, blocks, its first tokens) is
+counted in positions, which leave out padding and restart with a document: a padded row then equals
+the row alone.
 """
 
 from dataclasses import dataclass
@@ -37,11 +38,13 @@ class Sparse(Mask):
 @MASKS.register("dilated", also_called=("dilated_window", "dilated_sliding_window"))
 @dataclass(frozen=True)
 class Dilated(Sparse):
-    """A token sees every `step`-th token before it, itself first, `window` of them: distances that `step` divides (Beltagy et
-    al., 2020, arXiv:2004.05150, section 3.1)."""
+    """A token sees every `step`-th token before it, itself first, `window` of them: distances that
+    `step` divides (Beltagy et al., 2020, arXiv:2004.05150, section 3.1).
+    """
 
     step: int = 2  # tokens from one that is seen to the next
-    window: int | None = None  # tokens that are seen to a side, the query's own included; null is all
+    # tokens that are seen to a side, the query's own included; null is all
+    window: int | None = None
 
     @classmethod
     def check(cls, options, context):
@@ -62,11 +65,13 @@ class Dilated(Sparse):
 @MASKS.register("chunked", also_called=("chunk", "local_chunks", "block_local", "blocked"))
 @dataclass(frozen=True)
 class Chunked(Sparse):
-    """A token sees those of its own chunk: floor(i / chunk) = floor(j / chunk) (Llama 4, Meta, 2025: `attention_chunk_size`;
-    Child et al., 2019, arXiv:1904.10509, section 4.3, the first of the fixed patterns).
+    """A token sees those of its own chunk: floor(i / chunk) = floor(j / chunk) (Llama 4, Meta,
+    2025: `attention_chunk_size`; Child et al., 2019, arXiv:1904.10509, section 4.3, the first of
+    the fixed patterns).
 
-    Chunks of several sizes stand in their order at the start of a text, and the last size goes on (DeepSpeed, 2020: the local
-    windows of its `VariableSparsityConfig`, which is any_of [chunked, global_tokens, random_blocks]).
+    Chunks of several sizes stand in their order at the start of a text, and the last size goes on
+    (DeepSpeed, 2020: the local windows of its `VariableSparsityConfig`, which is any_of [chunked,
+    global_tokens, random_blocks]).
     """
 
     chunk: int | tuple[int, ...] = 256  # tokens; of several sizes the last goes on
@@ -75,7 +80,10 @@ class Chunked(Sparse):
     def check(cls, options, context):
         sizes = (options.chunk,) if isinstance(options.chunk, int) else options.chunk
         if not sizes:
-            yield f"chunk: must be a number of tokens, or a list of at least one; got {shown(options.chunk)}."
+            yield (
+                "chunk: must be a number of tokens, or a list of at least one; got"
+                f" {shown(options.chunk)}."
+            )
         elif min(sizes) < 1:
             yield f"chunk: must be at least 1 token; got {shown(options.chunk)}."
 
@@ -100,8 +108,9 @@ class Chunked(Sparse):
 @MASKS.register("global_tokens", also_called=("global", "global_attention", "longformer"))
 @dataclass(frozen=True)
 class GlobalTokens(Sparse):
-    """The first `count` tokens of a text see all and are seen by all; others see nothing else (Beltagy et al., 2020,
-    arXiv:2004.05150, section 3.1). Longformer itself is any_of [sliding_window causal=false, global_tokens causal=false].
+    """The first `count` tokens of a text see all and are seen by all; others see nothing else
+    (Beltagy et al., 2020, arXiv:2004.05150, section 3.1). Longformer itself is any_of
+    [sliding_window causal=false, global_tokens causal=false].
     """
 
     count: int = 1  # tokens
@@ -120,10 +129,13 @@ class GlobalTokens(Sparse):
 
 @dataclass(frozen=True)
 class Factorized(Sparse):
-    """Base of the two patterns of the Sparse Transformer (Child et al., 2019, arXiv:1904.10509, section 4.3)."""
+    """Base of the two patterns of the Sparse Transformer (Child et al., 2019, arXiv:1904.10509,
+    section 4.3).
+    """
 
     stride: int = 128  # tokens
-    merged: bool = True  # whether a head sees both patterns; else even heads see the first, odd ones the second
+    # whether a head sees both patterns; else even heads see the first, odd ones the second
+    merged: bool = True
 
     @classmethod
     def check(cls, options, context):
@@ -140,9 +152,11 @@ class Factorized(Sparse):
 @MASKS.register("strided", also_called=("sparse_strided",))
 @dataclass(frozen=True)
 class Strided(Factorized):
-    """A token sees the `stride` tokens before it and every stride-th one (Child et al., 2019, arXiv:1904.10509, section 4.3).
+    """A token sees the `stride` tokens before it and every stride-th one (Child et al., 2019,
+    arXiv:1904.10509, section 4.3).
 
-    {j: i - j <= stride} and {j: (i - j) mod stride = 0}: for texts with a period, such as the rows of an image.
+    {j: i - j <= stride} and {j: (i - j) mod stride = 0}: for texts with a period, such as the rows
+    of an image.
     """
 
     def pattern(self, query, key, head):
@@ -153,7 +167,8 @@ class Strided(Factorized):
 @MASKS.register("fixed", also_called=("sparse_fixed",))
 @dataclass(frozen=True)
 class Fixed(Factorized):
-    """A token sees its own block and the last tokens of all blocks (Child et al., 2019, arXiv:1904.10509, section 4.3).
+    """A token sees its own block and the last tokens of all blocks (Child et al., 2019,
+    arXiv:1904.10509, section 4.3).
 
     {j: floor(j / stride) = floor(i / stride)} and {j: j mod stride >= stride - summary}.
     """
@@ -164,7 +179,10 @@ class Fixed(Factorized):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.summary > options.stride >= 1:
-            yield f"summary: must be at most mask.stride; got {options.summary} and {options.stride}. Try {options.stride}."
+            yield (
+                f"summary: must be at most mask.stride; got {options.summary} and {options.stride}."
+                f" Try {options.stride}."
+            )
 
     def pattern(self, query, key, head):
         near = query.position // self.stride == key.position // self.stride
@@ -198,13 +216,14 @@ class Drawn(Sparse):
 @MASKS.register("random_blocks", also_called=("random", "big_bird", "bigbird"))
 @dataclass(frozen=True)
 class RandomBlocks(Drawn):
-    """Every block of tokens draws `count` blocks, itself and what came before it, and sees them; without `causal` those that are
-    drawn see it too (Zaheer et al., 2020, arXiv:2007.14062, section 2). BigBird itself is any_of [random_blocks,
-    sliding_window, global_tokens], each with causal=false.
+    """Every block of tokens draws `count` blocks, itself and what came before it, and sees them;
+    without `causal` those that are drawn see it too (Zaheer et al., 2020, arXiv:2007.14062, section
+    2). BigBird itself is any_of [random_blocks, sliding_window, global_tokens], each with
+    causal=false.
     """
 
-    # Paper: a query draws among all keys.   Here: among those before it, so that the draw knows no length, and what is seen
-    # does not change as a text grows. The same block may be drawn twice.
+    # Paper: a query draws among all keys.   Here: among those before it, so that the draw knows no
+    # length, and what is seen does not change as a text grows. The same block may be drawn twice.
 
     block: int = 64  # tokens
     count: int = 3  # blocks that a block draws
@@ -228,14 +247,22 @@ class RandomBlocks(Drawn):
 @MASKS.register("random_keys", also_called=("random_tokens", "random_pattern"))
 @dataclass(frozen=True)
 class RandomKeys(Drawn):
-    """A query sees a key that is d tokens away with the probability p_d that is given, each pair drawn by itself and once for
-    all (xformers, Meta, 2021: `random_pattern_from_probability_matrix`). Erdős-Rényi graphs, which one p makes, are those
-    from which BigBird starts (Zaheer et al., 2020, arXiv:2007.14062, section 2)."""
+    """A query sees a key that is d tokens away with the probability p_d that is given, each pair
+    drawn by itself and once for all (xformers, Meta, 2021:
+    `random_pattern_from_probability_matrix`). Erdős-Rényi graphs, which one p makes, are those from
+    which BigBird starts (Zaheer et al., 2020, arXiv:2007.14062, section 2).
+    """
 
-    # xformers draws so many pairs of a matrix of probabilities.   Here: each pair by a hash of the two places and the seed,
-    # so that the draw knows no length, and what is seen does not change as a text grows.
+    # xformers draws so many pairs of a matrix of probabilities.   Here: each pair by a hash of the
+    # two places and the seed, so that the draw knows no length, and what is seen does not change as
+    # a text grows.
 
-    probabilities: tuple[float, ...] = (1.0, 0.5, 0.25, 0.1)  # of distance 0, 1, ...; the last goes on
+    probabilities: tuple[float, ...] = (
+        1.0,
+        0.5,
+        0.25,
+        0.1,
+    )  # of distance 0, 1, ...; the last goes on
     seed: int = 0  # of the draw
     alike: bool = True  # whether all heads see the same tokens
 
@@ -243,9 +270,15 @@ class RandomKeys(Drawn):
     def check(cls, options, context):
         given = options.probabilities
         if not given or min(given) < 0 or max(given) > 1:
-            yield f"probabilities: must list at least one number from 0 to 1; got {shown(given)}. Try [1.0, 0.5]."
+            yield (
+                f"probabilities: must list at least one number from 0 to 1; got {shown(given)}. Try"
+                " [1.0, 0.5]."
+            )
         elif not any(given):
-            yield f"probabilities: must not all be 0, or no token sees any; got {shown(given)}. Try [1.0, 0.5]."
+            yield (
+                f"probabilities: must not all be 0, or no token sees any; got {shown(given)}. Try"
+                " [1.0, 0.5]."
+            )
 
     def pattern(self, query, key, head):
         drawn = _hashed(self.drawn(query.position, head) + key.position.long() * 0xC2B2AE35)
@@ -262,7 +295,9 @@ def _share(probability: float) -> int:
 
 
 def _hashed(x: Tensor) -> Tensor:
-    """32 bits that look random, of an integer: Wellons' "lowbias32" (2018), in the low half of 64-bit integers."""
+    """32 bits that look random, of an integer: Wellons' "lowbias32" (2018), in the low half of
+    64-bit integers.
+    """
     x = x & 0xFFFFFFFF
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
     x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF

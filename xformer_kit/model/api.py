@@ -15,36 +15,53 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.command_lines import resume
 
 
-def build(config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None) -> Model:
-    """The model of a config; the source's vocabulary is another where it is given. Raises ConfigError with all its faults."""
+def build(
+    config: Mapping[str, Any], vocab_size: int | None = None, source_vocab_size: int | None = None
+) -> Model:
+    """The model of a config; the source's vocabulary is another where it is given. Raises
+    ConfigError with all its faults.
+    """
     if not isinstance(config, Mapping):
-        raise ConfigError(f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}.")
+        raise ConfigError(
+            f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}."
+        )
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
         raise ConfigError(f"vocab_size: must be at least 1 token; got {vocab_size!r}.")
     if missing := [key for key in ("model", *GROUPS) if key not in config]:
         raise ConfigError(
-            f"build: takes a whole config, such as compose(['model=decoder']) gives; got one without {', '.join(missing)}."
+            "build: takes a whole config, such as compose(['model=decoder']) gives; got one"
+            f" without {', '.join(missing)}."
         )
     ensure(config, data=False)
-    if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (None, vocab_size):
+    if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (
+        None,
+        vocab_size,
+    ):
         raise ConfigError(
-            f"model.vocab_size: must be the vocab_size that build(...) is given; got {own} and {vocab_size}. Give one of them, "
-            "or the same size twice."
+            f"model.vocab_size: must be the vocab_size that build(...) is given; got {own} and"
+            f" {vocab_size}. Give one of them, or the same size twice."
         )
     return _made(config, vocab_size, source_vocab_size)
 
 
-def _made(config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None) -> Model:
+def _made(
+    config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: int | None
+) -> Model:
     """The model of a config that has been checked."""
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise ConfigError(
-            "model.vocab_size: is the tokenizer's, which is not known here; give build(..., vocab_size=...)."
+            "model.vocab_size: is the tokenizer's, which is not known here; give build(...,"
+            " vocab_size=...)."
         )
-    if source_vocab_size not in (None, size) and "encoder" in config["model"] and config["model"]["share_embeddings"]:
+    if (
+        source_vocab_size not in (None, size)
+        and "encoder" in config["model"]
+        and config["model"]["share_embeddings"]
+    ):
         raise ConfigError(
-            f"model.share_embeddings: source and target must have one vocabulary; got {source_vocab_size} and {size} tokens. "
-            "Set it to false, or tokenizer.shared to true."
+            "model.share_embeddings: source and target must have one vocabulary; got"
+            f" {source_vocab_size} and {size} tokens. Set it to false, or tokenizer.shared to true."
         )
     return Model(config, size, source_vocab_size)
 
@@ -52,8 +69,8 @@ def _made(config: Mapping[str, Any], vocab_size: int | None, source_vocab_size: 
 def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:
     """The trained model of a run's directory in evaluation mode, with its `tokenizer`.
 
-    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist. Raises ConfigError if the
-    run, its components, its sizes or the checkpoint do not allow it.
+    Takes the weights of checkpoints/<checkpoint>.ckpt, or of `last` where that one does not exist.
+    Raises ConfigError if the run, its components, its sizes or the checkpoint do not allow it.
     """
     parts = [parts] if isinstance(parts, str) else list(parts)
     config = read_config(run)
@@ -62,11 +79,15 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
     try:
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
-        raise ConfigError(f"{file}: cannot be read as a checkpoint: {error}. Load another one of the run.") from None
+        raise ConfigError(
+            f"{file}: cannot be read as a checkpoint: {error}. Load another one of the run."
+        ) from None
     return restored(run, config, parts, state)
 
 
-def restored(run: str | Path, config: Mapping[str, Any], parts: Iterable[str], state: Mapping[str, Any]) -> Model:
+def restored(
+    run: str | Path, config: Mapping[str, Any], parts: Iterable[str], state: Mapping[str, Any]
+) -> Model:
     """`load` with a config and the state of a checkpoint that have been read already."""
     if "config" in state:
         check_unchanged(run, config, state, OF_MODEL)
@@ -81,7 +102,9 @@ def restored(run: str | Path, config: Mapping[str, Any], parts: Iterable[str], s
     model = _made(config, size, None if source is tokenizer else source.size)
     try:
         model.load_state_dict(state["state_dict"])
-        model.load_state_dict(state.get("average") or {}, strict=False)  # what was judged, where weights were averaged
+        model.load_state_dict(
+            state.get("average") or {}, strict=False
+        )  # what was judged, where weights were averaged
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(

@@ -24,10 +24,11 @@ READ = "{}.position"  # name of the cache of what a position reads beside an att
 
 
 class Block(nn.Module):
-    """Groups of sublayers, one placement around each; the sublayers of a group run in parallel on one input.
+    """Groups of sublayers, one placement around each; the sublayers of a group run in parallel on
+    one input.
 
-    It receives its parts built and knows none of their names. `looks[name]` is the index of the view that an attention
-    looks through; `crosses` are the attentions that look at another tower.
+    It receives its parts built and knows none of their names. `looks[name]` is the index of the
+    view that an attention looks through; `crosses` are the attentions that look at another tower.
     """
 
     def __init__(
@@ -47,11 +48,20 @@ class Block(nn.Module):
         self.called = called  # times in a forward pass: layers that share it
         self.shift = shift  # of what each sublayer reads
         self.deep = nn.ModuleDict(deep)  # vectors of tokens, for networks by name
-        self.multipliers = dict(multipliers or {})  # of what sublayers add to the residual stream, by name
+        self.multipliers = dict(
+            multipliers or {}
+        )  # of what sublayers add to the residual stream, by name
         for name, module in sublayers.items():
             self.add_module(name, module)
-        self.groups, self.looks, self.crosses, self.dropout = tuple(map(tuple, groups)), dict(looks), crosses, dropout
-        self.placement = nn.ModuleDict(dict(zip(map("_".join, self.groups), placements, strict=True)))
+        self.groups, self.looks, self.crosses, self.dropout = (
+            tuple(map(tuple, groups)),
+            dict(looks),
+            crosses,
+            dropout,
+        )
+        self.placement = nn.ModuleDict(
+            dict(zip(map("_".join, self.groups), placements, strict=True))
+        )
 
     def forward(
         self,
@@ -64,22 +74,32 @@ class Block(nn.Module):
         keep: Tensor | None = None,
         before: Before | None = None,
     ) -> tuple[State, Report, Memo]:
-        """The residual stream behind the block, the reports of its sublayers (`loss` summed, the rest by name), and the
-        memo with what they added to it. `keep`: the probability, a number, with which a sublayer is not skipped for a row.
+        """The residual stream behind the block, the reports of its sublayers (`loss` summed, the
+        rest by name), and the memo with what they added to it. `keep`: the probability, a number,
+        with which a sublayer is not skipped for a row.
         `before`: where earlier tokens stand, for `shift`.
 
-        The memo comes in and goes out, and is never changed in place: recomputing a block reads what it read before, and
-        FSDP, which under mixed precision gives a block copies of its arguments, loses nothing that crosses layers.
+        The memo comes in and goes out, and is never changed in place: recomputing a block reads
+        what it read before, and FSDP, which under mixed precision gives a block copies of its
+        arguments, loses nothing that crosses layers.
         """
         report: Report = {}
         memo = dict(memo or {})
         views = [view._replace(memo=memo) for view in views]
         for names, placement in zip(self.groups, self.placement.values(), strict=True):
-            sublayers = [self._sublayer(name, views, source, tokens, caches, report) for name in names]
+            sublayers = [
+                self._sublayer(name, views, source, tokens, caches, report) for name in names
+            ]
             if self.deep:
-                sublayers = [self._deep(name, f, tokens.ids) for name, f in zip(names, sublayers, strict=True)]
+                sublayers = [
+                    self._deep(name, f, tokens.ids)
+                    for name, f in zip(names, sublayers, strict=True)
+                ]
             if self.shift is not None:
-                sublayers = [self._shifted(name, f, before, caches) for name, f in zip(names, sublayers, strict=True)]
+                sublayers = [
+                    self._shifted(name, f, before, caches)
+                    for name, f in zip(names, sublayers, strict=True)
+                ]
             state = placement(state, sublayers, partial(self._total, keep, names), tokens)
         return state, report, memo
 
@@ -96,7 +116,9 @@ class Block(nn.Module):
     def _deep(self, name: str, sublayer: Sublayer, ids: Tensor | None) -> Sublayer:
         return (lambda x: self.deep[name](sublayer(x), ids)) if name in self.deep else sublayer
 
-    def _shifted(self, name: str, sublayer: Sublayer, before: Before | None, caches: Caches | None) -> Sublayer:
+    def _shifted(
+        self, name: str, sublayer: Sublayer, before: Before | None, caches: Caches | None
+    ) -> Sublayer:
         cache = None if caches is None else caches[f"{name}_shift"]
         return lambda x: sublayer(self.shift(x, before, cache))  # type: ignore[misc]
 
@@ -104,14 +126,23 @@ class Block(nn.Module):
         """Empty caches of what `shift` needs of earlier tokens, one for each sublayer."""
         if self.shift is None:
             return {}
-        # An average without norms has no parameter; its buffer moves and is cast with the model, as one would.
+        # An average without norms has no parameter; its buffer moves and is cast with the model, as
+        # one would.
         like = next(x for x in chain(self.parameters(), self.buffers()) if x.is_floating_point())
-        return {f"{name}_shift": self.shift.cache(rows, length, like) for names in self.groups for name in names}
+        return {
+            f"{name}_shift": self.shift.cache(rows, length, like)
+            for names in self.groups
+            for name in names
+        }
 
-    def _total(self, keep: Tensor | None, names: Sequence[str], outputs: Sequence[Tensor]) -> Tensor:
+    def _total(
+        self, keep: Tensor | None, names: Sequence[str], outputs: Sequence[Tensor]
+    ) -> Tensor:
         """What is added to the residual stream."""
         factors = [self.multipliers.get(name, 1.0) for name in names]
-        first, *rest = (self._added(keep, h, factor) for h, factor in zip(outputs, factors, strict=True))
+        first, *rest = (
+            self._added(keep, h, factor) for h, factor in zip(outputs, factors, strict=True)
+        )
         for other in rest:
             first = first + other
         return first
@@ -121,7 +152,9 @@ class Block(nn.Module):
             h = F.dropout(h, self.dropout, self.training)
         if keep is not None:
             keep = keep.to(h.dtype)
-            h = h * torch.bernoulli(keep.expand(h.shape[0], 1, 1)) / keep  # (b, 1, 1): a row is skipped as a whole
+            h = (
+                h * torch.bernoulli(keep.expand(h.shape[0], 1, 1)) / keep
+            )  # (b, 1, 1): a row is skipped as a whole
         return h if factor == 1.0 else h * factor
 
     def attentions(self) -> dict[str, Attention]:
@@ -139,7 +172,9 @@ class Block(nn.Module):
         }
 
 
-def _read(attn: nn.Module, view: View, kept: Cache | None, given: Mapping[str, Any], x: Tensor) -> Tensor:
+def _read(
+    attn: nn.Module, view: View, kept: Cache | None, given: Mapping[str, Any], x: Tensor
+) -> Tensor:
     """An attention behind its position, which reads the same."""
     return attn(x, view=view._replace(position=view.position.read(x, view, kept)), **given)
 

@@ -11,17 +11,24 @@ from xformer_kit.registry import ConfigError
 
 
 class Past:
-    """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of each call depth."""
+    """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of
+    each call depth.
+    """
 
     def __init__(self, caches: Sequence[dict[str, Cache]], crosses: Sequence[Sequence[str]] = ()):
         self.caches = caches
-        self.crosses = crosses or [()] * len(caches)  # names of those that hold the source's, call depth by call depth
+        self.crosses = crosses or [()] * len(
+            caches
+        )  # names of those that hold the source's, call depth by call depth
         self.tokens: Tokens | None = None
-        self.unread = 0  # newest tokens that no cache has read, since what the caches hold was wrong beside them
+        # newest tokens that no cache has read, since what the caches hold was wrong beside them
+        self.unread = 0
         self.left: int | None = None  # tokens before a new one that the caches give; None: all
 
     def narrow(self, left: int) -> bool:
-        """Keep no more than is seen from `left` tokens on, where all caches hold plain keys and values; whether they do."""
+        """Keep no more than is seen from `left` tokens on, where all caches hold plain keys and
+        values; whether they do.
+        """
         if any(type(cache) is not KeyValueCache for cache in self._own()):
             return False
         for caches, cross in zip(self.caches, self.crosses, strict=True):
@@ -30,21 +37,28 @@ class Past:
         return True
 
     def select(self, rows: Tensor, sources: bool = True) -> None:
-        """Go on with these rows of the batch (beam search). Without `sources` each takes the place of one with the same
-        source, whose keys and values stay where they are."""
+        """Go on with these rows of the batch (beam search). Without `sources` each takes the place
+        of one with the same source, whose keys and values stay where they are.
+        """
         for cache in self._each() if sources else self._own():
             cache.select(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.select(rows)
 
     def rewind(self, n: int) -> None:
-        """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache cannot."""
+        """Forget the newest n tokens. Raises ConfigError, with nothing forgotten, where a cache
+        cannot.
+        """
         held = self.length
         if n > held:
-            raise ConfigError(f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}.")
+            raise ConfigError(
+                f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}."
+            )
         if n and self.tokens is not None:
             unread = min(n, self.unread)
-            for cache in sorted(self._own(), key=lambda cache: cache.rewinds):  # those that refuse come first
+            for cache in sorted(
+                self._own(), key=lambda cache: cache.rewinds
+            ):  # those that refuse come first
                 cache.rewind(n - unread)
             self.unread -= unread
             self.tokens = self.tokens.map(lambda field: field[:, :-n])
@@ -70,4 +84,6 @@ class Past:
     def _own(self):
         """The caches of the tower's own tokens: not those of a source."""
         pairs = zip(self.caches, self.crosses, strict=True)
-        return (cache for caches, cross in pairs for name, cache in caches.items() if name not in cross)
+        return (
+            cache for caches, cross in pairs for name, cache in caches.items() if name not in cross
+        )

@@ -1,4 +1,6 @@
-"""A checkpoint, read only if all of it is as it was written. It may come from elsewhere: nothing in it is executed."""
+"""A checkpoint, read only if all of it is as it was written. It may come from elsewhere: nothing in
+it is executed.
+"""
 
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -22,8 +24,8 @@ class DamagedError(Exception):
 def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> dict[str, Any]:
     """The mapping of a checkpoint: tensors and plain values, on the CPU.
 
-    Raises DamagedError for a file that cannot be read, lacks one of the keys `needs`, or has an entry that is not as ENTRIES
-    says.
+    Raises DamagedError for a file that cannot be read, lacks one of the keys `needs`, or has an
+    entry that is not as ENTRIES says.
     """
     state = read_mapping(path)
     if missing := [key for key in needs if key not in state]:
@@ -35,8 +37,9 @@ def read(path: Path, needs: Iterable[str] = ("state_dict", "global_step")) -> di
 
 
 def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that a file maps names to. Raises DamagedError for a file that cannot be read, or does not have all those
-    that are wanted, in their shapes."""
+    """The tensors that a file maps names to. Raises DamagedError for a file that cannot be read, or
+    does not have all those that are wanted, in their shapes.
+    """
     state = read_mapping(path)
     if fault := weights_fault(state, wanted, "weights"):
         raise DamagedError(f"its {fault}")
@@ -44,13 +47,17 @@ def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """The mapping that torch.save wrote. Each entry of the archive is compared with its checksum first. Raises DamagedError."""
+    """The mapping that torch.save wrote. Each entry of the archive is compared with its checksum
+    first. Raises DamagedError.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             fault = _fault(archive)
         if fault is None:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # one changed bit of the archive's directory can raise any of a dozen types
+    except (
+        Exception
+    ) as error:  # one changed bit of the archive's directory can raise any of a dozen types
         reason = next(iter(str(error).splitlines()), "").rstrip(".")
         raise DamagedError(f"{_size(path)}{type(error).__name__}: {reason}") from error
     if fault is not None:
@@ -61,7 +68,9 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def weights_fault(found: Mapping[Any, Any], wanted: Mapping[str, Tensor], path: str) -> str | None:
-    """What of the tensors `found` is not as wanted: one that is missing, or of another type or shape."""
+    """What of the tensors `found` is not as wanted: one that is missing, or of another type or
+    shape.
+    """
     if missing := [name for name in wanted if name not in found]:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         return f"{path} must have {missing[0]}{more}, as the model has"
@@ -69,7 +78,10 @@ def weights_fault(found: Mapping[Any, Any], wanted: Mapping[str, Tensor], path: 
         if fault := _tensor(found[name], f"{path}.{name}"):
             return fault
         if found[name].shape != tensor.shape:
-            return f"{path}.{name} must have the shape {_shape(tensor)} that the model has; got {_shape(found[name])}"
+            return (
+                f"{path}.{name} must have the shape {_shape(tensor)} that the model has; got"
+                f" {_shape(found[name])}"
+            )
     return None
 
 
@@ -78,7 +90,9 @@ def _fault(archive: zipfile.ZipFile) -> str | None:
     for entry in archive.infolist():
         if (
             entry.external_attr & FOLDER
-        ):  # zipfile reads it all the same; torch reads nothing of it, and leaves the tensor as it is
+            # zipfile reads it all the same; torch reads nothing of it, and leaves the tensor as it
+            # is
+        ):
             return f"'{entry.filename}' is marked as a folder"
     damaged = archive.testzip()
     return None if damaged is None else f"'{damaged}' does not have its checksum"
@@ -107,7 +121,11 @@ def got(value: Any) -> str:
     if value is None or isinstance(value, (bool, int, float, str)):
         text = shown(value[:SHOWN] if isinstance(value, str) else value)
         return text if len(text) <= SHOWN + 2 else f"{text[:SHOWN]}..."
-    return f"a tensor of the shape {_shape(value)}" if isinstance(value, Tensor) else type(value).__name__
+    return (
+        f"a tensor of the shape {_shape(value)}"
+        if isinstance(value, Tensor)
+        else type(value).__name__
+    )
 
 
 def _shape(tensor: Tensor) -> str:
@@ -127,7 +145,11 @@ def _type(types: Any, what: str) -> Check:
 def _whole(least: int) -> Check:
     def check(value: Any, path: str) -> str | None:
         right = type(value) is int and least <= value <= LARGEST_NUMBER
-        return None if right else f"{path} must be a whole number of at least {least}; got {got(value)}"
+        return (
+            None
+            if right
+            else f"{path} must be a whole number of at least {least}; got {got(value)}"
+        )
 
     return check
 
@@ -136,7 +158,9 @@ def number_fault(value: Any, path: str) -> str | None:
     """A tensor of one number is one too: a task of one's own may measure such."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return None
-    right = type(value) is float or (type(value) is int and -LARGEST_NUMBER <= value <= LARGEST_NUMBER)
+    right = type(value) is float or (
+        type(value) is int and -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+    )
     return None if right else f"{path} must be a number; got {got(value)}"
 
 
@@ -151,7 +175,10 @@ def _mapping(each: Check | None = None, key: Any = str) -> Check:
         if odd := [name for name in value if not isinstance(name, key)]:
             return f"{path} must have names as keys; got {got(odd[0])}"
         pairs = value.items() if each else ()
-        return next((fault for name, item in pairs if each and (fault := each(item, f"{path}.{name}"))), None)
+        return next(
+            (fault for name, item in pairs if each and (fault := each(item, f"{path}.{name}"))),
+            None,
+        )
 
     return check
 
@@ -182,7 +209,14 @@ def _mark(value: Any, path: str) -> str | None:
     if (fault := _mapping()(value, path)) or not value:
         return fault
     checks = {"rows": _whole(0), "columns": _whole(0), "sha256": _type(str, "a text")}
-    return next((fault for key, check in checks.items() if (fault := check(value.get(key), f"{path}.{key}"))), None)
+    return next(
+        (
+            fault
+            for key, check in checks.items()
+            if (fault := check(value.get(key), f"{path}.{key}"))
+        ),
+        None,
+    )
 
 
 def _config(value: Any, path: str) -> str | None:

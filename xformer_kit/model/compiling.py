@@ -1,4 +1,6 @@
-"""Compile a model block by block: layers of one kind share one graph, and a change elsewhere recompiles nothing."""
+"""Compile a model block by block: layers of one kind share one graph, and a change elsewhere
+recompiles nothing.
+"""
 
 from typing import Any
 
@@ -7,19 +9,23 @@ from torch import nn
 
 from xformer_kit.model.stack import Tower
 
-# Training, validation, prompt and decoding, each with padding and without, and all of it twice where sizes vary.
+# Training, validation, prompt and decoding, each with padding and without, and all of it twice
+# where sizes vary.
 GRAPHS = 16  # graphs that one kind of block may need
 
 
 def compile_blocks(model: nn.Module, **options: Any) -> None:
     """Compile every block in place; `options` are torch.compile's. Parameters keep their names.
 
-    Torch counts recompilations per function, and all blocks are one function: its limit, meant for one kind of block,
-    is raised to what the kinds of this model need. Beyond it torch goes on uncompiled, or fails with `fullgraph`.
+    Torch counts recompilations per function, and all blocks are one function: its limit, meant for
+    one kind of block, is raised to what the kinds of this model need. Beyond it torch goes on
+    uncompiled, or fails with `fullgraph`.
     """
     towers = [module for module in model.modules() if isinstance(module, Tower)]
     limits = torch._dynamo.config
-    limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(tower.kinds for tower in towers))
+    limits.recompile_limit = max(
+        limits.recompile_limit, GRAPHS * sum(tower.kinds for tower in towers)
+    )
     for tower in towers:
         for block in tower.named_blocks.values():
             block.compile(**options)

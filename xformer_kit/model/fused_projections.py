@@ -1,8 +1,9 @@
 """How are linear maps run for as long as a text is generated?
 
-A step of generation multiplies a few rows by each matrix. There the number of calls counts, so several maps of one input
-run as one product; and on a CPU the order in which a product reads its matrix counts, up to five times for 2 to 4 rows.
-Training keeps the matrices apart, each with its name and its start.
+A step of generation multiplies a few rows by each matrix. There the number of calls counts, so
+several maps of one input run as one product; and on a CPU the order in which a product reads its
+matrix counts, up to five times for 2 to 4 rows. Training keeps the matrices apart, each with its
+name and its start.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +14,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LARGEST = 256 * 2**20  # bytes of copies: beyond, reading the weights takes so long that the calls no longer matter
+LARGEST = (
+    256 * 2**20
+)  # bytes of copies: beyond, reading the weights takes so long that the calls no longer matter
 FEW, SEVERAL, NARROW = 4, 64, 512  # rows, rows and channels up to which W x^T is the faster product
 
 
 class Packed(NamedTuple):
-    """x W^T + b with the maps of W side by side, as the product that is fastest for the rows that come."""
+    """x W^T + b with the maps of W side by side, as the product that is fastest for the rows that
+    come.
+    """
 
     weight: Tensor  # (the sum of sizes, in)
     bias: Tensor | None
     sizes: list[int]
     turns: bool  # whether W x^T may be taken for x W^T: on a CPU, where W lies row by row
-    strided: bool = False  # whether the output may lie column by column then, as logits may, which are read once
+    # whether the output may lie column by column then, as logits may, which are read once
+    strided: bool = False
 
     def __call__(self, x: Tensor) -> Sequence[Tensor]:
         """x (..., in) -> one (..., size) for each map."""
@@ -43,13 +49,16 @@ class Packed(NamedTuple):
 
 
 def turned(rows: int, outputs: int, inputs: int) -> bool:
-    """Whether W x^T is faster than x W^T: measured with torch's MKL, see `python -m benchmarks.products`."""
+    """Whether W x^T is faster than x W^T: measured with torch's MKL, see `python -m
+    benchmarks.products`.
+    """
     return rows <= FEW or (rows <= SEVERAL and outputs > inputs and inputs <= NARROW)
 
 
 def pack(*maps: nn.Module, rows: int = 1) -> Packed | None:
-    """The maps as one, for generation of `rows` texts. None where they are more than plain linear maps: replaced, sharded,
-    quantized, or watched by hooks."""
+    """The maps as one, for generation of `rows` texts. None where they are more than plain linear
+    maps: replaced, sharded, quantized, or watched by hooks.
+    """
     linear = [m for m in maps if is_plain(m) and isinstance(m, nn.Linear)]
     biases: list[Tensor] = [m.bias for m in linear if m.bias is not None]
     if len(linear) < len(maps) or len(biases) not in (0, len(maps)):
@@ -59,33 +68,43 @@ def pack(*maps: nn.Module, rows: int = 1) -> Packed | None:
     return laid(weight, bias, [m.out_features for m in linear], rows)
 
 
-def laid(weight: Tensor, bias: Tensor | None, sizes: list[int], rows: int, strided: bool = False) -> Packed:
-    """For one row, a matrix that widens lies column by column, which a product with one row reads fastest."""
+def laid(
+    weight: Tensor, bias: Tensor | None, sizes: list[int], rows: int, strided: bool = False
+) -> Packed:
+    """For one row, a matrix that widens lies column by column, which a product with one row reads
+    fastest.
+    """
     if rows == 1 and weight.shape[0] > weight.shape[1] and weight.device.type == "cpu":
         return Packed(weight.t().contiguous().t(), bias, sizes, turns=False)
     return Packed(weight, bias, sizes, weight.device.type == "cpu", strided)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a linear map is no more than that: not replaced, sharded or quantized, nor watched by hooks."""
+    """Whether a linear map is no more than that: not replaced, sharded or quantized, nor watched by
+    hooks.
+    """
     watched = module._forward_hooks or module._forward_pre_hooks
     return type(module) is nn.Linear and type(module.weight) is nn.Parameter and not watched
 
 
 @contextmanager
 def packed(model: nn.Module, rows: int = 1) -> Iterator[None]:
-    """A model that generates `rows` texts, and back: parts that have maps to pack, `packs`, with them packed; every other
-    linear map of its own, and the head, as the fastest product.
+    """A model that generates `rows` texts, and back: parts that have maps to pack, `packs`, with
+    them packed; every other linear map of its own, and the head, as the fastest product.
 
-    Nothing is done where blocks are compiled, which fuse by themselves, and under autocast; nothing is copied where the copies
-    could be larger than LARGEST.
+    Nothing is done where blocks are compiled, which fuse by themselves, and under autocast; nothing
+    is copied where the copies could be larger than LARGEST.
     """
     speaker: Any = getattr(model, "tower", model)  # an encoder is done once
-    unused = {getattr(block, name) for block in getattr(speaker, "blocks", ()) for name in block.crosses}
+    unused = {
+        getattr(block, name) for block in getattr(speaker, "blocks", ()) for name in block.crosses
+    }
     parts: list[Any] = [m for m in speaker.modules() if getattr(m, "packs", ()) and m not in unused]
     inside = {getattr(part, name) for part in parts for name in part.packs}
     alone: list[Any] = [
-        m for m in speaker.modules() if m not in inside and is_plain(m) and m.weight.device.type == "cpu"
+        m
+        for m in speaker.modules()
+        if m not in inside and is_plain(m) and m.weight.device.type == "cpu"
     ]
     head: Any = getattr(model, "head", None)
     weights = [m.weight for m in (*inside, *alone, head) if hasattr(m, "weight")]
@@ -99,7 +118,9 @@ def packed(model: nn.Module, rows: int = 1) -> Iterator[None]:
     try:
         for owner in owners:
             owner.packed = (
-                owner.pack(rows) if owner is head else pack(*(getattr(owner, n) for n in owner.packs), rows=rows)
+                owner.pack(rows)
+                if owner is head
+                else pack(*(getattr(owner, n) for n in owner.packs), rows=rows)
             )
         for module in alone:
             product = pack(module, rows=rows)

@@ -13,7 +13,9 @@ from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 
 class Shape(NamedTuple):
-    """What becomes of the logits: softcap tanh(scale (hidden W^T + b) / softcap). A learned scale is the head's."""
+    """What becomes of the logits: softcap tanh(scale (hidden W^T + b) / softcap). A learned scale
+    is the head's.
+    """
 
     scale: float | Literal["learned"] = 1.0
     softcap: float | None = None  # None: no bound
@@ -30,10 +32,11 @@ PLAIN = Shape()
 class Head(nn.Module):
     """hidden W^T + b: one logit per token of the vocabulary.
 
-    Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit of theirs is computed.
-    `transform` stands in front of it; there is a bias with `bias`; `shape` scales and bounds the logits. A learned scale has a
-    factor s for each token, 1 at the start, stored as s / sqrt(dim), so that Adam moves it sqrt(dim) times as fast as other
-    weights (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 3 and section 2.5).
+    Rows that round the vocabulary up to `model.vocab_multiple` live in the weight alone: no logit
+    of theirs is computed. `transform` stands in front of it; there is a bias with `bias`; `shape`
+    scales and bounds the logits. A learned scale has a factor s for each token, 1 at the start,
+    stored as s / sqrt(dim), so that Adam moves it sqrt(dim) times as fast as other weights (nGPT:
+    Loshchilov et al., 2024, arXiv:2410.01131, eq. 3 and section 2.5).
     """
 
     weight: Tensor
@@ -57,7 +60,9 @@ class Head(nn.Module):
         self.transform = transform
         rows, dim = self.weight.shape
         self.root = math.sqrt(dim)
-        self.scales = nn.Parameter(torch.full((rows,), dim**-0.5)) if shape.scale == "learned" else None
+        self.scales = (
+            nn.Parameter(torch.full((rows,), dim**-0.5)) if shape.scale == "learned" else None
+        )
 
     def forward(
         self,
@@ -67,10 +72,12 @@ class Head(nn.Module):
         z_loss: float = 0.0,
         scale: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the cross-entropies in nats over
-        targets that are not negative, computed in chunks so that all logits never exist at once (see `loss.py`, also
-        for label_smoothing and z_loss). With scale (n,) also those of n streams at once, hidden (n, b, t, dim) and target
-        (n, b, t): the sum of theirs, each times its scale, and the n sums themselves."""
+        """hidden (b, t, dim) -> logits (b, t, vocab); with target (b, t), the sum of the
+        cross-entropies in nats over targets that are not negative, computed in chunks so that all
+        logits never exist at once (see `loss.py`, also for label_smoothing and z_loss). With scale
+        (n,) also those of n streams at once, hidden (n, b, t, dim) and target (n, b, t): the sum of
+        theirs, each times its scale, and the n sums themselves.
+        """
         if self.transform is not None:
             hidden = self.transform(hidden)
         if target is not None:
@@ -80,12 +87,19 @@ class Head(nn.Module):
         return self.shape(F.linear(hidden, *self._shown()))
 
     def _loss(
-        self, hidden: Tensor, target: Tensor, scale: Tensor | None, label_smoothing: float, z_loss: float
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        scale: Tensor | None,
+        label_smoothing: float,
+        z_loss: float,
     ) -> Tensor | tuple[Tensor, Tensor]:
         bias: Tensor | None = self.bias
         factor, softcap = self.shape
         weight, bias = self._scaled(self.weight, bias)
-        if isinstance(factor, float) and factor != 1.0:  # of the narrow side, in place of the logits
+        if (
+            isinstance(factor, float) and factor != 1.0
+        ):  # of the narrow side, in place of the logits
             hidden, bias = hidden * factor, None if bias is None else bias * factor
         terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
         if scale is not None:
@@ -108,14 +122,18 @@ class Head(nn.Module):
         return weight * factor[:, None], None if bias is None else bias * factor
 
     def pack(self, rows: int) -> Packed | None:
-        """The fastest product for `rows` texts that are generated; None where the weight is sharded or was replaced."""
+        """The fastest product for `rows` texts that are generated; None where the weight is sharded
+        or was replaced.
+        """
         if type(self.weight) is not nn.Parameter:
             return None
         return laid(*self._shown(), [self.vocab_size], rows, strided=True)
 
 
 class TiedHead(Head):
-    """The same with the embedding's weight, which is looked up, not held: one storage and one name, whatever moves it."""
+    """The same with the embedding's weight, which is looked up, not held: one storage and one name,
+    whatever moves it.
+    """
 
     def __init__(
         self,
@@ -135,8 +153,9 @@ class TiedHead(Head):
 
 
 class Transform(nn.Module):
-    """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head), to the channels of the
-    embeddings (ALBERT)."""
+    """norm(gelu(x W + b)) (Devlin et al., 2019, arXiv:1810.04805, the released masked-token head),
+    to the channels of the embeddings (ALBERT).
+    """
 
     def __init__(self, dim: int, read: int, norm: Callable[[], nn.Module]):
         super().__init__()

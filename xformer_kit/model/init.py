@@ -1,7 +1,7 @@
 """Which weights does a model start from? A pure function of (seed, canonical name, shape).
 
-So a part that is added or replaced leaves the start of every other parameter untouched. Draws are made on the CPU in
-fp32, whatever the model's device and dtype.
+So a part that is added or replaced leaves the start of every other parameter untouched. Draws are
+made on the CPU in fp32, whatever the model's device and dtype.
 """
 
 import hashlib
@@ -20,7 +20,11 @@ WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."
 def canonical(name: str) -> str:
     """A parameter's name without what wrappers add to it."""
     for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "") if not name.startswith(wrapper) else name[len(wrapper) :].replace(wrapper, "")
+        name = (
+            name.replace(wrapper, "")
+            if not name.startswith(wrapper)
+            else name[len(wrapper) :].replace(wrapper, "")
+        )
     return name
 
 
@@ -34,7 +38,8 @@ class Deepnet(NamedTuple):
     """What DeepNorm wants of a tower (Wang et al., 2022, arXiv:2203.00555, figure 2)."""
 
     alpha: float  # factor of the residual stream
-    beta: float  # factor of the initial standard deviation of values, outputs and feed-forward networks
+    # factor of the initial standard deviation of values, outputs and feed-forward networks
+    beta: float
 
 
 def deepnet(tower: str, towers: Mapping[str, int]) -> Deepnet:
@@ -54,9 +59,11 @@ class Matrix(NamedTuple):
     name: str
     shape: tuple[int, ...]
     looked_up: bool  # whether its rows are looked up: embeddings, learned positions
-    writes: int  # matrices that write to the residual stream of its tower, itself included; 0 where it does not
+    # matrices that write to the residual stream of its tower, itself included; 0 where it does not
+    writes: int
     gain: float = 1.0  # factor that the placement around it asks for
-    gated: bool = False  # whether its network has a gate beside it, and what it gives is multiplied by that
+    # whether its network has a gate beside it, and what it gives is multiplied by that
+    gated: bool = False
 
     @property
     def place(self) -> tuple[str, int, str] | None:
@@ -68,11 +75,13 @@ class Matrix(NamedTuple):
 class Init:
     """Base of all initialisations: every matrix is drawn from N(0, std(matrix)^2).
 
-    Matrices that write to the residual stream are divided by sqrt(their number in the tower) where `depth_scaled`, so
-    that the stream's variance does not grow with depth (Radford et al., 2019, section 2.3).
+    Matrices that write to the residual stream are divided by sqrt(their number in the tower) where
+    `depth_scaled`, so that the stream's variance does not grow with depth (Radford et al., 2019,
+    section 2.3).
 
-    cut: how many deviations from 0 nothing is drawn, None where there is no end: what lies beyond is drawn again, so that the
-    deviation of what is left is smaller, with 2 by 12 %. Rows that have a spread of their own, `embedding`, are not cut.
+    cut: how many deviations from 0 nothing is drawn, None where there is no end: what lies beyond
+    is drawn again, so that the deviation of what is left is smaller, with 2 by 12 %. Rows that have
+    a spread of their own, `embedding`, are not cut.
     """
 
     cut: float | None = None
@@ -100,7 +109,9 @@ class Init:
         std, drawn = self.std(matrix), torch.empty(matrix.shape)
         if self.cut is None or std == 0 or (matrix.looked_up and self.embedding is not None):
             return drawn.normal_(0, std, generator=source)
-        return nn.init.trunc_normal_(drawn, 0, std, -self.cut * std, self.cut * std, generator=source)
+        return nn.init.trunc_normal_(
+            drawn, 0, std, -self.cut * std, self.cut * std, generator=source
+        )
 
 
 # dim: channels of the residual stream; towers: tower -> layers.
@@ -109,11 +120,13 @@ INITS = Registry("init", given=("dim", "towers"), base=Init)
 
 @INITS.register("gpt2", also_called=("normal", "gpt", "trunc_normal"))
 class GPT2(Init):
-    """N(0, std^2) for every matrix, whatever its shape (Radford et al., 2019, and the released GPT-2).
+    """N(0, std^2) for every matrix, whatever its shape (Radford et al., 2019, and the released
+    GPT-2).
 
-    With `cut` 2 and without depth_scaled it is BERT's (Devlin et al., 2019, the released code), as in timm's vision transformers.
-    With `zero_output` a model starts as the identity, and layer after layer comes to life (ReZero's idea: Bachlechner et al.,
-    2020, arXiv:2003.04887; as in Fixup: Zhang et al., 2019, arXiv:1901.09321, section 3).
+    With `cut` 2 and without depth_scaled it is BERT's (Devlin et al., 2019, the released code), as
+    in timm's vision transformers. With `zero_output` a model starts as the identity, and layer
+    after layer comes to life (ReZero's idea: Bachlechner et al., 2020, arXiv:2003.04887; as in
+    Fixup: Zhang et al., 2019, arXiv:1901.09321, section 3).
     """
 
     def __init__(
@@ -122,7 +135,9 @@ class GPT2(Init):
         std: float = 0.02,  # standard deviation
         depth_scaled: bool = True,  # whether residual writes are divided by sqrt(their number)
         zero_output: bool = False,  # whether residual writes start at 0
-        cut: float | None = None,  # standard deviations beyond which nothing is drawn; null is no end
+        cut: (
+            float | None
+        ) = None,  # standard deviations beyond which nothing is drawn; null is no end
     ):
         super().__init__(depth_scaled)
         self.same, self.zero_output, self.cut = std, zero_output, cut
@@ -136,14 +151,17 @@ class GPT2(Init):
 
 @INITS.register("llama", also_called=("llama_depth", "olmo", "torchtitan"))
 class Llama(Init):
-    """N(0, std^2), divided by sqrt(2 layers) for outputs of sublayers and for the matrix of a glu that its gate multiplies;
-    N(0, 1 / dim) for a head of its own, N(0, 1) for embeddings (OLMo-core 2.5, Ai2, 2026, and torchtitan, Meta, 2024).
+    """N(0, std^2), divided by sqrt(2 layers) for outputs of sublayers and for the matrix of a glu
+    that its gate multiplies; N(0, 1 / dim) for a head of its own, N(0, 1) for embeddings (OLMo-core
+    2.5, Ai2, 2026, and torchtitan, Meta, 2024).
 
-    depth: `tower` has the number of its layers, `layer` the number of each layer, 1, 2, ... (`llama_depth`). All but
-    embeddings are drawn again beyond 3 standard deviations. With tied embeddings the head is N(0, 1) too, and logits are large.
+    depth: `tower` has the number of its layers, `layer` the number of each layer, 1, 2, ...
+    (`llama_depth`). All but embeddings are drawn again beyond 3 standard deviations. With tied
+    embeddings the head is N(0, 1) too, and logits are large.
     """
 
-    # OLMo-core divides all matrices of experts and routers.   Here: of experts as of a network for all tokens.
+    # OLMo-core divides all matrices of experts and routers.   Here: of experts as of a network for
+    # all tokens.
 
     cut = 3.0
 
@@ -169,13 +187,18 @@ class Llama(Init):
             return self.dim**-0.5
         if matrix.looked_up or not (matrix.writes or matrix.gated):
             return super().std(matrix)
-        layers = matrix.place[1] + 1 if self.by_layer and matrix.place else self.towers[matrix.name.split(".")[0]]
+        layers = (
+            matrix.place[1] + 1
+            if self.by_layer and matrix.place
+            else self.towers[matrix.name.split(".")[0]]
+        )
         return super().std(matrix) / math.sqrt(2 * layers)
 
 
 class ByShape(Init):
-    """Those whose spread follows from a matrix's inputs and outputs. A row that is looked up has neither: it is drawn from
-    N(0, embedding^2)."""
+    """Those whose spread follows from a matrix's inputs and outputs. A row that is looked up has
+    neither: it is drawn from N(0, embedding^2).
+    """
 
     def __init__(
         self,
@@ -188,8 +211,10 @@ class ByShape(Init):
 
 @INITS.register("lecun", also_called=("fan_in", "lecun_normal"))
 class LeCun(ByShape):
-    """N(0, 1 / inputs): a product keeps the variance of its input (LeCun et al., 1998, "Efficient BackProp", section
-    4.6). At widths of a few hundred channels it starts several times larger than 0.02."""
+    """N(0, 1 / inputs): a product keeps the variance of its input (LeCun et al., 1998, "Efficient
+    BackProp", section 4.6). At widths of a few hundred channels it starts several times larger than
+    0.02.
+    """
 
     def spread(self, out, into):
         return into**-0.5
@@ -197,7 +222,9 @@ class LeCun(ByShape):
 
 @INITS.register("xavier", also_called=("glorot", "xavier_normal"))
 class Xavier(ByShape):
-    """N(0, 2 / (inputs + outputs)): forward and backward keep their variance on average (Glorot and Bengio, 2010, eq. 16)."""
+    """N(0, 2 / (inputs + outputs)): forward and backward keep their variance on average (Glorot and
+    Bengio, 2010, eq. 16).
+    """
 
     def __init__(
         self,
@@ -213,7 +240,9 @@ class Xavier(ByShape):
 
 @INITS.register("kaiming", also_called=("he", "kaiming_normal"))
 class Kaiming(ByShape):
-    """N(0, 2 / inputs): keeps the variance behind a ReLU (He et al., 2015, arXiv:1502.01852, eq. 10)."""
+    """N(0, 2 / inputs): keeps the variance behind a ReLU (He et al., 2015, arXiv:1502.01852, eq.
+    10).
+    """
 
     def spread(self, out, into):
         return math.sqrt(2 / into)
@@ -221,11 +250,12 @@ class Kaiming(ByShape):
 
 @INITS.register("small", also_called=("small_init", "smallinit"))
 class Small(ByShape):
-    """N(0, 2 / (5 dim)) for every matrix, dim that of the model: what Xavier gives a feed-forward network of 4 dim channels
-    (SmallInit: Nguyen and Salazar, 2019, arXiv:1910.05895, section 2.2).
+    """N(0, 2 / (5 dim)) for every matrix, dim that of the model: what Xavier gives a feed-forward
+    network of 4 dim channels (SmallInit: Nguyen and Salazar, 2019, arXiv:1910.05895, section 2.2).
 
-    With `output` g, outputs of sublayers have the standard deviation g / (layers sqrt(dim)): 2 in GPT-NeoX (Black et al., 2022,
-    arXiv:2204.06745, section 3.4), 1 in litgpt's code for it, which has `embedding` null.
+    With `output` g, outputs of sublayers have the standard deviation g / (layers sqrt(dim)): 2 in
+    GPT-NeoX (Black et al., 2022, arXiv:2204.06745, section 3.4), 1 in litgpt's code for it, which
+    has `embedding` null.
     """
 
     def __init__(
@@ -233,19 +263,31 @@ class Small(ByShape):
         dim: int,
         towers: Mapping[str, int],
         *,
-        embedding: float | None = 0.02,  # standard deviation of embeddings; null is that of matrices
+        embedding: (
+            float | None
+        ) = 0.02,  # standard deviation of embeddings; null is that of matrices
         depth_scaled: bool = False,  # whether residual writes are divided by sqrt(their number)
-        output: float | None = None,  # of residual writes output / (layers sqrt(dim)); null is as others
+        output: (
+            float | None
+        ) = None,  # of residual writes output / (layers sqrt(dim)); null is as others
     ):
         super().__init__(depth_scaled=depth_scaled)
-        self.embedding, self.same, self.towers, self.output = embedding, math.sqrt(2 / (5 * dim)), towers, output
+        self.embedding, self.same, self.towers, self.output = (
+            embedding,
+            math.sqrt(2 / (5 * dim)),
+            towers,
+            output,
+        )
         self.each = dim**-0.5
 
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.output is not None and options.depth_scaled:
-            yield "depth_scaled: has no say beside init.output, which divides by the number of layers; leave it false."
+            yield (
+                "depth_scaled: has no say beside init.output, which divides by the number of"
+                " layers; leave it false."
+            )
 
     def spread(self, out, into):
         return self.same
@@ -258,8 +300,10 @@ class Small(ByShape):
 
 @INITS.register("deepnet", also_called=("deep", "deepnorm"))
 class DeepNet(Xavier):
-    """Xavier, and beta times that for values, outputs and feed-forward networks, with the beta of the tower's depth (Wang et
-    al., 2022, arXiv:2203.00555, figure 2; see placement=deep, which asks for the same factor: it is taken once)."""
+    """Xavier, and beta times that for values, outputs and feed-forward networks, with the beta of
+    the tower's depth (Wang et al., 2022, arXiv:2203.00555, figure 2; see placement=deep, which asks
+    for the same factor: it is taken once).
+    """
 
     SCALED = ("v", "o", "gate", "up", "down")
 
@@ -282,8 +326,10 @@ class DeepNet(Xavier):
 
 @INITS.register("depth_scaled", also_called=("ds_init", "ds"))
 class DepthScaled(Xavier):
-    """Xavier, divided by sqrt(l) in layer l of a tower, from 1 on (DS-Init: Zhang et al., 2019, arXiv:1908.11365, section 4;
-    they draw from a uniform distribution of that variance, times alpha^2)."""
+    """Xavier, divided by sqrt(l) in layer l of a tower, from 1 on (DS-Init: Zhang et al., 2019,
+    arXiv:1908.11365, section 4; they draw from a uniform distribution of that variance, times
+    alpha^2).
+    """
 
     def __init__(
         self,
@@ -312,21 +358,27 @@ def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
 
 @torch.no_grad()
 def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float]) -> None:
-    """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms, ...) stays as it was
-    constructed.
+    """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms,
+    ...) stays as it was constructed.
 
-    A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own parameters. `gains`
-    maps names to factors of the standard deviation, as placements ask for them.
+    A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own
+    parameters. `gains` maps names to factors of the standard deviation, as placements ask for them.
     """
     modules = dict(model.named_modules())
     writes = _writes(modules)
-    gated = {f"{canonical(path)}.up.weight" for path, module in modules.items() if hasattr(module, "gate")}
+    gated = {
+        f"{canonical(path)}.up.weight"
+        for path, module in modules.items()
+        if hasattr(module, "gate")
+    }
     for name, parameter, owner in _owned(modules):
         start = _own(owner, name, parameter, seed)
         if start is None and parameter.ndim >= 2:
             looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
             more = writes.get(name, 0), gains.get(name, 1.0), name in gated
-            start = init.draw(Matrix(name, tuple(parameter.shape), looked_up, *more), generator(seed, name))
+            start = init.draw(
+                Matrix(name, tuple(parameter.shape), looked_up, *more), generator(seed, name)
+            )
         elif start is None and name.endswith("bias"):
             start = torch.zeros(parameter.shape)
         if start is not None:
@@ -335,9 +387,11 @@ def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float])
 
 @torch.no_grad()
 def unit_weights(model: nn.Module) -> None:
-    """Length 1 along the channels of the residual stream, as nGPT keeps them from the start and after every step (Loshchilov et
-    al., 2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2): each row of an embedding and of a map that reads the stream,
-    each column of a map that writes to it. What reads and writes something else, and what is no map, stays as it is."""
+    """Length 1 along the channels of the residual stream, as nGPT keeps them from the start and
+    after every step (Loshchilov et al., 2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2):
+    each row of an embedding and of a map that reads the stream, each column of a map that writes to
+    it. What reads and writes something else, and what is no map, stays as it is.
+    """
     modules = dict(model.named_modules())
     dim, writes = model.dim, set(residual_names(modules.items()))
     for name, parameter, owner in _owned(modules):
@@ -351,8 +405,9 @@ def unit_weights(model: nn.Module) -> None:
 
 
 def _owned(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
-    """Every parameter once, by its canonical name, with the module that has it. `named_parameters` walks over all modules for
-    it, and a model that is built would be walked over five times."""
+    """Every parameter once, by its canonical name, with the module that has it. `named_parameters`
+    walks over all modules for it, and a model that is built would be walked over five times.
+    """
     seen: set[int] = set()
     for path, module in modules.items():
         for key, parameter in module._parameters.items():
@@ -362,9 +417,13 @@ def _owned(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter
 
 
 def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Every matrix that writes to the residual stream, by name -> how often that of its tower is written to. A block that
-    several layers share writes as often; one of `future` stands in the last one's place."""
-    called: dict[str, Any] = {path: module.called for path, module in modules.items() if hasattr(module, "called")}
+    """Every matrix that writes to the residual stream, by name -> how often that of its tower is
+    written to. A block that several layers share writes as often; one of `future` stands in the
+    last one's place.
+    """
+    called: dict[str, Any] = {
+        path: module.called for path, module in modules.items() if hasattr(module, "called")
+    }
     times: dict[str, int] = {}
     for name in residual_names(modules.items()):
         times[name] = next((n for path, n in called.items() if name.startswith(f"{path}.")), 1)
@@ -378,4 +437,8 @@ def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
 
 def _own(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor | None:
     initial = getattr(module, "initial", None)
-    return initial(name.rsplit(".", 1)[-1], tuple(parameter.shape), generator(seed, name)) if initial else None
+    return (
+        initial(name.rsplit(".", 1)[-1], tuple(parameter.shape), generator(seed, name))
+        if initial
+        else None
+    )

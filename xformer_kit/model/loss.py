@@ -1,9 +1,11 @@
-"""How far are the predictions from the targets? Cross-entropy from hidden states, without ever holding all logits.
+"""How far are the predictions from the targets? Cross-entropy from hidden states, without ever
+holding all logits.
 
-The logits of a large vocabulary are the largest tensor of a small model, and they are only needed for their gradient.
-So a chunk of tokens at a time goes from hidden states to logits, loss and gradient, and its logits are dropped.
-The gradient is computed in the forward pass: computing chunks again in backward would cost a third matrix product.
-This file imports torch alone, because the head of every model uses it.
+The logits of a large vocabulary are the largest tensor of a small model, and they are only needed
+for their gradient. So a chunk of tokens at a time goes from hidden states to logits, loss and
+gradient, and its logits are dropped. The gradient is computed in the forward pass: computing chunks
+again in backward would cost a third matrix product. This file imports torch alone, because the head
+of every model uses it.
 """
 
 from collections.abc import Iterator
@@ -15,14 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Measured on a CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster; beyond, chunks win. They do so from
-# half a million on where the vocabulary is not small: what torch makes anew for every step is then slow to write at first.
+# Measured on a CPU, fp32: up to 4 million logits torch's own fused loss is as fast or faster;
+# beyond, chunks win. They do so from half a million on where the vocabulary is not small: what
+# torch makes anew for every step is then slow to write at first.
 SMALL, LITTLE = 4 * 2**20, 2**19  # logits of a batch
 NARROW = 1024  # logits of a token, below which LITTLE does not hold
-ALIKE = (
-    3  # chunks that fill the allocator as all of a sequence do: one, one beside the results of another, and the last
-)
-CHUNK = 4 * 2**20  # logits held at once, 16 MiB in fp32; fewer make the matrix products slow, more only cost memory
+# chunks that fill the allocator as all of a sequence do: one, one beside the results of another,
+# and the last
+ALIKE = 3
+CHUNK = (
+    4 * 2**20
+)  # logits held at once, 16 MiB in fp32; fewer make the matrix products slow, more only cost memory
 
 
 def cross_entropy(
@@ -36,17 +41,22 @@ def cross_entropy(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> Tensor:
-    """Sum over targets >= 0 of -log softmax(hidden W^T + b)[target], in nats: a scalar of fp32 (float64 of float64).
+    """Sum over targets >= 0 of -log softmax(hidden W^T + b)[target], in nats: a scalar of fp32
+    (float64 of float64).
 
-    With label_smoothing e the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016, arXiv:1512.00567, section
-    7); with z_loss c each target adds c log^2 Z, Z the sum of exp(logits) (Chowdhery et al., 2022, arXiv:2204.02311,
-    section 5). With softcap s the logits are s tanh((hidden W^T + b) / s).
+    With label_smoothing e the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016,
+    arXiv:1512.00567, section 7); with z_loss c each target adds c log^2 Z, Z the sum of exp(logits)
+    (Chowdhery et al., 2022, arXiv:2204.02311, section 5). With softcap s the logits are s
+    tanh((hidden W^T + b) / s).
 
-    hidden (..., dim), weight (rows, dim), target (...) of integers; a negative target is ignored. Rows of weight and
-    bias from `vocab_size` on pad the vocabulary: they take no part and their gradient is zero. Twice differentiable it
-    is not: a second backward raises RuntimeError. A target beyond the vocabulary raises torch's own index error.
+    hidden (..., dim), weight (rows, dim), target (...) of integers; a negative target is ignored.
+    Rows of weight and bias from `vocab_size` on pad the vocabulary: they take no part and their
+    gradient is zero. Twice differentiable it is not: a second backward raises RuntimeError. A
+    target beyond the vocabulary raises torch's own index error.
     """
-    return _summed(hidden, weight, target, None, bias, vocab_size, Terms(label_smoothing, z_loss, softcap))[0]
+    return _summed(
+        hidden, weight, target, None, bias, vocab_size, Terms(label_smoothing, z_loss, softcap)
+    )[0]
 
 
 def cross_entropies(
@@ -61,11 +71,11 @@ def cross_entropies(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Of n streams, hidden (n, ..., dim) and target (n, ...): the sum of scale[i] times the cross-entropy of stream i, and
-    the n cross-entropies, (n,), through which no gradient flows.
+    """Of n streams, hidden (n, ..., dim) and target (n, ...): the sum of scale[i] times the
+    cross-entropy of stream i, and the n cross-entropies, (n,), through which no gradient flows.
 
-    The chunks of all streams run one after another into one gradient of the weight, so that more streams hold no more
-    logits than one. Everything else is as in `cross_entropy`.
+    The chunks of all streams run one after another into one gradient of the weight, so that more
+    streams hold no more logits than one. Everything else is as in `cross_entropy`.
     """
     each = scale[:, None].expand(len(scale), target[0].numel()).flatten()
     terms = Terms(label_smoothing, z_loss, softcap)
@@ -82,14 +92,18 @@ def _summed(
     vocab_size: int | None,
     terms: "Terms",
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss and, where each target has a scale (tokens,), the losses (tokens,) without it."""
+    """The summed loss and, where each target has a scale (tokens,), the losses (tokens,) without
+    it.
+    """
     hidden, target = hidden.flatten(0, -2), target.flatten()
     vocab = len(weight) if vocab_size is None else vocab_size
     few = LITTLE if hidden.device.type == "cpu" and vocab >= NARROW else SMALL
     if len(target) * vocab <= few:
         return _at_once(hidden, weight, target, scale, bias, vocab, terms)
     parameters = (hidden, weight, bias)
-    wanted = tuple(torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters)
+    wanted = tuple(
+        torch.is_grad_enabled() and p is not None and p.requires_grad for p in parameters
+    )
     return _Chunked.apply(hidden, weight, bias, target, scale, vocab, wanted, terms)
 
 
@@ -98,7 +112,9 @@ _few = False  # whether only the first chunks are computed
 
 @contextmanager
 def first_chunks() -> Iterator[None]:
-    """Losses and gradients of the first `ALIKE` chunks alone, which hold what all of them hold: to measure memory with."""
+    """Losses and gradients of the first `ALIKE` chunks alone, which hold what all of them hold: to
+    measure memory with.
+    """
     global _few
     _few = True
     try:
@@ -130,7 +146,11 @@ def _at_once(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     smoothing, c, cap = terms
     logits = logits if cap is None else cap * torch.tanh(logits / cap)
-    how = {"ignore_index": -1, "reduction": "sum" if scale is None else "none", "label_smoothing": smoothing}
+    how = {
+        "ignore_index": -1,
+        "reduction": "sum" if scale is None else "none",
+        "label_smoothing": smoothing,
+    }
     loss = F.cross_entropy(logits, target.clamp(min=-1), **how)  # type: ignore[arg-type]
     if c:
         squares = logits.logsumexp(-1).square().masked_fill(target < 0, 0)
@@ -162,7 +182,10 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, upstream, _):
         # Not in place: the graph may be kept and run backward again.
-        scaled = [g if g is None else (g * upstream).to(d) for g, d in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
+        scaled = [
+            g if g is None else (g * upstream).to(d)
+            for g, d in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        ]
         return *scaled, None, None, None, None, None
 
 
@@ -176,8 +199,9 @@ def _sweep(
     wanted: tuple[bool, ...],
     terms: Terms,
 ) -> tuple[Tensor, Tensor | None, _Gradients]:
-    """The summed loss, that of each target where it has a scale, and the wanted gradients, chunk by chunk; matrix products
-    in autocast's type, sums in fp32."""
+    """The summed loss, that of each target where it has a scale, and the wanted gradients, chunk by
+    chunk; matrix products in autocast's type, sums in fp32.
+    """
     compute = _compute_dtype(hidden)
     exact = torch.promote_types(compute, torch.float32)
     tokens, loss = len(target), hidden.new_zeros((), dtype=exact)
@@ -189,7 +213,11 @@ def _sweep(
         )
     )
     with torch.autocast(hidden.device.type, enabled=False):
-        x, w, b = hidden.to(compute), weight[:vocab].to(compute), None if bias is None else bias[:vocab].to(exact)
+        x, w, b = (
+            hidden.to(compute),
+            weight[:vocab].to(compute),
+            None if bias is None else bias[:vocab].to(exact),
+        )
         size = max(1, CHUNK // vocab)
         for start in range(0, min(tokens, ALIKE * size) if _few else tokens, size):
             rows = slice(start, start + size)
@@ -211,14 +239,15 @@ def _chunk(
     rows: slice,
     terms: Terms,
 ) -> Tensor:
-    """The losses of some tokens, (tokens, dim) x (vocab, dim) -> (tokens, 1); adds to `gradients`, times the scale (tokens,
-    1). One (tokens, vocab) buffer in fp32.
+    """The losses of some tokens, (tokens, dim) x (vocab, dim) -> (tokens, 1); adds to `gradients`,
+    times the scale (tokens, 1). One (tokens, vocab) buffer in fp32.
 
-    With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of the logits is
-    e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of each product. Smoothing by s over
-    v tokens takes (1 - s) logit[target] + s mean(logit) in place of logit[target], so (1 - s) onehot + s / v in place of
-    onehot. c log^2 Z, where log Z = log z + max, multiplies e by 1 + 2 c log Z. A bounded logit has the slope
-    1 - (logit / bound)^2, which takes a second buffer.
+    With e = exp(logit - max) and z = sum(e): loss = log z + max - logit[target]; the gradient of
+    the logits is e / z - onehot = (e - z onehot) / z, whose division is left to the narrow side of
+    each product. Smoothing by s over v tokens takes (1 - s) logit[target] + s mean(logit) in place
+    of logit[target], so (1 - s) onehot + s / v in place of onehot. c log^2 Z, where log Z = log z +
+    max, multiplies e by 1 + 2 c log Z. A bounded logit has the slope 1 - (logit / bound)^2, which
+    takes a second buffer.
     """
     smoothing, c, cap = terms
     keep, index = target[:, None] >= 0, target[:, None].clamp(min=0)
@@ -247,8 +276,12 @@ def _chunk(
     return loss.masked_fill(~keep, 0)
 
 
-def _accumulate(e: Tensor, share: Tensor, x: Tensor, w: Tensor, gradients: _Gradients, rows: slice) -> None:
-    """Add what the gradient `e * share` of the logits (tokens, vocab) makes of hidden states, weight and bias."""
+def _accumulate(
+    e: Tensor, share: Tensor, x: Tensor, w: Tensor, gradients: _Gradients, rows: slice
+) -> None:
+    """Add what the gradient `e * share` of the logits (tokens, vocab) makes of hidden states,
+    weight and bias.
+    """
     vocab = e.shape[-1]
     if gradients.bias is not None:
         gradients.bias[:vocab] += (e.t() @ share).squeeze(-1)

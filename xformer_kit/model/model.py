@@ -1,5 +1,6 @@
-"""Parts -> block -> tower -> model. What the config leaves out does not exist: `decoder` alone is a language model,
-`encoder` alone is BERT-like, both are sequence to sequence."""
+"""Parts -> block -> tower -> model. What the config leaves out does not exist: `decoder` alone is a
+language model, `encoder` alone is BERT-like, both are sequence to sequence.
+"""
 
 import math
 from collections import defaultdict
@@ -35,13 +36,15 @@ class Encoded(NamedTuple):
 class Model(nn.Module):
     """A transformer, built from a valid config.
 
-    vocab_size: number of logits; source_vocab_size: of the encoder's tokens, where it is another. Parameters are named
-    by what they are, e.g. `decoder.3.attn.q.weight`.
+    vocab_size: number of logits; source_vocab_size: of the encoder's tokens, where it is another.
+    Parameters are named by what they are, e.g. `decoder.3.attn.q.weight`.
     """
 
     embed: nn.Embedding  # of the decoder's tokens, or of the encoder's where it stands alone
 
-    def __init__(self, config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None):
+    def __init__(
+        self, config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None
+    ):
         super().__init__()
         model = config["model"]
         dim, self.vocab_size, self.dropout = model["dim"], vocab_size, model["dropout"]
@@ -50,23 +53,32 @@ class Model(nn.Module):
         self.unit_weights = model["unit_weights"]
         self.dim, self.embed_scale = dim, math.sqrt(inner) if scale == "sqrt_dim" else float(scale)
         rows = partial(_rows, multiple=model["vocab_multiple"])
-        self.embed = nn.Embedding(rows(vocab_size), inner, _weight=torch.empty(rows(vocab_size), inner))
+        self.embed = nn.Embedding(
+            rows(vocab_size), inner, _weight=torch.empty(rows(vocab_size), inner)
+        )
         plans = towers(config)
         self.source_vocab_size = source_vocab_size or vocab_size
-        self.source_embed: nn.Embedding | None = None  # None where the source is embedded by `embed`
+        # None where the source is embedded by `embed`
+        self.source_embed: nn.Embedding | None = None
         if len(plans) > 1 and model["share_embeddings"] and self.source_vocab_size != vocab_size:
             raise ConfigError(
-                f"model.share_embeddings: needs one vocabulary; got {vocab_size} tokens of the target and "
-                f"{self.source_vocab_size} of the source. Set model.share_embeddings=false, or tokenizer.shared=true."
+                f"model.share_embeddings: needs one vocabulary; got {vocab_size} tokens of the"
+                f" target and {self.source_vocab_size} of the source. Set"
+                " model.share_embeddings=false, or tokenizer.shared=true."
             )
         if len(plans) > 1 and not model["share_embeddings"]:
             count = rows(self.source_vocab_size)
             self.source_embed = nn.Embedding(count, inner, _weight=torch.empty(count, inner))
         types = model["token_types"]
-        self.token_type = nn.Embedding(types, inner, _weight=torch.empty(types, inner)) if types else None
+        self.token_type = (
+            nn.Embedding(types, inner, _weight=torch.empty(types, inner)) if types else None
+        )
         for plan in plans:
             other = plan.name == "encoder" and self.source_embed is not None
-            self.add_module(plan.name, Tower(config, plan, rows(self.source_vocab_size if other else vocab_size)))
+            self.add_module(
+                plan.name,
+                Tower(config, plan, rows(self.source_vocab_size if other else vocab_size)),
+            )
         self.names = tuple(plan.name for plan in plans)
         self.future_tokens = plans[-1].future + 1  # that `hidden` has a state for, with `future`
         self.head = self._head(config, rows(vocab_size), plans[-1].variants["base"].nodes["norm"])
@@ -79,12 +91,19 @@ class Model(nn.Module):
 
     def _head(self, config: Mapping[str, Any], rows: int, norm: Mapping[str, Any]) -> Head:
         model, transform = config["model"], None  # type: tuple[Any, nn.Module | None]
-        read = (model["embed_dim"] if model["tie_embeddings"] else None) or model["dim"]  # channels that the head reads
+        read = (model["embed_dim"] if model["tie_embeddings"] else None) or model[
+            "dim"
+        ]  # channels that the head reads
         if model["head_transform"]:
             transform = Transform(model["dim"], read, partial(NORMS.create, norm, dim=read))
         elif read != model["dim"]:
             transform = nn.Linear(model["dim"], read, bias=False)
-        rest = self.vocab_size, model["head_bias"], transform, Shape(model["logit_scale"], model["logit_softcap"])
+        rest = (
+            self.vocab_size,
+            model["head_bias"],
+            transform,
+            Shape(model["logit_scale"], model["logit_softcap"]),
+        )
         if model["tie_embeddings"]:
             return TiedHead(self.embed, *rest)
         return Head(nn.Parameter(torch.empty(rows, model["dim"])), *rest)
@@ -127,14 +146,19 @@ class Model(nn.Module):
         source: Tokens | Encoded | None = None,
         future: bool = False,
     ) -> tuple[Tensor, Report]:
-        """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on from `cache`.
+        """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on
+        from `cache`.
 
-        In a model of two towers `tokens` are the decoder's and `source` the encoder's, or what `encode` made of them. With
-        `future`, which only training asks for, (future_tokens, b, t, dim): for the next token, the one behind it, ...
+        In a model of two towers `tokens` are the decoder's and `source` the encoder's, or what
+        `encode` made of them. With `future`, which only training asks for, (future_tokens, b, t,
+        dim): for the next token, the one behind it, ...
         """
         reports: Report = {}
         if self.two_towers and source is None:
-            raise ConfigError("source: must be given to a model of two towers; call model(source=..., target=...).")
+            raise ConfigError(
+                "source: must be given to a model of two towers; call model(source=...,"
+                " target=...)."
+            )
         if isinstance(source, Tokens):
             source, reports = self.encode(source)
         tower = self.tower
@@ -151,7 +175,9 @@ class Model(nn.Module):
         return x, reports | report
 
     def _anew(self, tokens: Tokens, cache: Past, source: Encoded | None) -> tuple[Tensor, Report]:
-        """The same, where what the cache holds is wrong beside the new tokens: they are read with all before them."""
+        """The same, where what the cache holds is wrong beside the new tokens: they are read with
+        all before them.
+        """
         new = tokens.length
         cache.tokens = cache.tokens.then(tokens.placed(cache.tokens))  # type: ignore[union-attr]
         cache.unread += new
@@ -192,15 +218,24 @@ class Model(nn.Module):
         position: Tensor | None = None,
         cache: Past | None = None,
     ) -> Tensor:
-        """ids (b, t) -> logits (b, t, vocab); with two towers, source (b, s) and target (b, t) -> logits (b, t, vocab).
+        """ids (b, t) -> logits (b, t, vocab); with two towers, source (b, s) and target (b, t) ->
+        logits (b, t, vocab).
 
-        real, source_real, target_real are False on padding; document numbers the texts of a packed row, segment the
-        kinds of tokens; prefix is True where mask=prefix sees whole; position overrides where tokens stand. Each (b, t).
-        Raises IndexError for an id outside the vocabulary, on a GPU only for one outside the rounded-up weight, and
-        ConfigError for what the model has no tower for, for what are no ids, and for a field of another shape than theirs.
+        real, source_real, target_real are False on padding; document numbers the texts of a packed
+        row, segment the kinds of tokens; prefix is True where mask=prefix sees whole; position
+        overrides where tokens stand. Each (b, t). Raises IndexError for an id outside the
+        vocabulary, on a GPU only for one outside the rounded-up weight, and ConfigError for what
+        the model has no tower for, for what are no ids, and for a field of another shape than
+        theirs.
         """
         ids, real = self._given(ids, source, target, real, target_real)
-        fields = {"real": real, "document": document, "segment": segment, "prefix": prefix, "position": position}
+        fields = {
+            "real": real,
+            "document": document,
+            "segment": segment,
+            "prefix": prefix,
+            "position": position,
+        }
         ids = checked_ids("ids", ids, **fields)
         self._knows(ids, self.vocab_size)
         if isinstance(source, Tensor):
@@ -215,12 +250,17 @@ class Model(nn.Module):
         """The tokens of the tower that speaks, under either of their names."""
         if not self.two_towers and (source is not None or target is not None):
             raise ConfigError(
-                "source, target: need an encoder and a decoder; give ids, or build model=encoder_decoder."
+                "source, target: need an encoder and a decoder; give ids, or build"
+                " model=encoder_decoder."
             )
         if (ids is None) == (target is None):
-            raise ConfigError("ids: give either ids or target, the tokens of the tower that predicts.")
+            raise ConfigError(
+                "ids: give either ids or target, the tokens of the tower that predicts."
+            )
         if (target_real if target is None else real) is not None:
-            raise ConfigError("real, target_real: the first says what is padding in ids, the second in target.")
+            raise ConfigError(
+                "real, target_real: the first says what is padding in ids, the second in target."
+            )
         return (ids, real) if target is None else (target, target_real)
 
     @staticmethod
@@ -232,14 +272,19 @@ class Model(nn.Module):
             raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
-        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the tower sees one whole."""
+        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the tower sees one
+        whole.
+        """
         return Tokens(
-            ids=ids, real=real, prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None
+            ids=ids,
+            real=real,
+            prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None,
         )
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
-        """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a source of
-        `source_length`."""
+        """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a
+        source of `source_length`.
+        """
         if self.two_towers and source_length < 1:
             raise ConfigError(
                 f"source_length: must be the number of the source's tokens; got {source_length}. "
@@ -248,7 +293,9 @@ class Model(nn.Module):
         return self.tower.cache(rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
-        """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer step, which it has made."""
+        """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer
+        step, which it has made.
+        """
         if self.unit_weights:
             unit_weights(self)
         for owner, said in _by_owner(report).items():
@@ -257,7 +304,9 @@ class Model(nn.Module):
                 module.after_step(said)  # type: ignore[operator]
 
     def figures(self, report: Report) -> dict[str, float]:
-        """What there is to log of such a report: a part's `figures(said) -> {name: number}`, or else its single numbers."""
+        """What there is to log of such a report: a part's `figures(said) -> {name: number}`, or
+        else its single numbers.
+        """
         found: dict[str, float] = {}
         for owner, said in _by_owner(report).items():
             module = self.get_submodule(owner)
@@ -267,7 +316,9 @@ class Model(nn.Module):
         return found
 
     def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
-        """Prompts (b, t) and their continuations (b, t + max_new_tokens); see `xformer_kit.generate.generate`."""
+        """Prompts (b, t) and their continuations (b, t + max_new_tokens); see
+        `xformer_kit.generate.generate`.
+        """
         from xformer_kit.generate import generate
 
         return generate(self, ids, **options)

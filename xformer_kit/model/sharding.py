@@ -1,4 +1,6 @@
-"""Split a model's parameters over processes: torch's fully_shard on every block and on the whole."""
+"""Split a model's parameters over processes: torch's fully_shard on every block and on the
+whole.
+"""
 
 from functools import partial
 from typing import Any
@@ -12,15 +14,17 @@ from xformer_kit.model.stack import Tower
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
-    """Shard every block, and what is left as one group, in place. `policy` are fully_shard's options.
+    """Shard every block, and what is left as one group, in place. `policy` are fully_shard's
+    options.
 
-    Every rank must hold the same weights. Gradients are means over ranks. What a training step calls is ready:
-    `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
+    Every rank must hold the same weights. Gradients are means over ranks. What a training step
+    calls is ready: `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
     """
     for tower in (module for module in model.modules() if isinstance(module, Tower)):
         for block in tower.named_blocks.values():
             fully_shard(block, mesh=mesh, **policy)
-    # What is outside the blocks, embedding and tables of positions, is read from the first to the last layer and by the
+    # What is outside the blocks, embedding and tables of positions, is read from the first to the
+    # last layer and by the
     # head: it stays gathered from the forward pass to the end of the backward pass.
     fully_shard(model, mesh=mesh, **(policy | {"reshard_after_forward": False}))
     for name in ("hidden", "encode"):
@@ -30,8 +34,9 @@ def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
 
 
 def _at_hand(model: nn.Module, head: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """What fully_shard does for a forward method: the head, whose weight is the model's, may be called by itself, also
-    behind a backward pass, and computes in the policy's type."""
+    """What fully_shard does for a forward method: the head, whose weight is the model's, may be
+    called by itself, also behind a backward pass, and computes in the policy's type.
+    """
     model.unshard()  # type: ignore[operator]  # nothing where it is gathered already
     hidden, *rest = given
     return hidden.to(head.weight.dtype), *rest  # type: ignore[arg-type]

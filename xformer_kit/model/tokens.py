@@ -1,4 +1,6 @@
-"""What is a sequence? Tokens say what stands where; a View says what one tower call sees of them."""
+"""What is a sequence? Tokens say what stands where; a View says what one tower call sees of
+them.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -18,8 +20,10 @@ class Tokens(NamedTuple):
 
     ids: Tensor | None = None  # token ids
     slot: Tensor | None = None  # order of arrival: causality, windows and caches use it
-    position: Tensor | None = None  # where encodings place a token: restarts with a document, counts real tokens
-    document: Tensor | None = None  # packed texts: tokens of different documents do not see each other
+    # where encodings place a token: restarts with a document, counts real tokens
+    position: Tensor | None = None
+    # packed texts: tokens of different documents do not see each other
+    document: Tensor | None = None
     segment: Tensor | None = None  # token type
     prefix: Tensor | None = None  # True where a token belongs to a prefix that is seen whole
     real: Tensor | None = None  # False on padding
@@ -37,14 +41,16 @@ class Tokens(NamedTuple):
         return self.map(lambda field: field if field.shape[0] == 1 else field[rows])
 
     def shifted(self) -> tuple["Tokens", Tensor]:
-        """The tokens but the last, and the ids that each of them predicts: (b, t + 1) -> Tokens of (b, t), (b, t).
+        """The tokens but the last, and the ids that each of them predicts: (b, t + 1) -> Tokens of
+        (b, t), (b, t).
 
         A target that is padding or starts another document is -1: nothing is to be predicted there.
         """
         return self.map(lambda field: field[:, :-1]), self.ahead(1)
 
     def ahead(self, n: int) -> Tensor:
-        """For each of the tokens but the last the id of the one that stands `n` behind it: (b, t + 1) -> (b, t).
+        """For each of the tokens but the last the id of the one that stands `n` behind it: (b, t +
+        1) -> (b, t).
 
         -1 where that is padding, belongs to another document, or lies beyond the end of the row.
         """
@@ -57,14 +63,17 @@ class Tokens(NamedTuple):
         return target if n == 1 else F.pad(target, (0, self.length - 1 - target.shape[1]), value=-1)
 
     def placed(self, past: "Tokens | None" = None) -> "Tokens":
-        """With slot and position filled in: slots go on from `past`; positions count real tokens, within a document.
+        """With slot and position filled in: slots go on from `past`; positions count real tokens,
+        within a document.
 
         Behind a past with documents, tokens without one belong to its last.
         """
         tokens, start = self, 0 if past is None else past.length
         if self.slot is None:
             field = self.ids if self.ids is not None else self.real
-            tokens = tokens._replace(slot=torch.arange(start, start + field.shape[-1], device=field.device)[None])
+            tokens = tokens._replace(
+                slot=torch.arange(start, start + field.shape[-1], device=field.device)[None]
+            )
         if past is not None and past.document is not None and self.document is None:
             tokens = tokens._replace(document=past.document[:, -1:].expand(-1, tokens.length))
         if self.position is not None:
@@ -72,26 +81,33 @@ class Tokens(NamedTuple):
         if self.real is None and self.document is None:
             if past is None or (past.real is None and past.document is None):
                 return tokens._replace(position=tokens.slot)
-            return tokens._replace(position=past.position[:, -1:] + 1 + tokens.slot - tokens.slot[:, :1])
+            return tokens._replace(
+                position=past.position[:, -1:] + 1 + tokens.slot - tokens.slot[:, :1]
+            )
         whole = tokens if past is None else past._replace(position=None).then(tokens)
         return tokens._replace(position=_count(whole)[:, start:])
 
     def then(self, more: "Tokens") -> "Tokens":
-        """These tokens followed by `more`; fields that one of them lacks are filled with their neutral value."""
+        """These tokens followed by `more`; fields that one of them lacks are filled with their
+        neutral value.
+        """
 
         def join(name: str, a: Tensor | None, b: Tensor | None) -> Tensor | None:
             if a is None and b is None:
                 return None
             rows = max(field.shape[0] for field in (a, b) if field is not None)
             a, b = (
-                _neutral(name, rows, side, like) if f is None else f for f, side, like in ((a, self, b), (b, more, a))
+                _neutral(name, rows, side, like) if f is None else f
+                for f, side, like in ((a, self, b), (b, more, a))
             )
             rows = max(a.shape[0], b.shape[0])
             return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], -1)
 
         one = self.position is self.slot and more.position is more.slot  # then one join serves both
         pairs = zip(Tokens._fields, self, more, strict=True)
-        whole = Tokens(*(None if one and name == "position" else join(name, a, b) for name, a, b in pairs))
+        whole = Tokens(
+            *(None if one and name == "position" else join(name, a, b) for name, a, b in pairs)
+        )
         return whole._replace(position=whole.slot) if one else whole
 
     def as_query(self) -> "Tokens":
@@ -122,23 +138,29 @@ def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
 
 
 class View(NamedTuple):
-    """What the layers of one tower call see; built once per call for each mask and position that the tower uses."""
+    """What the layers of one tower call see; built once per call for each mask and position that
+    the tower uses.
+    """
 
     query: Tokens
     key: Tokens
     mask: Any  # a Mask
     position: Any  # a Position with the tables of this forward
     depth: int = 0  # index of the call: a layer that is shared is called several times
-    memo: dict[str, Tensor] | None = None  # values that cross layers: a layer adds to it, later layers read
+    # values that cross layers: a layer adds to it, later layers read
+    memo: dict[str, Tensor] | None = None
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
     scored: bool = False  # the position computes the scores
     reads: bool = False  # the position reads what an attention is given
-    gain: float = 1.0  # factor on scores that the position asks of an attention in which it turns some channels alone
+    # factor on scores that the position asks of an attention in which it turns some channels alone
+    gain: float = 1.0
     memory: int = 0  # learned keys in front of those of tokens, which every query sees
     cross: bool = False  # keys are another tower's: their slots say nothing about the queries'
 
     def visible(self, heads: int) -> Tensor | None:
-        """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and documents. None: all do."""
+        """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and
+        documents. None: all do.
+        """
         return self.seen(heads, self.covers(self.mask.band()))
 
     def seen(self, heads: int, covered: bool) -> Tensor | None:
@@ -156,12 +178,19 @@ class View(NamedTuple):
         return seen
 
     def part(self, queries: slice, keys: slice) -> "View":
-        """Some of the queries before some of the keys. Where they stand to each other their slots say, not their number."""
-        query, key = self.query.map(lambda field: field[:, queries]), self.key.map(lambda field: field[:, keys])
+        """Some of the queries before some of the keys. Where they stand to each other their slots
+        say, not their number.
+        """
+        query, key = (
+            self.query.map(lambda field: field[:, queries]),
+            self.key.map(lambda field: field[:, keys]),
+        )
         return self._replace(query=query, key=key)
 
     def covers(self, band: tuple[float, float] | None) -> bool:
-        """Whether a band lets every query see every key: slots of keys run from 0 to their number."""
+        """Whether a band lets every query see every key: slots of keys run from 0 to their
+        number.
+        """
         if band is None:
             return False
         queries, keys = self.query.length, self.key.length
@@ -172,19 +201,27 @@ class View(NamedTuple):
 
 
 def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
-    """ids (b, t) of any integer type as int64. Raises ConfigError for what are none, and for a field that has no value for
-    each of them."""
+    """ids (b, t) of any integer type as int64. Raises ConfigError for what are none, and for a
+    field that has no value for each of them.
+    """
     if not isinstance(ids, Tensor):
         raise ConfigError(
-            f"{name}: must be a tensor (batch, tokens); got {type(ids).__name__}. Try torch.tensor([[1, 2]])."
+            f"{name}: must be a tensor (batch, tokens); got {type(ids).__name__}. Try"
+            " torch.tensor([[1, 2]])."
         )
     number = ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool
     if ids.ndim != 2 or not ids.numel() or number:
         raise ConfigError(
-            f"{name}: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)} of {ids.dtype}."
+            f"{name}: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)}"
+            f" of {ids.dtype}."
         )
     rows, length = ids.shape
     for key, field in fields.items():
-        if field is not None and (field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length):
-            raise ConfigError(f"{key}: must have a value for each token, ({rows}, {length}); got {tuple(field.shape)}.")
+        if field is not None and (
+            field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length
+        ):
+            raise ConfigError(
+                f"{key}: must have a value for each token, ({rows}, {length}); got"
+                f" {tuple(field.shape)}."
+            )
     return ids.long()

@@ -1,6 +1,7 @@
 """How is a signal kept in scale? norm(dim) -> Module over the last axis.
 
-One that leaves it as it is says so, `normalises = False`: what asks for a norm of its own is refused beside it.
+One that leaves it as it is says so, `normalises = False`: what asks for a norm of its own is
+refused beside it.
 """
 
 from typing import Any, Literal
@@ -17,10 +18,11 @@ HALF = (torch.bfloat16, torch.float16)
 
 @NORMS.register("layer", also_called=("layer_norm", "layernorm", "ln"))
 class Layer(nn.Module):
-    """(x - mean) / sqrt(var + eps) * weight + bias, over channels (Ba et al., 2016, arXiv:1607.06450, eq. 4).
+    """(x - mean) / sqrt(var + eps) * weight + bias, over channels (Ba et al., 2016,
+    arXiv:1607.06450, eq. 4).
 
-    Without bias it is that of MPT and Cohere, without both that of OLMo (Groeneveld et al., 2024, arXiv:2402.00838,
-    section 2.1).
+    Without bias it is that of MPT and Cohere, without both that of OLMo (Groeneveld et al., 2024,
+    arXiv:2402.00838, section 2.1).
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class Layer(nn.Module):
 
 @NORMS.register("rms", also_called=("rms_norm", "rmsnorm"))
 class RMS(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight, over channels (Zhang and Sennrich, 2019, arXiv:1910.07467, eq. 4).
+    """x / sqrt(mean(x^2) + eps) * weight, over channels (Zhang and Sennrich, 2019,
+    arXiv:1910.07467, eq. 4).
 
-    With `unit_offset` the gain is 1 + offset, so that weight decay would pull it to 1 (the released Gemma); the parameter is
-    called `offset`, for it starts at 0. In half precision the mean is taken in fp32 and `cast` says where the result
-    returns to the input's precision: behind the weight (OLMo 2, Gemma) or in front of it (Llama). In fp32 both are the same.
-    Without a weight it is that of Qin et al., 2023 (SRMSNorm of TransNormerLLM: arXiv:2307.14995), and of nanochat.
+    With `unit_offset` the gain is 1 + offset, so that weight decay would pull it to 1 (the released
+    Gemma); the parameter is called `offset`, for it starts at 0. In half precision the mean is
+    taken in fp32 and `cast` says where the result returns to the input's precision: behind the
+    weight (OLMo 2, Gemma) or in front of it (Llama). In fp32 both are the same. Without a weight it
+    is that of Qin et al., 2023 (SRMSNorm of TransNormerLLM: arXiv:2307.14995), and of nanochat.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class RMS(nn.Module):
         eps: float = 1e-6,  # added to the mean square
         weight: bool = True,  # whether channels are multiplied by a learned weight
         unit_offset: bool = False,  # whether the gain is 1 + a learned offset
-        cast: Literal["after", "before"] = "after",  # back to half precision after or before the weight
+        cast: Literal[
+            "after", "before"
+        ] = "after",  # back to half precision after or before the weight
     ):
         super().__init__()
         self.eps, self.shape, self.cast = eps, (dim,), cast
@@ -77,9 +83,15 @@ class RMS(nn.Module):
     def check(cls, options, context):
         yield from at_least(options, eps=0)
         if options.weight is False and options.unit_offset:
-            yield "unit_offset: is another form of the weight, and with weight=false there is none; got true. Leave one out."
+            yield (
+                "unit_offset: is another form of the weight, and with weight=false there is none;"
+                " got true. Leave one out."
+            )
         if options.weight is False and options.cast == "before":
-            why = "says on which side of the weight numbers are rounded, and with weight=false there is none"
+            why = (
+                "says on which side of the weight numbers are rounded, and with weight=false there"
+                " is none"
+            )
             yield f"cast: {why}; got 'before'. Leave it out."
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,11 +101,15 @@ class RMS(nn.Module):
         if self.offset is not None:
             weight = 1 + self.offset
         if _by_hand(x, weight):
-            return _RMSNorm.apply(x, x.new_ones(self.shape) if weight is None else weight, self.eps)[0]
+            return _RMSNorm.apply(
+                x, x.new_ones(self.shape) if weight is None else weight, self.eps
+            )[0]
         return F.rms_norm(x, self.shape, weight, self.eps)
 
     def _in_half(self, x: Tensor) -> Tensor:
-        """What torch's own does not do: 1 + offset in fp32, or a weight that multiplies what is rounded already."""
+        """What torch's own does not do: 1 + offset in fp32, or a weight that multiplies what is
+        rounded already.
+        """
         weight: Any = self.weight if self.offset is None else 1 + self.offset.float()
         h = F.rms_norm(x.float(), self.shape, None, self.eps)
         if weight is None:
@@ -103,12 +119,16 @@ class RMS(nn.Module):
     def extra_repr(self) -> str:
         weight = "" if self.weight is not None or self.offset is not None else ", weight=False"
         offset = "" if self.offset is None else ", unit_offset=True"
-        return f"{self.shape[0]}, eps={self.eps}{weight}{offset}" + (", cast=before" if self.cast == "before" else "")
+        return f"{self.shape[0]}, eps={self.eps}{weight}{offset}" + (
+            ", cast=before" if self.cast == "before" else ""
+        )
 
 
 def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
-    """Whether `_RMSNorm` is to stand in for torch's own: for gradients on CPU, where that one has no fused kernel and
-    a backward pass of a dozen small operations, but not while compiling, which fuses them."""
+    """Whether `_RMSNorm` is to stand in for torch's own: for gradients on CPU, where that one has
+    no fused kernel and a backward pass of a dozen small operations, but not while compiling, which
+    fuses them.
+    """
     return (
         torch.is_grad_enabled()
         and x.device.type == "cpu"
@@ -121,8 +141,8 @@ def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
 class _RMSNorm(torch.autograd.Function):
     """y = x r w with r = 1 / sqrt(mean(x^2) + eps), also given, (..., 1).
 
-    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean 0 gives both, but
-    for the term r mean(g w) that it takes from dL/dx.
+    dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean
+    0 gives both, but for the term r mean(g w) that it takes from dL/dx.
     """
 
     @staticmethod
@@ -143,7 +163,11 @@ class _RMSNorm(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative, of which r is a part
             r = (x.square().mean(-1, keepdim=True) + ctx.eps).rsqrt()
             n, gw = x * r, g * weight
-            return r * (gw - n * (gw * n).mean(-1, keepdim=True)), (g * n).flatten(0, -2).sum(0), None
+            return (
+                r * (gw - n * (gw * n).mean(-1, keepdim=True)),
+                (g * n).flatten(0, -2).sum(0),
+                None,
+            )
         dx, dw, _ = torch.ops.aten.native_layer_norm_backward(
             g, x, weight.shape, torch.zeros_like(r), r, weight, None, [True, True, False]
         )
@@ -170,12 +194,15 @@ def _to_length(x: Tensor, eps: float) -> Tensor:
 
 @NORMS.register("scale", also_called=("scale_norm", "scalenorm"))
 class Scale(nn.Module):
-    """g x / max(|x|, eps) with one learned g (ScaleNorm: Nguyen and Salazar, 2019, arXiv:1910.05895).
+    """g x / max(|x|, eps) with one learned g (ScaleNorm: Nguyen and Salazar, 2019,
+    arXiv:1910.05895).
 
     g starts at sqrt(dim), where it equals an RMS norm of weight 1.
     """
 
-    no_gradient = ("weight",)  # where another norm reads the product next, of queries or behind a sublayer
+    no_gradient = (
+        "weight",
+    )  # where another norm reads the product next, of queries or behind a sublayer
 
     def __init__(
         self,
@@ -200,8 +227,9 @@ class Scale(nn.Module):
 
 @NORMS.register("l2", also_called=("l2_norm", "l2norm", "normalize", "unit"))
 class L2(nn.Module):
-    """x / max(|x|, eps): every token has length 1, nothing is learned (as Henry et al., 2020, arXiv:2010.04245,
-    do with queries and keys)."""
+    """x / max(|x|, eps): every token has length 1, nothing is learned (as Henry et al., 2020,
+    arXiv:2010.04245, do with queries and keys).
+    """
 
     def __init__(
         self,
@@ -223,7 +251,9 @@ class L2(nn.Module):
 
 
 class Squash(nn.Module):
-    """Base of those that take no statistics of the token: squashed(x) * weight + bias, with learned numbers from `starts`."""
+    """Base of those that take no statistics of the token: squashed(x) * weight + bias, with learned
+    numbers from `starts`.
+    """
 
     def __init__(self, dim: int, bias: bool, **starts: float):
         super().__init__()
@@ -250,8 +280,8 @@ class Squash(nn.Module):
 
 @NORMS.register("dyt", also_called=("dynamic_tanh", "DynamicTanh"))
 class DyT(Squash):
-    """tanh(alpha x) * weight + bias with one learned alpha: no statistics of the token at all (Dynamic Tanh: Zhu et al.,
-    2025, arXiv:2503.10622, section 4 and algorithm 1).
+    """tanh(alpha x) * weight + bias with one learned alpha: no statistics of the token at all
+    (Dynamic Tanh: Zhu et al., 2025, arXiv:2503.10622, section 4 and algorithm 1).
 
     The larger the width, the smaller a start of alpha their language models want (section 7.2).
     """
@@ -271,11 +301,11 @@ class DyT(Squash):
 
 @NORMS.register("derf", also_called=("dynamic_erf", "DynamicErf"))
 class Derf(Squash):
-    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of the token at all (Dynamic erf:
-    Chen et al., 2025, arXiv:2512.10938).
+    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of
+    the token at all (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
 
-    It is steeper than `dyt` where both have the same alpha: erf has slope 2 / sqrt(pi) at 0, tanh 1. The parameter is called
-    `factor`, for `dyt` may start its alpha elsewhere.
+    It is steeper than `dyt` where both have the same alpha: erf has slope 2 / sqrt(pi) at 0, tanh
+    1. The parameter is called `factor`, for `dyt` may start its alpha elsewhere.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Restore a text that was corrupted: spans behind sentinels (T5), text infilling (BART), a mixture of denoisers (UL2)."""
+"""Restore a text that was corrupted: spans behind sentinels (T5), text infilling (BART), a mixture
+of denoisers (UL2).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -30,17 +32,22 @@ class Denoiser(Seq2Seq):
     openings: ClassVar[tuple[str, ...]] = ()  # special tokens one of which a source begins with
 
     def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
-        """Ids (n,), n at least 1 -> the corrupted text, and what is to be said of it: neither has a start or an end."""
+        """Ids (n,), n at least 1 -> the corrupted text, and what is to be said of it: neither has a
+        start or an end.
+        """
         raise NotImplementedError
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
-        """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most seq_len each."""
+        """A window of seq_len + 1 tokens -> {source, target}, of which the model reads at most
+        seq_len each.
+        """
         window = example["tokens"]
         room = len(window) - 1 - self.taken
         if room < 1:
             least = self.taken + 1
             raise ConfigError(
-                f"data.seq_len: must be at least {least} tokens, {self.taken} of them special; got {len(window) - 1}."
+                f"data.seq_len: must be at least {least} tokens, {self.taken} of them special; got"
+                f" {len(window) - 1}."
             )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
         return self.pair(*self.corrupt(text[:room], draw))
@@ -51,12 +58,17 @@ class Denoiser(Seq2Seq):
         return _sentinels(self.sentinels)
 
     def blanked(self, pieces: Sequence[np.ndarray], opening: str | None = None) -> np.ndarray:
-        """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as many as `holes`."""
-        return between(pieces, [self.tokenizer.special(name) for name in self.holes[: len(pieces) - 1]])
+        """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as
+        many as `holes`.
+        """
+        return between(
+            pieces, [self.tokenizer.special(name) for name in self.holes[: len(pieces) - 1]]
+        )
 
     def restored(self, source: np.ndarray, said: np.ndarray) -> np.ndarray:
-        """The text that a repair makes of a corrupted one: each sentinel of the source gives way to what was said behind it.
-        One of which nothing was said stays."""
+        """The text that a repair makes of a corrupted one: each sentinel of the source gives way to
+        what was said behind it. One of which nothing was said stays.
+        """
         holes, known = set(map(self.tokenizer.special, self.holes)), self.tokenizer.vocab_size
         spans: dict[int, list[int]] = {}
         span: list[int] = []  # what comes before the first sentinel belongs nowhere
@@ -77,10 +89,13 @@ class Denoiser(Seq2Seq):
         yield from at_least(options, sentinels=1)
 
 
-def spans(n: int, rate: float, mean: float, most: int, draw: torch.Generator) -> list[tuple[int, int]]:
-    """Random spans [start, end) of a text of n tokens: n * rate tokens in spans of `mean` tokens on average, at most
-    `most` of them, with at least one token between two; the text ends with one. Both are rounded, to 1 at least
-    (`random_spans_noise_mask` of the released T5)."""
+def spans(
+    n: int, rate: float, mean: float, most: int, draw: torch.Generator
+) -> list[tuple[int, int]]:
+    """Random spans [start, end) of a text of n tokens: n * rate tokens in spans of `mean` tokens on
+    average, at most `most` of them, with at least one token between two; the text ends with one.
+    Both are rounded, to 1 at least (`random_spans_noise_mask` of the released T5).
+    """
     noise = min(max(round(n * rate), 1), max(n - 1, 1))
     count = min(max(round(noise / mean), 1), most, noise, max(n - noise, 1))
     ends = np.cumsum(_parts(noise, count, draw) + (kept := _parts(n - noise, count, draw)))
@@ -89,13 +104,17 @@ def spans(n: int, rate: float, mean: float, most: int, draw: torch.Generator) ->
 
 
 def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
-    """A random way to write `total` as a sum of `count` numbers, at least 1 each; each way as likely. 0 is (0,)."""
+    """A random way to write `total` as a sum of `count` numbers, at least 1 each; each way as
+    likely. 0 is (0,).
+    """
     cuts = torch.randperm(max(total - 1, 0), generator=draw)[: count - 1].sort().values.numpy() + 1
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
 def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
-    """Each span is one sentinel in the source; the target has each sentinel and the tokens that it stands for."""
+    """Each span is one sentinel in the source; the target has each sentinel and the tokens that it
+    stands for.
+    """
     source: list[Any] = []
     target: list[Any] = []
     at = 0
@@ -112,10 +131,12 @@ def _sentinels(count: int) -> tuple[str, ...]:
 
 @OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
 class Denoising(Denoiser):
-    """-sum log p of the spans that sentinels stand for (Raffel et al., 2020, JMLR 21(140), section 3.1.4, figure 2).
+    """-sum log p of the spans that sentinels stand for (Raffel et al., 2020, JMLR 21(140), section
+    3.1.4, figure 2).
 
-    `Thank you <X> me to your party <Y> week` asks for `<X> for inviting <Y> last </s>`. `rate` of the tokens, rounded, lie
-    in spans of `span` tokens on average; there are at most `sentinels` spans, longer ones where more would be needed.
+    `Thank you <X> me to your party <Y> week` asks for `<X> for inviting <Y> last </s>`. `rate` of
+    the tokens, rounded, lie in spans of `span` tokens on average; there are at most `sentinels`
+    spans, longer ones where more would be needed.
     """
 
     def __init__(
@@ -124,7 +145,8 @@ class Denoising(Denoiser):
         rate: float = 0.15,  # share of the tokens that are to be restored
         span: float = 3.0,  # tokens of a span, on average
         sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
-        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        # share of the target that is spread over the vocabulary, in training
+        label_smoothing: float = 0.0,
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
@@ -133,15 +155,19 @@ class Denoising(Denoiser):
 
     def corrupt(self, text, draw):
         names = map(self.tokenizer.special, _sentinels(self.sentinels))
-        return behind_sentinels(text, spans(len(text), self.rate, self.span, self.sentinels, draw), list(names))
+        return behind_sentinels(
+            text, spans(len(text), self.rate, self.span, self.sentinels, draw), list(names)
+        )
 
 
 @OBJECTIVES.register("text_infilling", also_called=("bart", "infilling"))
 class TextInfilling(Denoiser):
-    """-sum log p of a whole text of which spans are one `<mask>` each (Lewis et al., 2020, arXiv:1910.13461, section 2.2).
+    """-sum log p of a whole text of which spans are one `<mask>` each (Lewis et al., 2020,
+    arXiv:1910.13461, section 2.2).
 
-    `rate` of the tokens, rounded up, lie in spans whose lengths are drawn from a Poisson distribution; one of length 0
-    puts a `<mask>` between two tokens, as long as the corrupted text gets no longer than the text.
+    `rate` of the tokens, rounded up, lie in spans whose lengths are drawn from a Poisson
+    distribution; one of length 0 puts a `<mask>` between two tokens, as long as the corrupted text
+    gets no longer than the text.
     """
 
     specials = (START, END, MASK)
@@ -152,8 +178,10 @@ class TextInfilling(Denoiser):
         *,
         rate: float = 0.3,  # share of the tokens that are hidden
         span: float = 3.0,  # mean of the Poisson distribution of the tokens of a span
-        permute_sentences: bool = False,  # whether sentences, which end with . ! ? or a line, come in a random order
-        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        # whether sentences, which end with . ! ? or a line, come in a random order
+        permute_sentences: bool = False,
+        # share of the target that is spread over the vocabulary, in training
+        label_smoothing: float = 0.0,
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
@@ -164,7 +192,9 @@ class TextInfilling(Denoiser):
         source = self._permuted(text, draw) if self.permute_sentences else text
         lengths = self._lengths(len(text), draw)
         kept = len(text) - int(lengths.sum())
-        order = torch.randperm(kept + len(lengths), generator=draw).numpy()  # below `kept`: a token that stays
+        order = torch.randperm(
+            kept + len(lengths), generator=draw
+        ).numpy()  # below `kept`: a token that stays
         consumed = np.ones(len(order), dtype=np.int64)
         consumed[order >= kept] = lengths
         starts = np.cumsum(consumed) - consumed
@@ -180,8 +210,12 @@ class TextInfilling(Denoiser):
     def _lengths(self, n: int, draw: torch.Generator) -> np.ndarray:
         """Tokens of each span: n * rate in all, the last one cut; no more spans than tokens."""
         hidden = int(np.ceil(n * self.rate))
-        drawn = torch.poisson(torch.full((2 * hidden + 8,), float(self.span)), generator=draw).long()
-        lengths = torch.cat([drawn, torch.ones(hidden, dtype=torch.int64)]).numpy()  # enough in any case
+        drawn = torch.poisson(
+            torch.full((2 * hidden + 8,), float(self.span)), generator=draw
+        ).long()
+        lengths = torch.cat(
+            [drawn, torch.ones(hidden, dtype=torch.int64)]
+        ).numpy()  # enough in any case
         last = int(np.searchsorted(np.cumsum(lengths), hidden))
         lengths = lengths[: last + 1].copy()
         lengths[last] -= lengths.sum() - hidden
@@ -193,7 +227,9 @@ class TextInfilling(Denoiser):
             pieces = [piece.rstrip(b" ") for piece in self.tokenizer.pieces()]
             self._ends = np.array([piece.endswith((b".", b"!", b"?", b"\n")) for piece in pieces])
         sentences = np.split(text, np.flatnonzero(self._ends[text[:-1]]) + 1)
-        return np.concatenate([sentences[i] for i in torch.randperm(len(sentences), generator=draw).tolist()])
+        return np.concatenate(
+            [sentences[i] for i in torch.randperm(len(sentences), generator=draw).tolist()]
+        )
 
 
 class Mode(NamedTuple):
@@ -211,10 +247,12 @@ EXTREME = (Mode("[X]", 3, 0.5), Mode("[X]", 8, 0.5), Mode("[X]", 64, 0.15), Mode
 
 @OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
 class MixtureOfDenoisers(Denoiser):
-    """-sum log p of spans, by a denoiser that is drawn for each example (Tay et al., 2022, arXiv:2205.05131, table 1).
+    """-sum log p of spans, by a denoiser that is drawn for each example (Tay et al., 2022,
+    arXiv:2205.05131, table 1).
 
-    R: 15 % in spans of 3 or 8 tokens. S: the last quarter. X: 50 % in spans of 3 or 8, or 15 % or 50 % in spans of 64. The
-    source begins with [R], [S] or [X]. The denoisers of a kind are as likely; the paper's 7 all are, by these weights.
+    R: 15 % in spans of 3 or 8 tokens. S: the last quarter. X: 50 % in spans of 3 or 8, or 15 % or
+    50 % in spans of 64. The source begins with [R], [S] or [X]. The denoisers of a kind are as
+    likely; the paper's 7 all are, by these weights.
     """
 
     taken = 2
@@ -227,7 +265,8 @@ class MixtureOfDenoisers(Denoiser):
         sequential: float = 1.0,  # weight of the S-denoiser
         extreme: float = 4.0,  # weight of the X-denoisers
         sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
-        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        # share of the target that is spread over the vocabulary, in training
+        label_smoothing: float = 0.0,
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
@@ -241,10 +280,15 @@ class MixtureOfDenoisers(Denoiser):
         yield from super().check(options, context)
         yield from at_least(options, regular=0, sequential=0, extreme=0)
         if not options.regular + options.sequential + options.extreme > 0:
-            yield "regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and extreme=4."
+            yield (
+                "regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and"
+                " extreme=4."
+            )
 
     def blanked(self, pieces, opening=None):
-        """`opening` is [R], [S] or [X]; null: [S] where the one hole is the end of the text, else [R]."""
+        """`opening` is [R], [S] or [X]; null: [S] where the one hole is the end of the text, else
+        [R].
+        """
         end = len(pieces) == 2 and not len(pieces[1])
         mode = opening or ("[S]" if end else "[R]")
         return np.concatenate([[self.tokenizer.special(mode)], super().blanked(pieces)])

@@ -13,16 +13,21 @@ from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, above
 
 
-@OBJECTIVES.register("language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt"))
+@OBJECTIVES.register(
+    "language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt")
+)
 class LanguageModeling(CrossEntropy):
-    """-sum log p(token | the tokens before it) in nats (Bengio et al., 2003, JMLR 3:1137-1155, section 2).
+    """-sum log p(token | the tokens before it) in nats (Bengio et al., 2003, JMLR 3:1137-1155,
+    section 2).
 
-    batch["tokens"]: Tokens of (batch, seq + 1); each of the first `seq` predicts the one after it, unless that one is
-    padding or starts another document. batch["labels"], where there are any: the same ids, -1 where nothing is asked.
+    batch["tokens"]: Tokens of (batch, seq + 1); each of the first `seq` predicts the one after it,
+    unless that one is padding or starts another document. batch["labels"], where there are any: the
+    same ids, -1 where nothing is asked.
 
-    With model.future_tokens n, training adds future_weight times the mean of -sum log p(token + k | the tokens before it) for
-    k = 1 .. n - 1, each predicted by a block of its own (Gloeckle et al., 2024, arXiv:2404.19737, section 2, eq. 2). Each of
-    the n means is over the targets that it has in the whole step.
+    With model.future_tokens n, training adds future_weight times the mean of -sum log p(token + k |
+    the tokens before it) for k = 1 .. n - 1, each predicted by a block of its own (Gloeckle et al.,
+    2024, arXiv:2404.19737, section 2, eq. 2). Each of the n means is over the targets that it has
+    in the whole step.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text", "labelled")
@@ -35,9 +40,11 @@ class LanguageModeling(CrossEntropy):
     def __init__(
         self,
         *,
-        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        # share of the target that is spread over the vocabulary, in training
+        label_smoothing: float = 0.0,
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-        future_weight: float = 1.0,  # of the loss of each token behind the next one, with model.future_tokens
+        # of the loss of each token behind the next one, with model.future_tokens
+        future_weight: float = 1.0,
     ):
         super().__init__(label_smoothing, z_loss)
         self.future_weight = future_weight
@@ -52,15 +59,18 @@ class LanguageModeling(CrossEntropy):
         mask = context.facts.get("mask", {})
         if mask.get("sees_prefix"):
             return (
-                f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and language_modeling has no "
-                "prefix. Use mask=causal, or task=prefix_language_modeling."
+                f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and"
+                " language_modeling has no prefix. Use mask=causal, or"
+                " task=prefix_language_modeling."
             )
         if context.facts.get("cross") or not mask.get("sees_future"):
             return None
         maskable = context.facts.get("attn", {}).get("maskable", True)
+        other = "task=masked_language_modeling"
         return (
-            f"mask '{context.names['mask']}' sees the future, so language_modeling would read the token that it has to "
-            f"predict. Use {hiding(context, 'causal', 'sliding_window') if maskable else 'task=masked_language_modeling'}."
+            f"mask '{context.names['mask']}' sees the future, so language_modeling would read the"
+            " token that it has to predict. Use"
+            f" {hiding(context, 'causal', 'sliding_window') if maskable else other}."
         )
 
     def size(self, batch: Mapping[str, Any]) -> int | Tensor:
@@ -68,10 +78,14 @@ class LanguageModeling(CrossEntropy):
         return tokens.ids[:, 1:].numel() if tokens.real is None else tokens.real[:, 1:].sum()
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        return {"tokens": Tokens(ids=torch.zeros(rows, length + 1, dtype=torch.int64, device=device))}
+        return {
+            "tokens": Tokens(ids=torch.zeros(rows, length + 1, dtype=torch.int64, device=device))
+        }
 
     def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
-        """With the number of targets of the next token, the one behind it, ... in the whole step, `targets` (b, n)."""
+        """With the number of targets of the next token, the one behind it, ... in the whole step,
+        `targets` (b, n).
+        """
         if model.future_tokens == 1:
             return batch
         counts = total(torch.stack([(t >= 0).sum() for t in _targets(batch, model.future_tokens)]))
@@ -87,16 +101,24 @@ class LanguageModeling(CrossEntropy):
             return *self.asked(model, hidden, target), report
         return self.nats(model, hidden, target), (target >= 0).sum(), report
 
-    def _with_future(self, model: Any, seen: Tokens, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of the next token, and in the report that of those behind it: `loss`, which is trained, in nats per next
-        token, and `future_loss_2`, ... as parts of the step's means."""
+    def _with_future(
+        self, model: Any, seen: Tokens, batch: Batch
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of the next token, and in the report that of those behind it: `loss`, which is
+        trained, in nats per next token, and `future_loss_2`, ... as parts of the step's means.
+        """
         target, *later = _targets(batch, model.future_tokens)
         hidden, report = model.hidden(seen, future=True)
         nats, count = self.nats(model, hidden[0], target), (target >= 0).sum()
-        counts = batch["targets"][0] if "targets" in batch else torch.stack([(t >= 0).sum() for t in (target, *later)])
+        counts = (
+            batch["targets"][0]
+            if "targets" in batch
+            else torch.stack([(t >= 0).sum() for t in (target, *later)])
+        )
         first, *others = counts.to(nats.dtype).clamp(min=1)
         counts = torch.stack(others)
-        # Whoever trains divides by the step's next tokens; this makes of it a division by the targets of each.
+        # Whoever trains divides by the step's next tokens; this makes of it a division by the
+        # targets of each.
         scale = self.future_weight * first / counts
         future, sums = self.nats(model, hidden[1:], torch.stack(later), scale=scale)
         report["loss"] = report.get("loss", 0) + future / count.clamp(min=1)
@@ -105,7 +127,9 @@ class LanguageModeling(CrossEntropy):
 
 
 def _targets(batch: Batch, n: int) -> list[Tensor]:
-    """What the next token, the one behind it, ... are: n of (b, t), -1 where there is nothing to predict."""
+    """What the next token, the one behind it, ... are: n of (b, t), -1 where there is nothing to
+    predict.
+    """
     return [_target(batch, ahead) for ahead in range(1, n + 1)]
 
 
@@ -116,4 +140,6 @@ def _target(batch: Batch, ahead: int) -> Tensor:
     labels = batch["labels"][:, ahead:]  # of a corpus that asks for some tokens only
     if ahead == 1:
         return labels
-    return torch.where(batch["tokens"].ahead(ahead) < 0, -1, F.pad(labels, (0, ahead - 1), value=-1))
+    return torch.where(
+        batch["tokens"].ahead(ahead) < 0, -1, F.pad(labels, (0, ahead - 1), value=-1)
+    )

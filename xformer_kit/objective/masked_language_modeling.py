@@ -18,11 +18,13 @@ MASK = "<mask>"
 
 @OBJECTIVES.register("masked_language_modeling", also_called=("mlm", "masked_lm", "bert", "cloze"))
 class MaskedLanguageModeling(CrossEntropy):
-    """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019, arXiv:1810.04805, section 3.1).
+    """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019,
+    arXiv:1810.04805, section 3.1).
 
-    Each token is chosen with probability `rate`, at least one of an example. A chosen one is read as `<mask>`, as a random
-    token, or as it is, and predicted. The choice is another one in every epoch (Liu et al., 2019, arXiv:1907.11692,
-    section 4.1). With whole_word the tokens of a word are chosen together.
+    Each token is chosen with probability `rate`, at least one of an example. A chosen one is read
+    as `<mask>`, as a random token, or as it is, and predicted. The choice is another one in every
+    epoch (Liu et al., 2019, arXiv:1907.11692, section 4.1). With whole_word the tokens of a word
+    are chosen together.
     """
 
     needs = (("encoder",),)
@@ -33,11 +35,14 @@ class MaskedLanguageModeling(CrossEntropy):
     def __init__(
         self,
         *,
-        rate: float = 0.15,  # probability that a token, or with whole_word a word, is to be predicted
+        # probability that a token, or with whole_word a word, is to be predicted
+        rate: float = 0.15,
         mask: float = 0.8,  # share of the chosen tokens that are read as <mask>
-        random: float = 0.1,  # share that are read as a random token of the text's; the rest is read as it is
+        # share that are read as a random token of the text's; the rest is read as it is
+        random: float = 0.1,
         whole_word: bool = False,  # whether all tokens of a word are chosen together
-        label_smoothing: float = 0.0,  # share of the target that is spread over the vocabulary, in training
+        # share of the target that is spread over the vocabulary, in training
+        label_smoothing: float = 0.0,
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing, z_loss)
@@ -52,17 +57,23 @@ class MaskedLanguageModeling(CrossEntropy):
         yield from at_least(options, mask=0, random=0)
         if options.mask + options.random > 1:
             yield (
-                f"mask: must be at most 1 together with random; got {options.mask} and {options.random}. Try 0.8 and 0.1."
+                f"mask: must be at most 1 together with random; got {options.mask} and"
+                f" {options.random}. Try 0.8 and 0.1."
             )
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
         if not context.facts.get("mask", {}).get("sees_prefix"):
             return None
-        return f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does not have. Use mask=full."
+        return (
+            f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does"
+            " not have. Use mask=full."
+        )
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
-        """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of the next."""
+        """{tokens (n + 1,)} -> {tokens, labels: (n,)}: the last token of a window is the first of
+        the next.
+        """
         example = {name: values[:-1] for name, values in example.items()}
         tokens = example["tokens"]
         n, real = len(tokens), example.get("tokens.real", np.ones(len(tokens), dtype=bool))
@@ -74,17 +85,27 @@ class MaskedLanguageModeling(CrossEntropy):
         how = torch.rand(n, generator=draw).numpy()
         others = torch.randint(self.tokenizer.vocab_size, (n,), generator=draw).numpy()
         read = np.where(
-            how < self.mask, self.tokenizer.special(MASK), np.where(how < self.mask + self.random, others, tokens)
+            how < self.mask,
+            self.tokenizer.special(MASK),
+            np.where(how < self.mask + self.random, others, tokens),
         )
-        return {**example, "tokens": np.where(chosen, read, tokens), "labels": np.where(chosen, tokens, -1)}
+        return {
+            **example,
+            "tokens": np.where(chosen, read, tokens),
+            "labels": np.where(chosen, tokens, -1),
+        }
 
     def blanked(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """Ids (t,) of a text in pieces, with a `<mask>` between each two, for one token that is not known."""
+        """Ids (t,) of a text in pieces, with a `<mask>` between each two, for one token that is not
+        known.
+        """
         return between(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
 
     def likely(self, model: Any, ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` likeliest tokens of the text for each `<mask>` of ids (t,), the likeliest first: their probabilities
-        and ids, (m, count). Each is predicted with all other masks hidden, as in training."""
+        """The `count` likeliest tokens of the text for each `<mask>` of ids (t,), the likeliest
+        first: their probabilities and ids, (m, count). Each is predicted with all other masks
+        hidden, as in training.
+        """
         hidden, _ = model.hidden(Tokens(ids=ids[None]))
         here = hidden[:, ids == self.tokenizer.special(MASK)]
         share = model.head(here)[0].float().softmax(-1)[:, : self.tokenizer.vocab_size]
@@ -97,6 +118,8 @@ class MaskedLanguageModeling(CrossEntropy):
         labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}
 
-    def loss(self, model: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def loss(
+        self, model: Any, batch: Mapping[str, Any]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         hidden, report = model.hidden(batch["tokens"])
         return *self.asked(model, hidden, batch["labels"]), report

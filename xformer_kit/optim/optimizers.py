@@ -13,18 +13,27 @@ OPTIMIZERS = Registry("optim", given=("model", "fused"), base=torch.optim.Optimi
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimizer: matrices and more, which decay, and vectors and scalars, which do not.
+    """Two groups for an optimizer: matrices and more, which decay, and vectors and scalars, which
+    do not.
 
-    Embeddings are matrices. A gain or a bias has a scale that means something, so decay would only shrink it. A module
-    exempts a matrix of its own by naming it in its attribute `no_decay: tuple[str, ...]`. A tied parameter is there
-    once, a frozen one not at all, and a group without parameters is left out. The order is that of the model;
-    "params" holds (name, parameter), so that the optimizer keeps the names as "param_names".
+    Embeddings are matrices. A gain or a bias has a scale that means something, so decay would only
+    shrink it. A module exempts a matrix of its own by naming it in its attribute `no_decay:
+    tuple[str, ...]`. A tied parameter is there once, a frozen one not at all, and a group without
+    parameters is left out. The order is that of the model; "params" holds (name, parameter), so
+    that the optimizer keeps the names as "param_names".
     """
-    exempt = {id(module.get_parameter(name)) for module in model.modules() for name in getattr(module, "no_decay", ())}
+    exempt = {
+        id(module.get_parameter(name))
+        for module in model.modules()
+        for name in getattr(module, "no_decay", ())
+    }
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decays = {name: p.ndim >= 2 and id(p) not in exempt for name, p in trained}
     groups = (
-        {"params": [(name, p) for name, p in trained if decays[name] is choice], "weight_decay": decay}
+        {
+            "params": [(name, p) for name, p in trained if decays[name] is choice],
+            "weight_decay": decay,
+        }
         for choice, decay in ((True, weight_decay), (False, 0.0))
     )
     return [group for group in groups if group["params"]]
@@ -36,8 +45,9 @@ class AdamW(torch.optim.AdamW):
 
     Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101, algorithm 2.
 
-    `fused` is for the caller: None takes torch's fused step where every parameter allows it, which on CPU is five times
-    faster than the others; a loop that unscales fp16 gradients itself and clips them needs False.
+    `fused` is for the caller: None takes torch's fused step where every parameter allows it, which
+    on CPU is five times faster than the others; a loop that unscales fp16 gradients itself and
+    clips them needs False.
     """
 
     def __init__(
@@ -53,7 +63,14 @@ class AdamW(torch.optim.AdamW):
         groups = parameter_groups(model, weight_decay)
         if fused is None:
             fused = all(_can_fuse(p) for group in groups for _, p in group["params"])
-        super().__init__(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, weight_decay=weight_decay, fused=fused)
+        super().__init__(
+            groups,
+            lr=lr,
+            betas=(betas[0], betas[1]),
+            eps=eps,
+            weight_decay=weight_decay,
+            fused=fused,
+        )
 
     @classmethod
     def check(cls, options: Options, context: Context) -> Iterator[str]:
@@ -62,10 +79,14 @@ class AdamW(torch.optim.AdamW):
             if not 0 < value < math.inf:
                 yield f"{name}: must be above 0 and finite; got {value}. Try {example}."
         if not 0 <= options.weight_decay < math.inf:
-            yield f"weight_decay: must be at least 0 and finite; got {options.weight_decay}. Try 0.1."
+            yield (
+                f"weight_decay: must be at least 0 and finite; got {options.weight_decay}. Try 0.1."
+            )
         for i, beta in enumerate(options.betas):
             if not 0 <= beta < 1:
-                yield f"betas[{i}]: must be at least 0 and below 1; got {beta}. Try {(0.9, 0.99)[i]}."
+                yield (
+                    f"betas[{i}]: must be at least 0 and below 1; got {beta}. Try {(0.9, 0.99)[i]}."
+                )
 
 
 def _can_fuse(p: torch.Tensor) -> bool:

@@ -1,13 +1,15 @@
 """How large is the next step? The learning rate over a run, as a fraction of `optim.lr`.
 
-A schedule is a pure function of the step: `schedule(step)` is the factor of optimizer step `step`, counted from 0, so
-the last step of a run is `max_steps - 1`. Each starts with the same linear warm-up (Goyal et al., 2017,
-https://arxiv.org/abs/1706.02677, section 2.2), which reaches the peak at step `warmup`:
+A schedule is a pure function of the step: `schedule(step)` is the factor of optimizer step `step`,
+counted from 0, so the last step of a run is `max_steps - 1`. Each starts with the same linear
+warm-up (Goyal et al., 2017, https://arxiv.org/abs/1706.02677, section 2.2), which reaches the peak
+at step `warmup`:
 
     factor = (step + 1) / (warmup + 1)    while step < warmup
 
-so no step is wasted on a learning rate of zero, and without warm-up the first step is at the peak. A warm-up that is
-longer than the run never finishes. Papers count from 1 and name other origins; the curves are the same.
+so no step is wasted on a learning rate of zero, and without warm-up the first step is at the peak.
+A warm-up that is longer than the run never finishes. Papers count from 1 and name other origins;
+the curves are the same.
 """
 
 import math
@@ -17,7 +19,9 @@ from xformer_kit.registry import Context, Options, Registry, at_least
 
 
 class Schedule:
-    """The warm-up, then what `decayed` says of the share of the way that is done from step `start` to the last."""
+    """The warm-up, then what `decayed` says of the share of the way that is done from step `start`
+    to the last.
+    """
 
     def __init__(self, max_steps: int, warmup: int, start: int | None = None):
         self.warmup = warmup
@@ -39,7 +43,9 @@ class Schedule:
     def check(cls, options: Options, context: Context) -> Iterator[str]:
         yield from at_least(options, "steps", warmup=0)
         if options.final is not None and not 0 <= options.final <= 1:
-            yield f"final: must be a fraction of optim.lr from 0 to 1; got {options.final}. Try 0.1."
+            yield (
+                f"final: must be a fraction of optim.lr from 0 to 1; got {options.final}. Try 0.1."
+            )
 
 
 SCHEDULES = Registry("schedule", given=("max_steps",), base=Schedule)
@@ -63,7 +69,8 @@ class Constant(Schedule):
 
 @SCHEDULES.register("cosine", also_called=("cosine_with_warmup", "cosine_annealing", "cos"))
 class Cosine(Schedule):
-    """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the share of the steps after the warm-up.
+    """factor = final + (1 - final) (1 + cos(pi p)) / 2, with p the share of the steps after the
+    warm-up.
 
     Loshchilov and Hutter, 2017, https://arxiv.org/abs/1608.03983, eq. 5, without restarts.
     """
@@ -86,7 +93,8 @@ class Cosine(Schedule):
 class Linear(Schedule):
     """factor = 1 - (1 - final) p, with p the share of the steps after the warm-up.
 
-    Bergsma et al., 2025, https://arxiv.org/abs/2502.15938, who decay to zero, as is the default here.
+    Bergsma et al., 2025, https://arxiv.org/abs/2502.15938, who decay to zero, as is the default
+    here.
     """
 
     def __init__(
@@ -107,9 +115,10 @@ class Linear(Schedule):
 class WarmupStableDecay(Schedule):
     """Warm-up, then the peak, then factor = 1 - (1 - final) p over the last `decay` of the run.
 
-    Hu et al., 2024, https://arxiv.org/abs/2404.06395, section 4. They decay exponentially; here it is linear, as in
-    the cooldown of Hägele et al., 2024, https://arxiv.org/abs/2405.18392. The stable part does not depend on the length
-    of the run, so one long run can be cooled down at several lengths.
+    Hu et al., 2024, https://arxiv.org/abs/2404.06395, section 4. They decay exponentially; here it
+    is linear, as in the cooldown of Hägele et al., 2024, https://arxiv.org/abs/2405.18392. The
+    stable part does not depend on the length of the run, so one long run can be cooled down at
+    several lengths.
     """
 
     def __init__(
@@ -138,8 +147,8 @@ class WarmupStableDecay(Schedule):
 class InverseSqrt(Schedule):
     """factor = sqrt((warmup + 1) / (step + 1)) after the warm-up; it needs no length of the run.
 
-    Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 3, divided by its peak: `optim.lr` is the peak here,
-    where the paper has dim^-0.5 warmup^-0.5.
+    Vaswani et al., 2017, https://arxiv.org/abs/1706.03762, eq. 3, divided by its peak: `optim.lr`
+    is the peak here, where the paper has dim^-0.5 warmup^-0.5.
     """
 
     def __init__(

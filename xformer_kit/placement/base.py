@@ -19,9 +19,11 @@ MakeNorm = Callable[[], nn.Module]
 class Placement(nn.Module):
     """Base of all placements. `norm()` builds a norm over the residual stream.
 
-    states: how many tensors the residual stream carries, where no option says it; the same for all blocks of a tower.
+    states: how many tensors the residual stream carries, where no option says it; the same for all
+    blocks of a tower.
     grows: whether each group adds one to them.
-    final_norm: whether the stream is normalised once more behind the last block (`model.final_norm` overrides it).
+    final_norm: whether the stream is normalised once more behind the last block (`model.final_norm`
+    overrides it).
     normed: whether it has norms in its blocks.
     """
 
@@ -33,11 +35,17 @@ class Placement(nn.Module):
     @classmethod
     def vain(cls, context: Context) -> Iterator[tuple[str, str]]:
         """Options that change nothing in a composition, each with the reason and the way out."""
-        if context.options["placement"].get("shared") is False and len(context.facts["parallel"]) == 1:
+        if (
+            context.options["placement"].get("shared") is False
+            and len(context.facts["parallel"]) == 1
+        ):
             why = "gives each sublayer that runs beside another a norm of its own, and none does"
             yield (
                 "shared",
-                f"{why}; got false. Leave it true, or put two into an inner list of the layout: [[attn, ffn]]",
+                (
+                    f"{why}; got false. Leave it true, or put two into an inner list of the layout:"
+                    " [[attn, ffn]]"
+                ),
             )
 
     @classmethod
@@ -53,20 +61,26 @@ class Placement(nn.Module):
 
     @staticmethod
     def start(x: Tensor, states: int) -> State:
-        """The state in front of the first block: x in each of its streams. No tensor stands in it twice: compilation would
-        give that block a graph of its own."""
+        """The state in front of the first block: x in each of its streams. No tensor stands in it
+        twice: compilation would give that block a graph of its own.
+        """
         return x, *(x.clone() for _ in range(states - 1))
 
     @staticmethod
     def joined(state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]) -> State:
-        """The state in front of a layer into which an `earlier` one enters by a skip: each stream x as join(x, the same of
-        before)."""
+        """The state in front of a layer into which an `earlier` one enters by a skip: each stream x
+        as join(x, the same of before).
+        """
         return tuple(join(x, y) for x, y in zip(state, earlier, strict=True))
 
-    def forward(self, state: State, sublayers: Sequence[Sublayer], total: Total, tokens: Tokens) -> State:
-        """The state after the group. What is added to the stream is `total(outputs)`: the sum of the sublayers' outputs, each
-        with the model's dropout, stochastic depth and residual multiplier. `tokens` (b, t): what is known of the stream's
-        tokens, such as padding and documents."""
+    def forward(
+        self, state: State, sublayers: Sequence[Sublayer], total: Total, tokens: Tokens
+    ) -> State:
+        """The state after the group. What is added to the stream is `total(outputs)`: the sum of
+        the sublayers' outputs, each with the model's dropout, stochastic depth and residual
+        multiplier. `tokens` (b, t): what is known of the stream's tokens, such as padding and
+        documents.
+        """
         raise NotImplementedError
 
     @staticmethod
@@ -75,20 +89,37 @@ class Placement(nn.Module):
         return norm(state[0])
 
     def gains(self) -> dict[str, float]:
-        """Factors of the initial standard deviation of a sublayer's matrices, by name; every other keeps 1."""
+        """Factors of the initial standard deviation of a sublayer's matrices, by name; every other
+        keeps 1.
+        """
         return {}
 
 
-# order: groups of sublayers in front of this one in its tower; latest: the same where its block is called for the last time.
+# order: groups of sublayers in front of this one in its tower; latest: the same where its block is
+# called for the last time.
 # kinds: "attn" or "ffn", for each sublayer of the group.
 # towers: tower -> layers, `tower` among them.
 PLACEMENTS = Registry(
-    "placement", given=("dim", "norm", "depth", "layers", "order", "latest", "parallel", "kinds", "tower", "towers")
+    "placement",
+    given=(
+        "dim",
+        "norm",
+        "depth",
+        "layers",
+        "order",
+        "latest",
+        "parallel",
+        "kinds",
+        "tower",
+        "towers",
+    ),
 )
 
 
 class Norms(nn.ModuleList):
-    """One norm shared by the sublayers of a group, or one for each. What they give is multiplied by `factor`."""
+    """One norm shared by the sublayers of a group, or one for each. What they give is multiplied by
+    `factor`.
+    """
 
     factor: Tensor | None
 

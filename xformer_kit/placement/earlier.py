@@ -14,7 +14,8 @@ EPS = 1e-6  # of the norm that makes keys of outputs
 
 
 class Earlier(Placement):
-    """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what entered the tower.
+    """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
+    entered the tower.
 
     told: what the v are, in words.
     """
@@ -43,15 +44,18 @@ def attended(query: Tensor, given: Sequence[Tensor]) -> Tensor:
 
 
 @PLACEMENTS.register(
-    "aggregated", also_called=("attention_residuals", "attn_res", "attnres", "attn_aggregated_residuals")
+    "aggregated",
+    also_called=("attention_residuals", "attn_res", "attnres", "attn_aggregated_residuals"),
 )
 class Aggregated(Earlier):
-    """v_k = f(norm(x)) and x <- sum_i a_i v_i with a = softmax_i(w^T v_i / rms(v_i)): attention over all outputs so far in the
-    place of their sum (Attention Residuals: Kimi Team, 2026, arXiv:2603.15031, its full form).
+    """v_k = f(norm(x)) and x <- sum_i a_i v_i with a = softmax_i(w^T v_i / rms(v_i)): attention
+    over all outputs so far in the place of their sum (Attention Residuals: Kimi Team, 2026,
+    arXiv:2603.15031, its full form).
 
-    v_0 is what entered the tower; i runs over 0, ..., k. w is learned, one for each group of sublayers, and starts at 0: all
-    outputs count alike. Also the tower's output is such a mix. The keys' norm has no weight, for w would take it up.
-    x-transformers' has its query from the newest stream, attends to streams and leaves their sum as it is.
+    v_0 is what entered the tower; i runs over 0, ..., k. w is learned, one for each group of
+    sublayers, and starts at 0: all outputs count alike. Also the tower's output is such a mix. The
+    keys' norm has no weight, for w would take it up. x-transformers' has its query from the newest
+    stream, attends to streams and leaves their sum as it is.
     """
 
     told = "outputs"
@@ -62,7 +66,8 @@ class Aggregated(Earlier):
         norm: MakeNorm,
         parallel: int,
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; they are one output
+        # whether parallel sublayers read one norm or one each; they are one output
+        shared: bool = True,
     ):
         super().__init__()
         self.norm = Norms(norm, parallel, shared)
@@ -76,12 +81,13 @@ class Aggregated(Earlier):
 
 @PLACEMENTS.register("dense_former", also_called=("denseformer", "dwa", "depth_weighted_average"))
 class DenseFormer(Earlier):
-    """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average (Pagliardini et al., 2024,
-    arXiv:2402.02622, section 3).
+    """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average
+    (Pagliardini et al., 2024, arXiv:2402.02622, section 3).
 
-    v_0 is what entered the tower; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for the others: a model starts
-    as one with placement=pre. Here each group of sublayers has its average, in the paper each block. Layers that share a block
-    have its numbers, counted from the newest.
+    v_0 is what entered the tower; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for
+    the others: a model starts as one with placement=pre. Here each group of sublayers has its
+    average, in the paper each block. Layers that share a block have its numbers, counted from the
+    newest.
     """
 
     told = "averages"
@@ -105,14 +111,17 @@ class DenseFormer(Earlier):
         return blend(self.average[: len(newest), None], newest), *given
 
 
-@PLACEMENTS.register("lime", also_called=("integrate_layers", "layer_integrated_memory", "dynamic_lime"))
+@PLACEMENTS.register(
+    "lime", also_called=("integrate_layers", "layer_integrated_memory", "dynamic_lime")
+)
 class LIMe(Placement):
-    """x + f(norm(sum_i a_i v_i)) with a = softmax(norm(x) W + b): a sublayer reads a mix of all streams so far (LIMe: Gerasimov
-    et al., 2025, arXiv:2502.09245).
+    """x + f(norm(sum_i a_i v_i)) with a = softmax(norm(x) W + b): a sublayer reads a mix of all
+    streams so far (LIMe: Gerasimov et al., 2025, arXiv:2502.09245).
 
-    v_i is the stream in front of each group of sublayers, x the newest of them, which stays plain. Here the mix is of all that a
-    sublayer reads, as in x-transformers; in the paper it is of the keys and values of each head, with weights that are the same
-    for all tokens. Layers that share a block have its weights, counted from the newest.
+    v_i is the stream in front of each group of sublayers, x the newest of them, which stays plain.
+    Here the mix is of all that a sublayer reads, as in x-transformers; in the paper it is of the
+    keys and values of each head, with weights that are the same for all tokens. Layers that share a
+    block have its weights, counted from the newest.
     """
 
     grows = True
@@ -124,7 +133,8 @@ class LIMe(Placement):
         latest: int,
         parallel: int,
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; they read one mix
+        # whether parallel sublayers read one norm or one each; they read one mix
+        shared: bool = True,
     ):
         super().__init__()
         self.norm = Norms(norm, parallel, shared)

@@ -1,4 +1,6 @@
-"""Gates in the place of the residual sum, or of what is read from several streams and written to them."""
+"""Gates in the place of the residual sum, or of what is read from several streams and written to
+them.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +11,9 @@ from xformer_kit.registry import at_least, at_most
 
 
 class Gate(nn.Module):
-    """(1 - z) * x + z * tanh(W_g y + U_g (r * x)) with r = sigmoid(W_r y + U_r x) and z = sigmoid(W_z y + U_z x - bias)."""
+    """(1 - z) * x + z * tanh(W_g y + U_g (r * x)) with r = sigmoid(W_r y + U_r x) and z =
+    sigmoid(W_z y + U_z x - bias).
+    """
 
     def __init__(self, dim: int, start: float):
         super().__init__()
@@ -18,7 +22,9 @@ class Gate(nn.Module):
         self.start = start
         self.bias = nn.Parameter(torch.full((dim,), float(start)))
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         return (
             torch.full(shape, float(self.start)) if name == "bias" else None
         )  # else it would be one of those that start at 0
@@ -35,12 +41,13 @@ class Gate(nn.Module):
 
 @PLACEMENTS.register("gru", also_called=("gtrxl", "gated", "gate_residual", "gru_gate"))
 class GRU(Placement):
-    """g(x, relu(f(norm(x)))): a gated recurrent unit g in place of the sum (GTrXL: Parisotto et al., 2019, arXiv:1910.06764,
-    section 3.2).
+    """g(x, relu(f(norm(x)))): a gated recurrent unit g in place of the sum (GTrXL: Parisotto et
+    al., 2019, arXiv:1910.06764, section 3.2).
 
-    g(x, y) = (1 - z) * x + z * tanh(W_g y + U_g (r * x)), where r = sigmoid(W_r y + U_r x) and z = sigmoid(W_z y + U_z x - b).
-    b is learned, one for each channel. Above 0 it starts the gate near the identity: with 2, about 0.88 of x stays. Sublayers
-    in parallel are summed in front of the gate; where stochastic depth skips one, its y is 0.
+    g(x, y) = (1 - z) * x + z * tanh(W_g y + U_g (r * x)), where r = sigmoid(W_r y + U_r x) and z =
+    sigmoid(W_z y + U_z x - b). b is learned, one for each channel. Above 0 it starts the gate near
+    the identity: with 2, about 0.88 of x stays. Sublayers in parallel are summed in front of the
+    gate; where stochastic depth skips one, its y is 0.
     """
 
     def __init__(
@@ -50,8 +57,10 @@ class GRU(Placement):
         parallel: int,
         *,
         bias: float = 2.0,  # b at the start, of every channel
-        relu: bool = True,  # whether a sublayer's output passes through a ReLU in front of the gate, as in the paper
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; they have one gate
+        # whether a sublayer's output passes through a ReLU in front of the gate, as in the paper
+        relu: bool = True,
+        # whether parallel sublayers read one norm or one each; they have one gate
+        shared: bool = True,
     ):
         super().__init__()
         self.norm = Norms(norm, parallel, shared)
@@ -69,14 +78,17 @@ class GRU(Placement):
 
 @PLACEMENTS.register("gated_streams", also_called=("gated_multi_residual", "gated_residual"))
 class GatedStreams(Placement):
-    """n streams: h = sum_i sigmoid(r_i) * norm_i(x_i) / n is read, x_j <- x_j + 2 sigmoid(w_j) f(h) is written.
+    """n streams: h = sum_i sigmoid(r_i) * norm_i(x_i) / n is read, x_j <- x_j + 2 sigmoid(w_j) f(h)
+    is written.
 
-    It is `gated_multi_residual` of x-transformers, which names a blog entry of Qwen. The output is the norm of their sum.
+    It is `gated_multi_residual` of x-transformers, which names a blog entry of Qwen. The output is
+    the norm of their sum.
 
-    r_i (dim,) and w_j are learned, and each token adds to them: r + s silu(u A) B and w + s silu(u A) C, where u is all that the
-    norms gave, side by side, divided by n; A has `rank` outputs, B and C start at 0 and s at 0.01. r_i starts at 1 for stream k
-    mod n and at 0 for the others, k the group of sublayers counted from 0; w starts at 0, so that all is written to each stream.
-    All streams start as the embedding. Sublayers in parallel read one h and are summed.
+    r_i (dim,) and w_j are learned, and each token adds to them: r + s silu(u A) B and w + s silu(u
+    A) C, where u is all that the norms gave, side by side, divided by n; A has `rank` outputs, B
+    and C start at 0 and s at 0.01. r_i starts at 1 for stream k mod n and at 0 for the others, k
+    the group of sublayers counted from 0; w starts at 0, so that all is written to each stream. All
+    streams start as the embedding. Sublayers in parallel read one h and are summed.
     """
 
     no_decay = ("read",)  # of all tokens, as are those of hyper_connections
@@ -95,7 +107,9 @@ class GatedStreams(Placement):
         self.norm = nn.ModuleList(norm() for _ in range(streams))
         self.read, self.write = nn.Parameter(self._opened(dim)), nn.Parameter(torch.zeros(streams))
         self.bottleneck = nn.Linear(dim * streams, rank, bias=False)
-        self.to_read, self.to_write = (nn.Parameter(torch.zeros(n, rank)) for n in (dim * streams, streams))
+        self.to_read, self.to_write = (
+            nn.Parameter(torch.zeros(n, rank)) for n in (dim * streams, streams)
+        )
         self.scale = nn.Parameter(torch.full((1,), 0.01))
 
     @classmethod
@@ -111,7 +125,9 @@ class GatedStreams(Placement):
     def _opened(self, dim: int) -> Tensor:
         return torch.eye(self.states)[self.own, :, None].repeat(1, dim)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         if name == "read":
             return self._opened(shape[1])
         return torch.zeros(shape) if name in ("to_read", "to_write") else None
@@ -120,11 +136,17 @@ class GatedStreams(Placement):
         n = len(state)
         normed = [norm(x) for norm, x in zip(self.norm, state, strict=True)]
         said = self.scale * F.silu(self.bottleneck(torch.cat(normed, -1) / n))  # (b, t, rank)
-        read = torch.sigmoid(F.linear(said, self.to_read).unflatten(-1, (n, -1)) + self.read).unbind(-2)
-        write = 2 * torch.sigmoid(F.linear(said, self.to_write) + self.write).unsqueeze(-1)  # (b, t, n, 1)
+        read = torch.sigmoid(
+            F.linear(said, self.to_read).unflatten(-1, (n, -1)) + self.read
+        ).unbind(-2)
+        write = 2 * torch.sigmoid(F.linear(said, self.to_write) + self.write).unsqueeze(
+            -1
+        )  # (b, t, n, 1)
         h = torch.stack([gate * x for gate, x in zip(read, normed, strict=True)]).sum(0) / n
         added = total([f(h) for f in sublayers])
-        return tuple(torch.addcmul(x, gate, added) for x, gate in zip(state, write.unbind(-2), strict=True))
+        return tuple(
+            torch.addcmul(x, gate, added) for x, gate in zip(state, write.unbind(-2), strict=True)
+        )
 
     @staticmethod
     def finish(state, norm):

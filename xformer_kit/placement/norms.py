@@ -5,12 +5,14 @@ from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
 
 @PLACEMENTS.register("pre", also_called=("pre_norm", "pre_ln", "prenorm"))
 class Pre(Placement):
-    """x + f(norm(x)): the residual stream stays untouched (Xiong et al., 2020, arXiv:2002.04745, figure 1b).
+    """x + f(norm(x)): the residual stream stays untouched (Xiong et al., 2020, arXiv:2002.04745,
+    figure 1b).
 
-    Sublayers in parallel are summed, x + f(norm(x)) + g(norm(x)) (Wang and Komatsuzaki, 2021, GPT-J). With `depth_scaled` a
-    sublayer of layer l = 1, 2, ... of a tower reads norm(x) / sqrt(l), so that the stream's variance grows less with depth
-    (LayerNorm scaling: Sun et al., 2025, arXiv:2502.05795, section 4; they leave out init.depth_scaled beside it). Layers
-    that share a block have the l of their first.
+    Sublayers in parallel are summed, x + f(norm(x)) + g(norm(x)) (Wang and Komatsuzaki, 2021,
+    GPT-J). With `depth_scaled` a sublayer of layer l = 1, 2, ... of a tower reads norm(x) /
+    sqrt(l), so that the stream's variance grows less with depth (LayerNorm scaling: Sun et al.,
+    2025, arXiv:2502.05795, section 4; they leave out init.depth_scaled beside it). Layers that
+    share a block have the l of their first.
     """
 
     def __init__(
@@ -19,8 +21,10 @@ class Pre(Placement):
         depth: int,
         parallel: int,
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm (GPT-J) or one each (GPT-NeoX)
-        depth_scaled: bool = False,  # whether what a norm gives is divided by sqrt(the number of the layer)
+        # whether parallel sublayers read one norm (GPT-J) or one each (GPT-NeoX)
+        shared: bool = True,
+        # whether what a norm gives is divided by sqrt(the number of the layer)
+        depth_scaled: bool = False,
     ):
         super().__init__()
         self.norm = Norms(norm, parallel, shared, (depth + 1) ** -0.5 if depth_scaled else None)
@@ -32,7 +36,9 @@ class Pre(Placement):
 
 @PLACEMENTS.register("post", also_called=("post_norm", "post_ln", "postnorm"))
 class Post(Placement):
-    """norm(x + f(x)): the sum is normalised, and so is the output (Vaswani et al., 2017, arXiv:1706.03762, section 3.1)."""
+    """norm(x + f(x)): the sum is normalised, and so is the output (Vaswani et al., 2017,
+    arXiv:1706.03762, section 3.1).
+    """
 
     final_norm = False
 
@@ -47,7 +53,8 @@ class Post(Placement):
 
 @PLACEMENTS.register("sandwich", also_called=("peri", "peri_ln", "sandwich_norm"))
 class Sandwich(Placement):
-    """x + norm_out(f(norm_in(x))): a norm before and behind (Ding et al., 2021, arXiv:2105.13290, section 2.4).
+    """x + norm_out(f(norm_in(x))): a norm before and behind (Ding et al., 2021, arXiv:2105.13290,
+    section 2.4).
 
     Also called peri-LN (Kim et al., 2025, arXiv:2502.02732).
     """
@@ -57,7 +64,8 @@ class Sandwich(Placement):
         norm: MakeNorm,
         parallel: int,
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; each has its own behind it
+        # whether parallel sublayers read one norm or one each; each has its own behind it
+        shared: bool = True,
     ):
         super().__init__()
         self.before = Norms(norm, parallel, shared)
@@ -69,10 +77,13 @@ class Sandwich(Placement):
         return (x + total([norm(h) for norm, h in zip(self.after, outputs, strict=True)]),)
 
 
-@PLACEMENTS.register("output", also_called=("reordered", "reordered_norm", "post_sublayer", "olmo2"))
+@PLACEMENTS.register(
+    "output", also_called=("reordered", "reordered_norm", "post_sublayer", "olmo2")
+)
 class Output(Placement):
-    """x + norm(f(x)): a norm on what is added, none in front (OLMo 2's reordered norm: OLMo Team, 2025, arXiv:2501.00656,
-    section 3.3.2). Sublayers in parallel have a norm each."""
+    """x + norm(f(x)): a norm on what is added, none in front (OLMo 2's reordered norm: OLMo Team,
+    2025, arXiv:2501.00656, section 3.3.2). Sublayers in parallel have a norm each.
+    """
 
     def __init__(self, norm: MakeNorm, parallel: int):
         super().__init__()
@@ -85,7 +96,9 @@ class Output(Placement):
 
 @PLACEMENTS.register("pre_and_sum", also_called=("pre_post",))
 class PreAndSum(Placement):
-    """norm_sum(x + f(norm_in(x))): pre-norm and post-norm at once, so that the stream itself is normalised too."""
+    """norm_sum(x + f(norm_in(x))): pre-norm and post-norm at once, so that the stream itself is
+    normalised too.
+    """
 
     final_norm = False
 
@@ -94,7 +107,8 @@ class PreAndSum(Placement):
         norm: MakeNorm,
         parallel: int,
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; their sum has one
+        # whether parallel sublayers read one norm or one each; their sum has one
+        shared: bool = True,
     ):
         super().__init__()
         self.before = Norms(norm, parallel, shared)
@@ -107,7 +121,9 @@ class PreAndSum(Placement):
 
 @PLACEMENTS.register("none", also_called=("no_norm",))
 class Nothing(Placement):
-    """x + f(x), or f(x) without the residual stream: no norm anywhere, also none behind the last block."""
+    """x + f(x), or f(x) without the residual stream: no norm anywhere, also none behind the last
+    block.
+    """
 
     final_norm = normed = False
 
@@ -121,10 +137,14 @@ class Nothing(Placement):
 
     @classmethod
     def cannot(cls, context):
-        if context.options["placement"].get("residual") is False and context.facts["model"]["stochastic_depth"]:
+        if (
+            context.options["placement"].get("residual") is False
+            and context.facts["model"]["stochastic_depth"]
+        ):
             return (
-                "placement 'none' without residual adds nothing to a sublayer, so where model.stochastic_depth skips one "
-                "nothing is left. Choose placement.residual=true, or model.stochastic_depth=0"
+                "placement 'none' without residual adds nothing to a sublayer, so where"
+                " model.stochastic_depth skips one nothing is left. Choose placement.residual=true,"
+                " or model.stochastic_depth=0"
             )
         return None
 

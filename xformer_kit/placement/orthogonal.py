@@ -17,11 +17,12 @@ def across(y: Tensor, x: Tensor, eps: float) -> Tensor:
 
 @PLACEMENTS.register("orthogonal", also_called=("orthog_residual", "orthogonal_residual", "oru"))
 class Orthogonal(Placement):
-    """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): of what a sublayer says to a token, only what is orthogonal to its
-    stream is added (Oh et al., 2025, arXiv:2505.11881, feature-wise).
+    """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): of what a sublayer says to a token,
+    only what is orthogonal to its stream is added (Oh et al., 2025, arXiv:2505.11881,
+    feature-wise).
 
-    Sublayers in parallel are summed first, which gives the same. x-transformers' `orthog_residual` takes <x, y> over a whole
-    text, so that there a token hears of later ones.
+    Sublayers in parallel are summed first, which gives the same. x-transformers' `orthog_residual`
+    takes <x, y> over a whole text, so that there a token hears of later ones.
     """
 
     def __init__(

@@ -10,12 +10,15 @@ from xformer_kit.registry import above
 def unit(x: Tensor) -> Tensor:
     """x / |x| over channels, with the length in fp32 or better; 0 stays 0."""
     dtype = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else None
-    return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp(min=1e-6)).to(x.dtype)
+    return (x / torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=dtype).clamp(min=1e-6)).to(
+        x.dtype
+    )
 
 
 class Step(nn.Module):
-    """alpha * (unit(y) - x): how far a channel goes from x towards y. What is stored starts at `scale`, and alpha at `start`;
-    where what is stored falls below 0, alpha is as far above."""
+    """alpha * (unit(y) - x): how far a channel goes from x towards y. What is stored starts at
+    `scale`, and alpha at `start`; where what is stored falls below 0, alpha is as far above.
+    """
 
     def __init__(self, dim: int, start: float, scale: float):
         super().__init__()
@@ -27,14 +30,16 @@ class Step(nn.Module):
 
 @PLACEMENTS.register("sphere", also_called=("ngpt", "normalized", "hypersphere", "lerp"))
 class Sphere(Placement):
-    """unit(x + alpha * (unit(f(x)) - x)) with unit(x) = x / |x| and a learned alpha for each channel of each sublayer (nGPT:
-    Loshchilov et al., 2024, arXiv:2410.01131, eq. 10 and 11).
+    """unit(x + alpha * (unit(f(x)) - x)) with unit(x) = x / |x| and a learned alpha for each
+    channel of each sublayer (nGPT: Loshchilov et al., 2024, arXiv:2410.01131, eq. 10 and 11).
 
-    The stream starts as unit(embedding). alpha starts at alpha_init, about 1 / layers; the parameter is alpha_scale / alpha_init
-    of it (section 2.5), so that Adam moves alpha alpha_init / alpha_scale times as fast as other weights. alpha is not negative:
-    it is made of the parameter's absolute value, as in the authors' code. Sublayers in parallel add their steps; one that
-    stochastic depth skips makes none. The rest of nGPT is said elsewhere: model.unit_weights=true, model.logit_scale=learned,
-    ffn.scales=true, attn.qk_norm={name: each_head, after: true} with norm=rms, and no weight decay: see experiment=ngpt.
+    The stream starts as unit(embedding). alpha starts at alpha_init, about 1 / layers; the
+    parameter is alpha_scale / alpha_init of it (section 2.5), so that Adam moves alpha alpha_init /
+    alpha_scale times as fast as other weights. alpha is not negative: it is made of the parameter's
+    absolute value, as in the authors' code. Sublayers in parallel add their steps; one that
+    stochastic depth skips makes none. The rest of nGPT is said elsewhere: model.unit_weights=true,
+    model.logit_scale=learned, ffn.scales=true, attn.qk_norm={name: each_head, after: true} with
+    norm=rms, and no weight decay: see experiment=ngpt.
     """
 
     final_norm = normed = False
@@ -45,7 +50,9 @@ class Sphere(Placement):
         parallel: int,
         *,
         alpha_init: float = 0.05,  # start of alpha
-        alpha_scale: float | None = None,  # start of the parameter that it is made of; null is 1 / sqrt(dim)
+        alpha_scale: (
+            float | None
+        ) = None,  # start of the parameter that it is made of; null is 1 / sqrt(dim)
     ):
         super().__init__()
         scale = dim**-0.5 if alpha_scale is None else float(alpha_scale)
@@ -62,4 +69,6 @@ class Sphere(Placement):
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
-        return (unit(x + total([step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)])),)
+        return (
+            unit(x + total([step(x, f(x)) for step, f in zip(self.steps, sublayers, strict=True)])),
+        )

@@ -1,4 +1,6 @@
-"""What all tokens of a text have in common, and what tells them apart, added each in its own way."""
+"""What all tokens of a text have in common, and what tells them apart, added each in its own
+way.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,9 @@ from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
 
 
 def common(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:
-    """The mean over the real tokens of each text: x (b, t, c) -> (b, 1, c), or (b, t, c) where `document` tells texts apart."""
+    """The mean over the real tokens of each text: x (b, t, c) -> (b, 1, c), or (b, t, c) where
+    `document` tells texts apart.
+    """
     weight = None if real is None else real.to(x.dtype)[..., None]  # (b, t, 1)
     if document is None:
         return (
@@ -33,28 +37,36 @@ class Split(nn.Module):
 
     def __init__(self, dim: int, alpha: float, beta: float):
         super().__init__()
-        self.alpha, self.beta = (nn.Parameter(torch.full((dim,), float(start))) for start in (alpha, beta))
+        self.alpha, self.beta = (
+            nn.Parameter(torch.full((dim,), float(start))) for start in (alpha, beta)
+        )
 
     def forward(self, x: Tensor, y: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:
         mean = common(y, real, document)
         return self.beta * (y - mean) + self.alpha * (mean - common(x, real, document))
 
 
-@PLACEMENTS.register("mv_split", also_called=("mean_split", "mv_split_residual", "mean_variance_split"))
+@PLACEMENTS.register(
+    "mv_split", also_called=("mean_split", "mv_split_residual", "mean_variance_split")
+)
 class MVSplit(Placement):
-    """x + beta * (y - mean(y)) + alpha * (mean(y) - mean(x)) with y = f(norm(x)) and means over the tokens of a text (MV-Split:
-    Lu, 2026, arXiv:2605.06169, as x-transformers' `mv_split_residual` has it).
+    """x + beta * (y - mean(y)) + alpha * (mean(y) - mean(x)) with y = f(norm(x)) and means over the
+    tokens of a text (MV-Split: Lu, 2026, arXiv:2605.06169, as x-transformers' `mv_split_residual`
+    has it).
 
-    alpha and beta are learned for each channel.
-    What tells tokens apart is added in a small measure; what they have in common moves towards that of y, and at the start not
-    at all. Means are over the real tokens of a document. Sublayers in parallel have factors of their own and read one norm or
-    one each; one that stochastic depth skips adds nothing.
+    alpha and beta are learned for each channel. What tells tokens apart is added in a small
+    measure; what they have in common moves towards that of y, and at the start not at all. Means
+    are over the real tokens of a document. Sublayers in parallel have factors of their own and read
+    one norm or one each; one that stochastic depth skips adds nothing.
     """
 
     breaks = {
         "causality": "a mean over a whole text lets tokens hear of later ones",
         "cache": "a new token changes the mean of all before it",
-        "nothing": "tokens hear of each other by the mean of their text, also where a mask shows them nothing",
+        "nothing": (
+            "tokens hear of each other by the mean of their text, also where a mask shows them"
+            " nothing"
+        ),
     }
 
     def __init__(
@@ -76,5 +88,10 @@ class MVSplit(Placement):
         outputs = self.norm.outputs(x, sublayers)
         return (
             x
-            + total([split(x, y, tokens.real, tokens.document) for split, y in zip(self.split, outputs, strict=True)]),
+            + total(
+                [
+                    split(x, y, tokens.real, tokens.document)
+                    for split, y in zip(self.split, outputs, strict=True)
+                ]
+            ),
         )

@@ -13,8 +13,9 @@ from xformer_kit.registry import at_least
 
 @PLACEMENTS.register("resi_dual", also_called=("residual", "resdual", "ResiDual"))
 class ResiDual(Placement):
-    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x + norm(d), with the final norm
-    (Xie et al., 2023, arXiv:2304.14802)."""
+    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
+    norm(d), with the final norm (Xie et al., 2023, arXiv:2304.14802).
+    """
 
     states = 2
 
@@ -34,8 +35,9 @@ class ResiDual(Placement):
 
 
 def blend(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
-    """sum_i weights[i] * streams[i]: (b, t, 1) or (1,) and (b, t, dim). Sums, not a product of matrices, which autocast would
-    round to half precision, and with it the residual stream."""
+    """sum_i weights[i] * streams[i]: (b, t, 1) or (1,) and (b, t, dim). Sums, not a product of
+    matrices, which autocast would round to half precision, and with it the residual stream.
+    """
     total = weights[0] * streams[0]
     for weight, stream in zip(weights[1:], streams[1:], strict=True):
         total = torch.addcmul(total, weight, stream)
@@ -43,8 +45,10 @@ def blend(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
 
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
-    """exp(logits) (n, n, ...), its second axis and its first divided by their sums in turn (Sinkhorn and Knopp, 1967): what is
-    left of stream i sums to 1 about, and what stream j gets sums to 1."""
+    """exp(logits) (n, n, ...), its second axis and its first divided by their sums in turn
+    (Sinkhorn and Knopp, 1967): what is left of stream i sums to 1 about, and what stream j gets
+    sums to 1.
+    """
     mixed = torch.softmax(logits, 1)
     for _ in range(iterations - 1):
         mixed = mixed / mixed.sum(0, keepdim=True)
@@ -53,25 +57,31 @@ def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
 
 
 @PLACEMENTS.register(
-    "hyper_connections", also_called=("hyper_connection", "hc", "dhc", "shc", "mhc", "residual_streams")
+    "hyper_connections",
+    also_called=("hyper_connection", "hc", "dhc", "shc", "mhc", "residual_streams"),
 )
 class HyperConnections(Placement):
-    """Streams x_1 to x_n: h = sum_i A_i0 x_i is read, x_j <- sum_i A_ij x_i + B_j f(norm(h)) is written, and the output is
-    the norm of their sum (Zhu et al., 2024, arXiv:2409.19606, eq. 2 and section 2.1).
+    """Streams x_1 to x_n: h = sum_i A_i0 x_i is read, x_j <- sum_i A_ij x_i + B_j f(norm(h)) is
+    written, and the output is the norm of their sum (Zhu et al., 2024, arXiv:2409.19606, eq. 2 and
+    section 2.1).
 
-    A (n, 1 + n) and B (n,) are learned; with `dynamic` each token adds to them, as eq. 10 to 13 say: s_a tanh(norm(x_i) W_a) to
-    row i of A, and s_b tanh(norm(x_i) W_b) to B_i, with W (n + 2, dim) that starts at 0 and s that starts at 0.01. All streams
-    start as the embedding. The k-th group of sublayers, counted from 0, starts by reading stream k mod n alone, by leaving
-    every stream as it is, and by writing to all alike (eq. 14), so that a model starts as one with placement=pre. Sublayers in
-    parallel are summed in front of B.
+    A (n, 1 + n) and B (n,) are learned; with `dynamic` each token adds to them, as eq. 10 to 13
+    say: s_a tanh(norm(x_i) W_a) to row i of A, and s_b tanh(norm(x_i) W_b) to B_i, with W (n + 2,
+    dim) that starts at 0 and s that starts at 0.01. All streams start as the embedding. The k-th
+    group of sublayers, counted from 0, starts by reading stream k mod n alone, by leaving every
+    stream as it is, and by writing to all alike (eq. 14), so that a model starts as one with
+    placement=pre. Sublayers in parallel are summed in front of B.
 
-    With mixing=doubly_stochastic these are logits a and b (mHC: Xie et al., 2025, arXiv:2512.24880, section 4.2): A_i0 =
-    sigmoid(a_i0), B_j = 2 sigmoid(b_j), and A_ij is exp(a_ij) with rows and columns that Sinkhorn's iterations bring to sum 1,
-    so that mixing makes no stream grow. A token adds s rms([x_1 ... x_n]) W to them, from all streams and with an s for each of
-    the three. They start at 0, and at -8 what would read or mix a second stream: about as eq. 14, as the paper does not say.
+    With mixing=doubly_stochastic these are logits a and b (mHC: Xie et al., 2025, arXiv:2512.24880,
+    section 4.2): A_i0 = sigmoid(a_i0), B_j = 2 sigmoid(b_j), and A_ij is exp(a_ij) with rows and
+    columns that Sinkhorn's iterations bring to sum 1, so that mixing makes no stream grow. A token
+    adds s rms([x_1 ... x_n]) W to them, from all streams and with an s for each of the three. They
+    start at 0, and at -8 what would read or mix a second stream: about as eq. 14, as the paper does
+    not say.
     """
 
-    # Paper (section 4): matrices that write start scaled by sqrt(n), for the sum of streams.   Here: as in any placement.
+    # Paper (section 4): matrices that write start scaled by sqrt(n), for the sum of streams.
+    # Here: as in any placement.
 
     no_decay = ("alpha",)  # the paper's section 4: what does not depend on tokens does not decay
 
@@ -83,15 +93,22 @@ class HyperConnections(Placement):
         parallel: int,
         *,
         streams: int = 4,  # n, the paper's expansion rate
-        dynamic: bool = True,  # whether tokens have weights of their own (DHC), or all the same (SHC)
-        mixing: Literal["free", "doubly_stochastic"] = "free",  # any numbers, or rows and columns of sum 1 (mHC)
-        iterations: int | None = None,  # of Sinkhorn's, where mixing is doubly stochastic; null is 20
+        # whether tokens have weights of their own (DHC), or all the same (SHC)
+        dynamic: bool = True,
+        mixing: Literal[
+            "free", "doubly_stochastic"
+        ] = "free",  # any numbers, or rows and columns of sum 1 (mHC)
+        iterations: (
+            int | None
+        ) = None,  # of Sinkhorn's, where mixing is doubly stochastic; null is 20
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
         self.states, self.read, self.free = streams, order % streams, mixing == "free"
         self.iterations = iterations or 20
-        alike = streams == 1 or not order  # so that to mix them changes nothing, and a norm takes away how much is read
+        alike = (
+            streams == 1 or not order
+        )  # so that to mix them changes nothing, and a norm takes away how much is read
         self.no_gradient = ("alpha",) if alike and not self.free else ()
         self.norm = Norms(norm, parallel, shared)
         self.alpha = nn.Parameter(self._connected())
@@ -109,7 +126,10 @@ class HyperConnections(Placement):
         yield from at_least(options, iterations=1)
         if options.mixing == "free" and options.iterations is not None:
             got = f"got {options.iterations}"
-            yield f"iterations: belongs to mixing=doubly_stochastic, and mixing is free; {got}. Leave it null."
+            yield (
+                f"iterations: belongs to mixing=doubly_stochastic, and mixing is free; {got}. Leave"
+                " it null."
+            )
 
     @classmethod
     def streams(cls, options):
@@ -121,11 +141,15 @@ class HyperConnections(Placement):
         connected = torch.cat([streams[:, self.read : self.read + 1], streams], dim=1)
         return connected if self.free else -8 * (1 - connected)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         return {"alpha": self._connected(), "dynamic": torch.zeros(shape)}.get(name)
 
     def weights(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """A (n, 1 + n, 1) and B (n, 1), or those of each token, (n, 1 + n, b, t, 1) and (n, b, t, 1)."""
+        """A (n, 1 + n, 1) and B (n, 1), or those of each token, (n, 1 + n, b, t, 1) and (n, b, t,
+        1).
+        """
         alpha, beta = self._added(state)
         if self.free:
             return alpha, beta
@@ -138,20 +162,28 @@ class HyperConnections(Placement):
             return self.alpha[..., None], self.beta[:, None]
         n, scale = self.states, self.scale
         if self.free:
-            said = torch.stack([torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state])  # (n, b, t, n + 2)
+            said = torch.stack(
+                [torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state]
+            )  # (n, b, t, n + 2)
             said, of_alpha = said.movedim(-1, 1), scale[0]  # (n, b, t, n + 2) -> (n, n + 2, b, t)
         else:
             x = torch.cat(tuple(state), -1)
-            said = F.linear(F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic)  # (b, t, n * (n + 2))
+            said = F.linear(
+                F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic
+            )  # (b, t, n * (n + 2))
             said = said.unflatten(-1, (n, n + 2)).movedim((-2, -1), (0, 1))  # -> (n, n + 2, b, t)
             of_alpha = torch.cat([scale[:1], scale[1:2].expand(n)])[:, None, None, None]
         alpha = torch.addcmul(self.alpha[..., None, None, None], of_alpha, said[:, :-1, ..., None])
-        return alpha, torch.addcmul(self.beta[:, None, None, None], scale[-1], said[:, -1, ..., None])
+        return alpha, torch.addcmul(
+            self.beta[:, None, None, None], scale[-1], said[:, -1, ..., None]
+        )
 
     def forward(self, state, sublayers, total, tokens):
         alpha, beta = self.weights(state)
         added = total(self.norm.outputs(blend(alpha[:, 0], state), sublayers))
-        return tuple(torch.addcmul(blend(alpha[:, 1 + j], state), beta[j], added) for j in range(len(state)))
+        return tuple(
+            torch.addcmul(blend(alpha[:, 1 + j], state), beta[j], added) for j in range(len(state))
+        )
 
     @staticmethod
     def finish(state, norm):

@@ -1,4 +1,6 @@
-"""Factors of what is added or of the stream, beside norms: constants, or learned for each sublayer or channel."""
+"""Factors of what is added or of the stream, beside norms: constants, or learned for each sublayer
+or channel.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,13 +14,13 @@ from xformer_kit.registry import above
 
 @PLACEMENTS.register("deep", also_called=("deepnorm", "deep_norm", "deepnet"))
 class Deep(Placement):
-    """norm(alpha x + f(x)), and matrices of values, outputs and feed-forward networks that start beta times smaller
-    (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
+    """norm(alpha x + f(x)), and matrices of values, outputs and feed-forward networks that start
+    beta times smaller (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
 
-    With N encoder and M decoder layers, alpha and beta are
-    (2N)^(1/4) and (8N)^(-1/4) in an encoder alone, with M in a decoder alone; of both,
-    0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16) in the encoder, (3M)^(1/4) and (12M)^(-1/4) in the decoder.
-    The paper draws from init=xavier, with init.depth_scaled=false.
+    With N encoder and M decoder layers, alpha and beta are (2N)^(1/4) and (8N)^(-1/4) in an encoder
+    alone, with M in a decoder alone; of both, 0.81 (N^4 M)^(1/16) and 0.87 (N^4 M)^(-1/16) in the
+    encoder, (3M)^(1/4) and (12M)^(-1/4) in the decoder. The paper draws from init=xavier, with
+    init.depth_scaled=false.
     """
 
     final_norm = False
@@ -56,8 +58,9 @@ class Deep(Placement):
 
 @PLACEMENTS.register("rezero", also_called=("re_zero",))
 class ReZero(Placement):
-    """x + alpha f(x) with a learned alpha for each sublayer, 0 at the start, and no norm (Bachlechner et al., 2020,
-    arXiv:2003.04887, eq. 3; there the sublayers of a layer share one)."""
+    """x + alpha f(x) with a learned alpha for each sublayer, 0 at the start, and no norm
+    (Bachlechner et al., 2020, arXiv:2003.04887, eq. 3; there the sublayers of a layer share one).
+    """
 
     final_norm = normed = False
 
@@ -88,8 +91,8 @@ class Channels(nn.Module):
 
 @PLACEMENTS.register("layer_scale", also_called=("layerscale", "cait"))
 class LayerScale(Placement):
-    """x + weight * f(norm(x)) with a learned factor for each channel, small at the start (Touvron et al., 2021,
-    arXiv:2103.17239, eq. 4).
+    """x + weight * f(norm(x)) with a learned factor for each channel, small at the start (Touvron
+    et al., 2021, arXiv:2103.17239, eq. 4).
 
     It starts at 0.1 up to 18 layers, at 1e-5 up to 24, at 1e-6 beyond (section 2).
     """
@@ -102,7 +105,8 @@ class LayerScale(Placement):
         parallel: int,
         *,
         start: float | None = None,  # of the factors; null follows from the number of layers
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; each has its own factors
+        # whether parallel sublayers read one norm or one each; each has its own factors
+        shared: bool = True,
     ):
         super().__init__()
         if start is None:
@@ -118,11 +122,11 @@ class LayerScale(Placement):
 
 @PLACEMENTS.register("normformer", also_called=("norm_former",))
 class NormFormer(Placement):
-    """x + norm_out(f(norm_in(x))) around attention, x + f(norm(x)) around a feed-forward network (Shleifer et al., 2021,
-    arXiv:2110.09456).
+    """x + norm_out(f(norm_in(x))) around attention, x + f(norm(x)) around a feed-forward network
+    (Shleifer et al., 2021, arXiv:2110.09456).
 
-    The rest of NormFormer is said elsewhere: the norm inside the feed-forward network is ffn.inner_norm=true; the factor of
-    each head belongs to the attention.
+    The rest of NormFormer is said elsewhere: the norm inside the feed-forward network is
+    ffn.inner_norm=true; the factor of each head belongs to the attention.
     """
 
     def __init__(
@@ -131,8 +135,10 @@ class NormFormer(Placement):
         norm: MakeNorm,
         kinds: Sequence[str],
         *,
-        shared: bool = True,  # whether parallel sublayers read one norm or one each; each attention has its own behind it
-        scale_residual: bool = False,  # whether a feed-forward network is added to weight * x (ResScale)
+        # whether parallel sublayers read one norm or one each; each attention has its own behind it
+        shared: bool = True,
+        # whether a feed-forward network is added to weight * x (ResScale)
+        scale_residual: bool = False,
     ):
         super().__init__()
         self.before = Norms(norm, len(kinds), shared)
@@ -145,7 +151,10 @@ class NormFormer(Placement):
         if "ffn" not in context.facts["parallel"]:
             yield (
                 "scale_residual",
-                "weighs the stream beside a feed-forward network, and no layer has one; got true. Set it to false",
+                (
+                    "weighs the stream beside a feed-forward network, and no layer has one; got"
+                    " true. Set it to false"
+                ),
             )
 
     def forward(self, state, sublayers, total, tokens):

@@ -1,8 +1,10 @@
-"""Which parts make which block? The rule that lays differences over shared parts; plain data, nothing is built.
+"""Which parts make which block? The rule that lays differences over shared parts; plain data,
+nothing is built.
 
-The top-level nodes of the config are the base block. A tower holds differences from it, a variant differences from its
-tower. A difference that names another part replaces the shared one, and only `heads`, `kv_heads` and `head_dim` carry
-over, where the new part has them; one that names none changes options of the shared part.
+The top-level nodes of the config are the base block. A tower holds differences from it, a variant
+differences from its tower. A difference that names another part replaces the shared one, and only
+`heads`, `kv_heads` and `head_dim` carry over, where the new part has them; one that names none
+changes options of the shared part.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,16 +32,24 @@ KINDS: dict[str, Registry] = {
 TOWERS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
-BESIDE = {"attn": ("mask", "position", "norm"), "ffn": ("norm",)}  # what a layout may say of a sublayer beside its part
+BESIDE = {
+    "attn": ("mask", "position", "norm"),
+    "ffn": ("norm",),
+}  # what a layout may say of a sublayer beside its part
 STEP = "multiplier"  # of what a sublayer adds to the stream, which a layout may say of it too
 AHEAD = ("causality", "cache")  # laws of the tower that speaks: one that it looks at is read whole
-SEEN = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}  # what a cross attention looks through
+SEEN = {
+    "mask": MASKS.defaults("full"),
+    "position": POSITIONS.defaults("none"),
+}  # what a cross attention looks through
 Node = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class SublayerPlan:
-    """One sublayer: what it is called in the block, its part, and for an attention what it looks through."""
+    """One sublayer: what it is called in the block, its part, and for an attention what it looks
+    through.
+    """
 
     name: str  # attn, cross, ffn, ffn_2, ...
     kind: str  # attn or ffn
@@ -54,7 +64,9 @@ class SublayerPlan:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """One block: groups of sublayers that run one after another; those in a group run in parallel on one input."""
+    """One block: groups of sublayers that run one after another; those in a group run in parallel
+    on one input.
+    """
 
     variant: str  # "base", or the name of a variant
     path: str  # config path of what is special about it
@@ -78,7 +90,9 @@ def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
     registry, name = KINDS[kind], difference.get("name", base["name"])
     if name != base["name"]:
         options = registry.options(name)
-        base = registry.defaults(name) | {key: base[key] for key in CARRIED if key in base and key in options}
+        base = registry.defaults(name) | {
+            key: base[key] for key in CARRIED if key in base and key in options
+        }
     inner = {
         key: within(inner, base[key], difference[key])
         for key, inner in registry.inner(name).items()
@@ -92,7 +106,11 @@ def within(registry: Registry, base: Any, difference: Any) -> Any:
     base = registry.named(base)
     if not isinstance(base, Mapping) or not isinstance(difference, Mapping):
         return difference
-    return {**base, **difference} if difference.get("name", base["name"]) == base["name"] else difference
+    return (
+        {**base, **difference}
+        if difference.get("name", base["name"]) == base["name"]
+        else difference
+    )
 
 
 def named(node: Any) -> Node:
@@ -109,7 +127,9 @@ def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
     return nodes
 
 
-def lay_over(nodes: Node, differences: Node, path: str, origins: Mapping[str, str]) -> tuple[dict, dict]:
+def lay_over(
+    nodes: Node, differences: Node, path: str, origins: Mapping[str, str]
+) -> tuple[dict, dict]:
     """The nodes with a tower's or variant's differences, and where each changed value came from."""
     nodes, origins = dict(nodes), dict(origins)
     for kind in KINDS:
@@ -130,7 +150,9 @@ def layout_of(tower: Node, variant: Node, has_source: bool) -> list[Any]:
 
 
 def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any]:
-    """A sublayer's nodes, `part`, `norm`, `mask` and `position`, and its multiplier, with a difference that may hold them all."""
+    """A sublayer's nodes, `part`, `norm`, `mask` and `position`, and its multiplier, with a
+    difference that may hold them all.
+    """
     difference = dict(named(difference))
     step = {STEP: difference.pop(STEP)} if STEP in difference else {}
     beside = [other for other in BESIDE[kind] if other in difference]
@@ -141,8 +163,9 @@ def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any
 def sublayers(
     layout: list[Any], nodes: Mapping[str, Node], cross: Sequence[Any] = ()
 ) -> tuple[tuple[SublayerPlan, ...], ...]:
-    """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn]. `cross`: the differences of
-    what looks at another tower, one laid over the other."""
+    """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn].
+    `cross`: the differences of what looks at another tower, one laid over the other.
+    """
     counts: dict[str, int] = {}
 
     def plan(entry: Any) -> SublayerPlan:
@@ -181,17 +204,20 @@ def tower_plan(config: Node, name: str) -> TowerPlan:
     layers = tower.get("layers") or model["layers"]
     order = layer_order(tower, layers)
     variants = {variant: block(variant) for variant in dict.fromkeys(["base", *order])}
-    calls = shared_by(layers, tower.get("unique_layers") or model["unique_layers"] or layers, model["sharing"])
+    calls = shared_by(
+        layers, tower.get("unique_layers") or model["unique_layers"] or layers, model["sharing"]
+    )
     speaks = name == [other for other in TOWERS if other in model][-1]
     future = (model.get("future_tokens") or 1) - 1 if speaks else 0
     return TowerPlan(name, tuple(variants[variant] for variant in order), variants, calls, future)
 
 
 def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
-    """The block of each layer, of `unique` that there are (Takase and Kiyono, 2021, arXiv:2104.06022, section 2).
+    """The block of each layer, of `unique` that there are (Takase and Kiyono, 2021,
+    arXiv:2104.06022, section 2).
 
-    sequence: neighbours share, AABB, as ALBERT's groups do; cycle: the whole stack is called again, ABAB, as in the Universal
-    Transformer; cycle_rev: the last time backwards, ABABBA.
+    sequence: neighbours share, AABB, as ALBERT's groups do; cycle: the whole stack is called again,
+    ABAB, as in the Universal Transformer; cycle_rev: the last time backwards, ABABBA.
     """
     if sharing == "sequence":
         return tuple(i * unique // layers for i in range(layers))
@@ -203,7 +229,9 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
 
 
 def layer_order(tower: Node, layers: int) -> list[str]:
-    """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over its ends."""
+    """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over
+    its ends.
+    """
     pattern = tower.get("pattern") or ["base"]
     order = [pattern[i % len(pattern)] for i in range(layers)]
     first, last = tower.get("first") or [], tower.get("last") or []
@@ -225,7 +253,11 @@ def towers(config: Node) -> list[TowerPlan]:
 def depths(config: Node) -> dict[str, int]:
     """Tower -> its number of layers."""
     model = config["model"]
-    return {name: (model[name] or {}).get("layers") or model["layers"] for name in TOWERS if name in model}
+    return {
+        name: (model[name] or {}).get("layers") or model["layers"]
+        for name in TOWERS
+        if name in model
+    }
 
 
 def max_len(config: Node) -> int:
@@ -236,7 +268,8 @@ def max_len(config: Node) -> int:
 def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     """What the parts of a block say of themselves.
 
-    attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix, absolute
+    attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix,
+    absolute
     position: hooks, relative, isometric, learned, channels, bounded   norm: normalises
     cross: whether it looks at another tower   source: whether its tower has one to look at
     mask_at: the config path where its tower or its variant has a mask of its own, or would have one
@@ -264,7 +297,9 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def contexts(config: Node, plan: TowerPlan, block: BlockPlan) -> Iterator[tuple[SublayerPlan, Context]]:
+def contexts(
+    config: Node, plan: TowerPlan, block: BlockPlan
+) -> Iterator[tuple[SublayerPlan, Context]]:
     """Each attention or other sublayer of a block with what it meets there."""
     model = config["model"]
     for group in block.groups:
@@ -306,15 +341,25 @@ def set_at(kind: str, block: BlockPlan) -> str:
 def _mask_at(model: Node, plan: TowerPlan, block: BlockPlan) -> str:
     """Where another mask would be that of these layers alone."""
     where = set_at("mask", block)
-    return f"model.{plan.name}.mask" if where == "mask" and all(name in model for name in TOWERS) else where
+    return (
+        f"model.{plan.name}.mask"
+        if where == "mask" and all(name in model for name in TOWERS)
+        else where
+    )
 
 
 def broken_laws(plan: TowerPlan, cross: bool = False) -> dict[str, str]:
-    """Law -> which part of the tower breaks it, and why; of the parts that look at another tower alone with `cross`."""
+    """Law -> which part of the tower breaks it, and why; of the parts that look at another tower
+    alone with `cross`.
+    """
     blocks = {id(block): block for block in plan.blocks}.values()
-    subs = [sub for block in blocks for group in block.groups for sub in group if sub.cross or not cross]
+    subs = [
+        sub for block in blocks for group in block.groups for sub in group if sub.cross or not cross
+    ]
     nodes = [] if cross else [(kind, block.nodes[kind]) for block in blocks for kind in KINDS]
-    nodes += [(kind, node) for sub in subs for kind, node in ((sub.kind, sub.part), ("mask", sub.mask))]
+    nodes += [
+        (kind, node) for sub in subs for kind, node in ((sub.kind, sub.part), ("mask", sub.mask))
+    ]
     return {
         law: f"{kind} '{node['name']}' breaks the law of {law} ({reason.rstrip('.')})"
         for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))

@@ -1,4 +1,6 @@
-"""Where does a token stand? Position can enter at four places; each scheme overrides what it needs."""
+"""Where does a token stand? Position can enter at four places; each scheme overrides what it
+needs.
+"""
 
 from xformer_kit.position.absolute import Learned, Sinusoidal
 from xformer_kit.position.base import POSITIONS, Position
@@ -11,6 +13,23 @@ from xformer_kit.position.rotary import Rotary, XPos
 from xformer_kit.position.scaling import SCALINGS
 
 __all__ = [
-    "POSITIONS", "SCALINGS", "T5", "Alibi", "CoPE", "Curves", "Disentangled", "Dynamic", "Fire", "Forgetting", "Kerple",
-    "Learned", "Polar", "Position", "Rotary", "Shaw", "Sinusoidal", "TransformerXL", "XPos",
-]  # fmt: skip
+    "POSITIONS",
+    "SCALINGS",
+    "T5",
+    "Alibi",
+    "CoPE",
+    "Curves",
+    "Disentangled",
+    "Dynamic",
+    "Fire",
+    "Forgetting",
+    "Kerple",
+    "Learned",
+    "Polar",
+    "Position",
+    "Rotary",
+    "Shaw",
+    "Sinusoidal",
+    "TransformerXL",
+    "XPos",
+]

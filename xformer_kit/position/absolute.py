@@ -12,10 +12,12 @@ from xformer_kit.registry import at_least
 
 @POSITIONS.register("learned", also_called=("absolute", "wpe"))
 class Learned(Position):
-    """x + P[position], one learned row per position (Gehring et al., 2017, arXiv:1705.03122; Radford et al., 2018).
+    """x + P[position], one learned row per position (Gehring et al., 2017, arXiv:1705.03122;
+    Radford et al., 2018).
 
-    It knows no position beyond `model.max_len`. Positions count the real tokens of a document, so padding on the left does
-    not move them; OPT and BART begin with row 2, RoBERTa with the row behind its padding's.
+    It knows no position beyond `model.max_len`. Positions count the real tokens of a document, so
+    padding on the left does not move them; OPT and BART begin with row 2, RoBERTa with the row
+    behind its padding's.
     """
 
     relative = False
@@ -47,10 +49,12 @@ class Learned(Position):
 
 @POSITIONS.register("sinusoidal", also_called=("sine", "fourier"))
 class Sinusoidal(Position):
-    """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et al., 2017,
-    arXiv:1706.03762, section 3.5). Computed for the positions at hand, so there is no longest one.
+    """x + P, with P[p, 2i] = sin(p / theta^(2i / dim)), P[p, 2i + 1] = cos(the same) (Vaswani et
+    al., 2017, arXiv:1706.03762, section 3.5). Computed for the positions at hand, so there is no
+    longest one.
 
-    With layout=concatenated all sines stand before all cosines, as in the authors' code and in Marian.
+    With layout=concatenated all sines stand before all cosines, as in the authors' code and in
+    Marian.
     """
 
     relative = False
@@ -60,7 +64,9 @@ class Sinusoidal(Position):
         dim: int,
         *,
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
-        layout: Literal["interleaved", "concatenated"] = "interleaved",  # sine beside cosine, or all sines first
+        layout: Literal[
+            "interleaved", "concatenated"
+        ] = "interleaved",  # sine beside cosine, or all sines first
     ):
         super().__init__()
         self.dim, self.theta, self.layout = dim, theta, layout
@@ -73,13 +79,22 @@ class Sinusoidal(Position):
     @classmethod
     def cannot(cls, context):
         if context.dim % 2:
-            return f"sinusoidal pairs sines with cosines, so model.dim must be even; got {context.dim}"
+            return (
+                f"sinusoidal pairs sines with cosines, so model.dim must be even; got {context.dim}"
+            )
 
     def embed(self, x: Tensor, tokens) -> Tensor:
-        # Angles reach thousands, where fp32 is off by 1e-4: published tables are computed in float64 and kept in fp32.
+        # Angles reach thousands, where fp32 is off by 1e-4: published tables are computed in
+        # float64 and kept in fp32.
         exact = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
-        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=exact) * (-math.log(self.theta) / self.dim)
+        rate = torch.arange(0, self.dim, 2, device=x.device, dtype=exact) * (
+            -math.log(self.theta) / self.dim
+        )
         angle = tokens.position[..., None].to(exact) * rate.exp()  # (b, t) -> (b, t, dim / 2)
         waves = angle.sin(), angle.cos()
-        table = torch.cat(waves, -1) if self.layout == "concatenated" else torch.stack(waves, -1).flatten(-2)
+        table = (
+            torch.cat(waves, -1)
+            if self.layout == "concatenated"
+            else torch.stack(waves, -1).flatten(-2)
+        )
         return x + table.float().to(x.dtype)

@@ -41,10 +41,12 @@ class Added(NamedTuple):
 
 @POSITIONS.register("shaw", also_called=("relative_keys", "relative_position_representations"))
 class Shaw(Position):
-    """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, one learned vector for each distance, shared by the heads (Shaw et
-    al., 2018, arXiv:1803.02155, eq. 2 to 5). Farther tokens count as `span` away, so that there is no longest text.
+    """q_i (k_j + a[clip(j - i, -span, span)])^T * scale, one learned vector for each distance,
+    shared by the heads (Shaw et al., 2018, arXiv:1803.02155, eq. 2 to 5). Farther tokens count as
+    `span` away, so that there is no longest text.
 
-    The paper's second table, which is added to the values (eq. 3), gains nothing there (table 3) and is left out.
+    The paper's second table, which is added to the values (eq. 3), gains nothing there (table 3)
+    and is left out.
     """
 
     looked_up = True
@@ -71,8 +73,8 @@ class Shaw(Position):
 
 @POSITIONS.register("transformer_xl", also_called=("xl", "xlnet", "relative_sinusoidal"))
 class TransformerXL(Position):
-    """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance (Dai et al., 2019,
-    arXiv:1901.02860, section 3.3).
+    """((q_i + u) k_j^T + (q_i + v) (W R[i - j])^T) * scale, with the sinusoid R of the distance
+    (Dai et al., 2019, arXiv:1901.02860, section 3.3).
 
     u and v are learned for each head, and so is the projection W. There is no longest text.
     """
@@ -89,7 +91,10 @@ class TransformerXL(Position):
         super().__init__()
         self.dim, self.theta = dim, theta
         self.r = nn.Linear(dim, heads * head_dim, bias=False)
-        self.u, self.v = nn.Parameter(torch.zeros(heads, head_dim)), nn.Parameter(torch.zeros(heads, head_dim))
+        self.u, self.v = (
+            nn.Parameter(torch.zeros(heads, head_dim)),
+            nn.Parameter(torch.zeros(heads, head_dim)),
+        )
 
     @classmethod
     def check(cls, options, context):
@@ -99,44 +104,64 @@ class TransformerXL(Position):
     @classmethod
     def cannot(cls, context):
         if context.dim % 2:
-            return f"transformer_xl pairs sines with cosines, so model.dim must be even; got {context.dim}"
+            return (
+                "transformer_xl pairs sines with cosines, so model.dim must be even; got"
+                f" {context.dim}"
+            )
 
     def scores(self, attn, q, k, view):
         u, v = self.u[:, None], self.v[:, None]
         content = (q + u) @ spread(k, q.shape[1]).mT
         by_slots = not view.cross and plain(view.query) and plain(view.key)
-        return (content + (self._by_table(q + v, view) if by_slots else self._by_angles(q + v, view))) * attn.scale
+        return (
+            content + (self._by_table(q + v, view) if by_slots else self._by_angles(q + v, view))
+        ) * attn.scale
 
     def _by_table(self, q: Tensor, view: View) -> Tensor:
-        """q_i (W R[i - j])^T with one row of W R for each distance; the numbers of tokens bound distances."""
+        """q_i (W R[i - j])^T with one row of W R for each distance; the numbers of tokens bound
+        distances.
+        """
         first, last = 1 - view.query.length, view.key.length - 1
         waves = self._waves(torch.arange(first, last + 1, device=q.device)).to(q.dtype)
-        far = self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)  # (n, dim) -> (h, n, head_dim)
+        far = (
+            self.r(waves).unflatten(-1, (q.shape[1], -1)).transpose(0, 1)
+        )  # (n, dim) -> (h, n, head_dim)
         return chosen(q @ far.mT, apart(view) - first)
 
     def _by_angles(self, q: Tensor, view: View) -> Tensor:
-        """The same for any positions, whose bounds only the device has: sin(i - j) and cos(i - j) are products of the sines and
-        cosines of i and j, so that a score is a product of dim channels."""
-        query, key = (self._waves(tokens.position).to(q.dtype)[:, None] for tokens in (view.query, view.key))
+        """The same for any positions, whose bounds only the device has: sin(i - j) and cos(i - j)
+        are products of the sines and cosines of i and j, so that a score is a product of dim
+        channels.
+        """
+        query, key = (
+            self._waves(tokens.position).to(q.dtype)[:, None] for tokens in (view.query, view.key)
+        )
         sin, cos = query.chunk(2, -1)  # (b, 1, t, dim / 2)
-        of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(2, -1)  # (b, h, t, dim / 2)
+        of_sin, of_cos = (q @ self.r.weight.unflatten(0, (q.shape[1], -1))).chunk(
+            2, -1
+        )  # (b, h, t, dim / 2)
         turned = torch.cat([of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], -1)
         return turned @ key.mT
 
     def _waves(self, distance: Tensor) -> Tensor:
         """All sines, then all cosines, (...) -> (..., dim)."""
-        wide = torch.float32 if distance.device.type == "mps" else torch.float64  # mps has no float64
-        rate = torch.arange(0, self.dim, 2, device=distance.device, dtype=wide) * (-math.log(self.theta) / self.dim)
+        wide = (
+            torch.float32 if distance.device.type == "mps" else torch.float64
+        )  # mps has no float64
+        rate = torch.arange(0, self.dim, 2, device=distance.device, dtype=wide) * (
+            -math.log(self.theta) / self.dim
+        )
         angle = distance[..., None].to(wide) * rate.exp()
         return torch.cat([angle.sin(), angle.cos()], -1)
 
 
 @POSITIONS.register("cope", also_called=("contextual",))
 class CoPE(Position):
-    """q_i (k_j + e[p_ij])^T * scale, where each token decides what p_ij counts (Golovneva et al., 2024, arXiv:2405.18719).
+    """q_i (k_j + e[p_ij])^T * scale, where each token decides what p_ij counts (Golovneva et al.,
+    2024, arXiv:2405.18719).
 
-    p_ij = sum of sigmoid(q_i k_m^T * scale) over the tokens m from j on that i sees, at most `longest` - 1. Between whole
-    numbers e is mixed linearly.
+    p_ij = sum of sigmoid(q_i k_m^T * scale) over the tokens m from j on that i sees, at most
+    `longest` - 1. Between whole numbers e is mixed linearly.
     """
 
     looked_up = True
@@ -161,20 +186,24 @@ class CoPE(Position):
         gates = content.sigmoid() if seen is None else content.sigmoid().masked_fill(~seen, 0)
         place = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.longest - 1)
         onto, below = q @ self.weight.T * attn.scale, place.detach().floor()
-        low, high = (onto.gather(-1, at.long()) for at in (below, (below + 1).clamp(max=self.longest - 1)))
+        low, high = (
+            onto.gather(-1, at.long()) for at in (below, (below + 1).clamp(max=self.longest - 1))
+        )
         return content + low + (high - low) * (place - below)
 
 
 @POSITIONS.register("disentangled", also_called=("deberta",))
 class Disentangled(Position):
-    """(Qc Kc^T + Qc Kr[i - j]^T + Kc Qr[i - j]^T) * scale / sqrt(terms), r a table of distances (He et al., 2021,
-    arXiv:2006.03654, eq. 4).
+    """(Qc Kc^T + Qc Kr[i - j]^T + Kc Qr[i - j]^T) * scale / sqrt(terms), r a table of distances (He
+    et al., 2021, arXiv:2006.03654, eq. 4).
 
-    The table goes through the attention's own query and key projections, and has logarithmic buckets, as in DeBERTa v2 and
-    v3 (arXiv:2111.09543). Farther tokens share a row, so that there is no longest text.
+    The table goes through the attention's own query and key projections, and has logarithmic
+    buckets, as in DeBERTa v2 and v3 (arXiv:2111.09543). Farther tokens share a row, so that there
+    is no longest text.
     """
 
-    # Paper: the third term has Qr[j - i].   Here, as in the released code and checkpoints: Qr[i - j].
+    # Paper: the third term has Qr[j - i].   Here, as in the released code and checkpoints: Qr[i -
+    # j].
 
     looked_up = True
 
@@ -183,7 +212,9 @@ class Disentangled(Position):
         dim: int,
         *,
         buckets: int = 256,  # rows of the table for either direction
-        longest: int | None = 512,  # tokens: rows widen from buckets / 2 up to it; null: a row per distance
+        longest: (
+            int | None
+        ) = 512,  # tokens: rows widen from buckets / 2 up to it; null: a row per distance
         content_to_position: bool = True,  # whether queries meet the table's keys
         position_to_content: bool = True,  # whether keys meet the table's queries
         norm: bool = False,  # whether the table goes through a LayerNorm, as in DeBERTa v2
@@ -201,7 +232,10 @@ class Disentangled(Position):
             got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 2}"
             yield f"longest: must be above buckets / 2 + 1; {got}."
         if not (options.content_to_position or options.position_to_content):
-            yield "position_to_content: one of the two terms must stay; got neither. Choose position=none for none."
+            yield (
+                "position_to_content: one of the two terms must stay; got neither. Choose"
+                " position=none for none."
+            )
 
     @classmethod
     def cannot(cls, context):
@@ -225,19 +259,26 @@ class Disentangled(Position):
         """query - key, in tokens -> a row of the table, of the same shape."""
         if self.longest is not None:
             middle = self.buckets // 2
-            far = (distance.abs().clamp(min=middle).float() / middle).log() / math.log((self.longest - 1) / middle)
+            far = (distance.abs().clamp(min=middle).float() / middle).log() / math.log(
+                (self.longest - 1) / middle
+            )
             wide = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
             distance = torch.where(distance.abs() <= middle, distance, wide)
         return (distance + self.buckets).clamp(0, 2 * self.buckets - 1)
 
 
-@POSITIONS.register("curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis"))
+@POSITIONS.register(
+    "curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis")
+)
 class Curves(Position):
-    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over the distance.
+    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over
+    the distance.
 
-    Heads share the curves, and token x_i says how much of each it wants (rel_proj_pos_bias of x-transformers, after the Inkling
-    model; no paper). Nothing is added from `longest` tokens on, so that there is no longest text.
-    bidirectional: later tokens, where a mask shows them, have curves of their own; without it nothing is added to them.
+    Heads share the curves, and token x_i says how much of each it wants (rel_proj_pos_bias of
+    x-transformers, after the Inkling model; no paper). Nothing is added from `longest` tokens on,
+    so that there is no longest text.
+    bidirectional: later tokens, where a mask shows them, have curves of their own; without it
+    nothing is added to them.
     """
 
     tables = Added
@@ -252,9 +293,13 @@ class Curves(Position):
         tower: str,
         *,
         curves: int = 16,  # that are mixed
-        longest: int
-        | None = None,  # tokens: farther ones get nothing; null is max_len, behind which nothing is learned
-        bidirectional: bool | None = None,  # whether later tokens have curves too; null: in an encoder
+        longest: (
+            int | None
+            # tokens: farther ones get nothing; null is max_len, behind which nothing is learned
+        ) = None,
+        bidirectional: (
+            bool | None
+        ) = None,  # whether later tokens have curves too; null: in an encoder
         per_layer: bool = True,  # weights and curves for each layer; false: one set for the tower
     ):
         super().__init__()
@@ -271,8 +316,12 @@ class Curves(Position):
         yield from at_least(options, curves=1)
         yield from at_least(options, "token", longest=1)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
-        return 0.02 * torch.randn(shape, generator=generator) if name == "curve" else None  # as in x-transformers
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        return (
+            0.02 * torch.randn(shape, generator=generator) if name == "curve" else None
+        )  # as in x-transformers
 
     def read(self, x, view, cache):
         wants = (

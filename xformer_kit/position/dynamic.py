@@ -25,13 +25,16 @@ class Curve(NamedTuple):
         return self.heights[query.position - key.position - self.first, head]
 
 
-@POSITIONS.register("dynamic", also_called=("dynamic_position_bias", "dpb", "log_cpb", "continuous_bias"))
+@POSITIONS.register(
+    "dynamic", also_called=("dynamic_position_bias", "dpb", "log_cpb", "continuous_bias")
+)
 class Dynamic(Position):
     """A bias f(i - j) for each head, with a small network f of the distance.
 
-    f has `hidden` layers, each linear with a norm, where there is one, and an activation behind it (CrossFormer: Wang et
-    al., 2021, arXiv:2108.00154), or of sign(x) ln(1 + |x|) of the distance x (Swin v2: Liu et al., 2021,
-    arXiv:2111.09883, eq. 3 and 4). There is no longest text."""
+    f has `hidden` layers, each linear with a norm, where there is one, and an activation behind it
+    (CrossFormer: Wang et al., 2021, arXiv:2108.00154), or of sign(x) ln(1 + |x|) of the distance x
+    (Swin v2: Liu et al., 2021, arXiv:2111.09883, eq. 3 and 4). There is no longest text.
+    """
 
     # f ends without a bias: the same number on every score of a row changes no weight.
 
@@ -54,7 +57,9 @@ class Dynamic(Position):
         width, self.log = width or max(1, dim // 4), log
         self.act = F.silu if activation == "silu" else F.relu
         self.hidden = nn.ModuleList(nn.Linear(width if i else 1, width) for i in range(hidden))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) if norm else nn.Identity() for _ in range(hidden))
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(width) if norm else nn.Identity() for _ in range(hidden)
+        )
         self.down = nn.Linear(width, heads, bias=False)
 
     @classmethod
@@ -74,7 +79,9 @@ class Dynamic(Position):
             return Curve(F.linear(self._hidden(x), exact(self.down.weight)), first)
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
-        """f of each pair of tokens: of positions that are no slots only the device has the smallest and the largest distance."""
+        """f of each pair of tokens: of positions that are no slots only the device has the smallest
+        and the largest distance.
+        """
         return of_heads(self._hidden(query.position - key.position), self.down.weight, head)
 
     def _hidden(self, distance: Tensor) -> Tensor:
@@ -84,6 +91,8 @@ class Dynamic(Position):
         for layer, norm in zip(self.hidden, self.norms, strict=True):
             x = F.linear(x, exact(layer.weight), exact(layer.bias))  # type: ignore[arg-type]
             if isinstance(norm, nn.LayerNorm):
-                x = F.layer_norm(x, norm.normalized_shape, exact(norm.weight), exact(norm.bias), norm.eps)
+                x = F.layer_norm(
+                    x, norm.normalized_shape, exact(norm.weight), exact(norm.bias), norm.eps
+                )
             x = self.act(x)
         return x

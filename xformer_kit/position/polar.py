@@ -15,10 +15,12 @@ from xformer_kit.registry import above
 
 @POSITIONS.register("polar", also_called=("pope", "polar_coordinate"))
 class Polar(Position):
-    """Lengths by content and angles by position: sum_c |q_i|_c |k_j|_c cos((i - j) theta^(-c / head_dim) - d_c) * scale.
+    """Lengths by content and angles by position: sum_c |q_i|_c |k_j|_c cos((i - j) theta^(-c /
+    head_dim) - d_c) * scale.
 
-    The sum is over channels c, |x| = softplus(x) is a length that follows from the content alone, and d a learned angle of
-    each head and channel, from -2 pi to 0 (PoPE: Gopalakrishnan et al., 2025, arXiv:2509.10534). There is no longest text.
+    The sum is over channels c, |x| = softplus(x) is a length that follows from the content alone,
+    and d a learned angle of each head and channel, from -2 pi to 0 (PoPE: Gopalakrishnan et al.,
+    2025, arXiv:2509.10534). There is no longest text.
     """
 
     # Keys are cached as they are: turned, they would have two numbers for each channel.
@@ -29,7 +31,9 @@ class Polar(Position):
         head_dim: int,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        start: Literal["zero", "uniform"] = "zero",  # where d starts: at 0, or drawn from -2 pi to 0
+        start: Literal[
+            "zero", "uniform"
+        ] = "zero",  # where d starts: at 0, or drawn from -2 pi to 0
         per_layer: bool = False,  # d for each layer, in place of one for the tower
     ):
         super().__init__()
@@ -49,7 +53,9 @@ class Polar(Position):
         return asks @ spread(there, q.shape[1]).mT * attn.scale
 
     def _turned(self, x: Tensor, position: Tensor, more: Tensor | float = 0.0) -> Tensor:
-        """(b, h, t, d) -> (b, h, t, 2 d): softplus(x) times the cosine and the sine of its angle."""
+        """(b, h, t, d) -> (b, h, t, 2 d): softplus(x) times the cosine and the sine of its
+        angle.
+        """
         share = torch.arange(x.shape[-1], device=x.device, dtype=torch.float32) / x.shape[-1]
         angle = position[:, None, :, None].float() * self.theta**-share + more
         length = F.softplus(exact(x))

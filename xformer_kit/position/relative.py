@@ -18,8 +18,10 @@ def exact(x: Tensor) -> Tensor:
 
 
 def of_heads(hidden: Tensor, weight: Tensor, head: Tensor) -> Tensor:
-    """The last layer of a network over pairs of tokens: hidden (b, 1, q, k, width), weight (heads, width), head (1, h, 1, 1) ->
-    (b, h, q, k). For one pair and one head, both scalars: hidden (width,) -> a scalar."""
+    """The last layer of a network over pairs of tokens: hidden (b, 1, q, k, width), weight (heads,
+    width), head (1, h, 1, 1) -> (b, h, q, k). For one pair and one head, both scalars: hidden
+    (width,) -> a scalar.
+    """
     rows = exact(weight)[head]
     if head.ndim == 0:
         return (hidden * rows).sum(-1)
@@ -28,12 +30,13 @@ def of_heads(hidden: Tensor, weight: Tensor, head: Tensor) -> Tensor:
 
 @POSITIONS.register("alibi")
 class Alibi(Position):
-    """Lower a score by slope * distance, one slope per head: 2^(-exponent i / heads) (Press et al., 2021, arXiv:2108.12409,
-    section 3). Nothing is learned, and there is no longest text.
+    """Lower a score by slope * distance, one slope per head: 2^(-exponent i / heads) (Press et al.,
+    2021, arXiv:2108.12409, section 3). Nothing is learned, and there is no longest text.
 
-    For a number of heads that is no power of two there are two published rules. press: the slopes of p heads, the power of
-    two below, and every other one of 2 p, as in the authors' code, in BLOOM and, written otherwise, in MPT. geometric: the
-    same ratio from head to head, as the paper's text has it for any number.
+    For a number of heads that is no power of two there are two published rules. press: the slopes
+    of p heads, the power of two below, and every other one of 2 p, as in the authors' code, in
+    BLOOM and, written otherwise, in MPT. geometric: the same ratio from head to head, as the
+    paper's text has it for any number.
     """
 
     slope: Tensor
@@ -43,8 +46,10 @@ class Alibi(Position):
         heads: int,
         *,
         slopes: Literal["press", "geometric"] = "press",  # the rule where heads is no power of two
-        exponent: float = 8.0,  # the flattest slope is 2^-exponent, and 2^(-exponent / heads) the steepest
-        symmetric: bool = True,  # whether later tokens are lowered like earlier ones; false: they are not lowered
+        # the flattest slope is 2^-exponent, and 2^(-exponent / heads) the steepest
+        exponent: float = 8.0,
+        # whether later tokens are lowered like earlier ones; false: they are not lowered
+        symmetric: bool = True,
     ):
         super().__init__()
         p, self.symmetric = 2 ** (heads.bit_length() - 1), symmetric
@@ -63,12 +68,22 @@ class Alibi(Position):
     def vain(cls, context):
         """Options that change nothing in a composition, each with the reason and the way out."""
         heads = context.options["attn"].get("heads")
-        if context.options["position"]["slopes"] == "geometric" and heads and heads & (heads - 1) == 0:
+        if (
+            context.options["position"]["slopes"] == "geometric"
+            and heads
+            and heads & (heads - 1) == 0
+        ):
             why = "is a rule for a number of heads that is no power of two, and attn.heads is one"
             yield "slopes", f"{why}; got 'geometric' and {heads}. Leave it 'press'"
-        if not context.options["position"]["symmetric"] and not context.facts["mask"]["sees_future"]:
+        if (
+            not context.options["position"]["symmetric"]
+            and not context.facts["mask"]["sees_future"]
+        ):
             mask = context.names["mask"]
-            yield "symmetric", f"is about later tokens, of which mask={mask} shows none; got false. Leave it true"
+            yield (
+                "symmetric",
+                f"is about later tokens, of which mask={mask} shows none; got false. Leave it true",
+            )
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
         distance = query.position - key.position
@@ -77,10 +92,12 @@ class Alibi(Position):
 
 @POSITIONS.register("t5", also_called=("relative_bias", "bucketed"))
 class T5(Position):
-    """One learned bias for each head and each bucket of distances (Raffel et al., 2020, JMLR 21(140), section 2.1).
+    """One learned bias for each head and each bucket of distances (Raffel et al., 2020, JMLR
+    21(140), section 2.1).
 
-    One distance to a bucket in the first half of them, then logarithmically wider ones up to `longest`, and all farther ones
-    in the last, rounded as in the released code. There is no longest text.
+    One distance to a bucket in the first half of them, then logarithmically wider ones up to
+    `longest`, and all farther ones in the last, rounded as in the released code. There is no
+    longest text.
     """
 
     looked_up = learned = True
@@ -92,8 +109,11 @@ class T5(Position):
         *,
         buckets: int = 32,  # distances that are told apart
         longest: int = 128,  # tokens; what lies farther away shares the last bucket
-        bidirectional: bool | None = None,  # half of the buckets for later tokens, else 0; null: in an encoder
-        per_layer: bool = False,  # a table for each layer, as in UMT5, in place of one for the tower
+        bidirectional: (
+            bool | None
+        ) = None,  # half of the buckets for later tokens, else 0; null: in an encoder
+        # a table for each layer, as in UMT5, in place of one for the tower
+        per_layer: bool = False,
     ):
         super().__init__()
         self.bidirectional = tower == "encoder" if bidirectional is None else bidirectional
@@ -120,18 +140,26 @@ class T5(Position):
             first, distance = (distance < 0).long() * count, distance.abs()
         distance = distance.clamp(min=0)
         alone = count // 2
-        far = (distance.clamp(min=1).float() / alone).log() / math.log(self.longest / alone) * (count - alone)
-        return first + torch.where(distance < alone, distance, (alone + far.long()).clamp(max=count - 1))
+        far = (
+            (distance.clamp(min=1).float() / alone).log()
+            / math.log(self.longest / alone)
+            * (count - alone)
+        )
+        return first + torch.where(
+            distance < alone, distance, (alone + far.long()).clamp(max=count - 1)
+        )
 
 
 @POSITIONS.register("kerple")
 class Kerple(Position):
-    """-r1 ln(1 + r2 distance) (log), or -r1 distance^r2 (power), with r1, r2 > 0 learned for each head, and r2 <= 2 in the
-    latter (Chi et al., 2022, arXiv:2205.09921, section 3.3). There is no longest text.
+    """-r1 ln(1 + r2 distance) (log), or -r1 distance^r2 (power), with r1, r2 > 0 learned for each
+    head, and r2 <= 2 in the latter (Chi et al., 2022, arXiv:2205.09921, section 3.3). There is no
+    longest text.
     """
 
-    # Authors' code: r1 and r2 are parameters that are clipped to their ranges.   Here: exp and 2 sigmoid of parameters,
-    # whose gradients never vanish. The starts are the same, uniform in (0, 2) and (0, 1).
+    # Authors' code: r1 and r2 are parameters that are clipped to their ranges.   Here: exp and 2
+    # sigmoid of parameters, whose gradients never vanish. The starts are the same, uniform in (0,
+    # 2) and (0, 1).
 
     learned = True
 
@@ -157,15 +185,18 @@ class Kerple(Position):
         r1, r2 = exact(self.r1)[head].exp(), exact(self.r2)[head]
         if not self.power:
             return -r1 * (r2.exp() * distance).log1p()
-        raised = distance.clamp(min=1) ** (2 * r2.sigmoid())  # 0^r2 has no gradient, so it is left out of the power
+        raised = distance.clamp(min=1) ** (
+            2 * r2.sigmoid()
+        )  # 0^r2 has no gradient, so it is left out of the power
         return -r1 * raised * (distance > 0)
 
 
 @POSITIONS.register("fire")
 class Fire(Position):
-    """f(psi(distance) / psi(max(L, position))), psi(x) = ln(|c x| + 1), with a network f of one hidden layer, and c and L
-    learned (Li et al., 2023, arXiv:2310.04418). `position` is the query's, so that positions beyond L are
-    seen as shares of what has been read; there is no longest text.
+    """f(psi(distance) / psi(max(L, position))), psi(x) = ln(|c x| + 1), with a network f of one
+    hidden layer, and c and L learned (Li et al., 2023, arXiv:2310.04418). `position` is the
+    query's, so that positions beyond L are seen as shares of what has been read; there is no
+    longest text.
     """
 
     # f ends without a bias: the same number on every score of a row changes no weight.
@@ -183,25 +214,35 @@ class Fire(Position):
         width: int = 32,  # hidden channels of f
         rate: float = 0.1,  # c at the start, 1 / tokens
         threshold: float = 512.0,  # L at the start, tokens
-        per_layer: bool = True,  # f, c and L for each layer; false: one for the tower, called FIRE-S
+        # f, c and L for each layer; false: one for the tower, called FIRE-S
+        per_layer: bool = True,
     ):
         super().__init__()
         self.up, self.down = nn.Linear(1, width), nn.Linear(width, heads, bias=False)
         self.rate, self.threshold = rate, threshold
-        self.c, self.reach = nn.Parameter(torch.full((1,), rate)), nn.Parameter(torch.ones(1))  # L = reach * threshold
+        self.c, self.reach = (
+            nn.Parameter(torch.full((1,), rate)),
+            nn.Parameter(torch.ones(1)),
+        )  # L = reach * threshold
 
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "channel", width=1)
         yield from above(options, rate=0, threshold=0)
 
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor | None:
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
         return {"c": torch.full(shape, self.rate), "reach": torch.ones(shape)}.get(name)
 
     def bias(self, query, key, head):
         c = exact(self.c)[0]
         far = (c * (query.position - key.position)).abs().log1p()
-        whole = (c * torch.maximum((exact(self.reach)[0] * self.threshold).abs(), query.position)).abs().log1p()
+        whole = (
+            (c * torch.maximum((exact(self.reach)[0] * self.threshold).abs(), query.position))
+            .abs()
+            .log1p()
+        )
         share = (far / (whole + 1e-6))[..., None]  # (b, 1, q, k, 1)
         hidden = F.linear(share, exact(self.up.weight), exact(self.up.bias)).relu()
         return of_heads(hidden, self.down.weight, head)

@@ -18,8 +18,8 @@ Table = tuple[Tensor, Tensor]
 class Turns(NamedTuple):
     """The cosines of one forward, and its sines with the sign that each channel of a pair takes.
 
-    Pairs (i, i + r / 2): (b, 1, t, 1, r / 2) and (b, 1, t, 2, r / 2); pairs (2i, 2i + 1): (b, 1, t, r / 2, 1) and
-    (b, 1, t, r / 2, 2). The first r channels of a head turn.
+    Pairs (i, i + r / 2): (b, 1, t, 1, r / 2) and (b, 1, t, 2, r / 2); pairs (2i, 2i + 1): (b, 1, t,
+    r / 2, 1) and (b, 1, t, r / 2, 2). The first r channels of a head turn.
     """
 
     query: Tokens
@@ -27,7 +27,8 @@ class Turns(NamedTuple):
     of_key: Table
     turned: int | None = None  # r, None for all channels
     interleaved: bool = False
-    heads: tuple[int, int] | None = None  # as many of as many query heads turn, the last ones; None: all
+    # as many of as many query heads turn, the last ones; None: all
+    heads: tuple[int, int] | None = None
 
     def rotate(self, x: Tensor, tokens: Tokens) -> Tensor:
         if self.heads is None:
@@ -49,24 +50,29 @@ class Turns(NamedTuple):
         cos, sin = table
         # (b, h, t, r) -> (b, h, t, 2, r / 2), or (b, h, t, r / 2, 2)
         pair = x.unflatten(-1, (-1, 2)) if self.interleaved else x.unflatten(-1, (2, -1))
-        # (a, b) cos + (b, a) (-sin, sin): two passes over x, where a formula for each half takes eight over halves.
-        turned = (pair * cos.to(x.dtype)).addcmul_(pair.flip(-1 if self.interleaved else -2), sin.to(x.dtype))
+        # (a, b) cos + (b, a) (-sin, sin): two passes over x, where a formula for each half takes
+        # eight over halves.
+        turned = (pair * cos.to(x.dtype)).addcmul_(
+            pair.flip(-1 if self.interleaved else -2), sin.to(x.dtype)
+        )
         return turned.flatten(-2)
 
 
 @POSITIONS.register("rotary", also_called=("rope",))
 class Rotary(Position):
-    """Turn pair i of r channels of a head by position * theta^(-2i / r), in queries and keys alike (Su et al., 2021,
-    arXiv:2104.09864, eq. 34).
+    """Turn pair i of r channels of a head by position * theta^(-2i / r), in queries and keys alike
+    (Su et al., 2021, arXiv:2104.09864, eq. 34).
 
-    So scores depend on distances only. r = fraction * head_dim, the first channels, as in GPT-J and GPT-NeoX (Black et al.,
-    2022, arXiv:2204.06745, section 2.1).
-    rotated_heads: the other heads know no position, as some layers do in Yang et al., 2025, arXiv:2501.18795.
-    There is no longest text; `scaling` changes the rates for texts longer than those of the training.
+    So scores depend on distances only. r = fraction * head_dim, the first channels, as in GPT-J and
+    GPT-NeoX (Black et al., 2022, arXiv:2204.06745, section 2.1).
+    rotated_heads: the other heads know no position, as some layers do in Yang et al., 2025,
+    arXiv:2501.18795. There is no longest text; `scaling` changes the rates for texts longer than
+    those of the training.
     """
 
-    # Paper: pairs (0, 1), (2, 3), ..., here interleaved.   Default: pairs (i, i + r / 2), as in GPT-NeoX and Llama.
-    # The two differ by a fixed permutation of channels, which the query and key projections absorb.
+    # Paper: pairs (0, 1), (2, 3), ..., here interleaved.   Default: pairs (i, i + r / 2), as in
+    # GPT-NeoX and Llama. The two differ by a fixed permutation of channels, which the query and key
+    # projections absorb.
 
     tables: type | None = Turns
 
@@ -77,15 +83,23 @@ class Rotary(Position):
         heads: int = 1,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        rotated_heads: int | None = None,  # query heads that turn with their keys, the last ones; null is all
+        rotated_heads: (
+            int | None
+        ) = None,  # query heads that turn with their keys, the last ones; null is all
         fraction: float = 1.0,  # share of a head's channels that turn, from the first on
-        pairing: Literal["half", "interleaved"] = "half",  # channel i with i + r / 2, or 2i with 2i + 1
+        pairing: Literal[
+            "half", "interleaved"
+        ] = "half",  # channel i with i + r / 2, or 2i with 2i + 1
         scaling: Scaling = AS_TRAINED,  # how rates change for texts longer than in training
     ):
         super().__init__()
         self.turned, self.theta, self.trained = int(head_dim * fraction), theta, max_len
         self.some = None if rotated_heads in (None, heads) else (rotated_heads, heads)
-        self.all, self.interleaved, self.scaling = self.turned == head_dim, pairing == "interleaved", scaling
+        self.all, self.interleaved, self.scaling = (
+            self.turned == head_dim,
+            pairing == "interleaved",
+            scaling,
+        )
 
     @classmethod
     def check(cls, options, context):
@@ -107,13 +121,13 @@ class Rotary(Position):
         scaling = SCALINGS.create(part)
         if (scaling.pairs() or turned // 2) != turned // 2:
             return (
-                f"scaling '{part['name']}' must have a number for each of the {turned // 2} pairs of channels; got "
-                f"{scaling.pairs()}"
+                f"scaling '{part['name']}' must have a number for each of the {turned // 2} pairs"
+                f" of channels; got {scaling.pairs()}"
             )
         if scaling.by_length and context.facts.get("cross"):
             return (
-                f"scaling '{part['name']}' goes by the length of one text, and cross attention has two; use another scaling "
-                "there"
+                f"scaling '{part['name']}' goes by the length of one text, and cross attention has"
+                " two; use another scaling there"
             )
 
     @staticmethod
@@ -123,17 +137,23 @@ class Rotary(Position):
         if some is None or (some <= heads and some * keys % heads == 0):
             return None
         if heads == keys:
-            return f".rotated_heads: must be at most attn.heads; got {some} and {heads}. Try {heads // 2 or 1}, or null"
+            return (
+                f".rotated_heads: must be at most attn.heads; got {some} and {heads}. Try"
+                f" {heads // 2 or 1}, or null"
+            )
         return (
-            f".rotated_heads: must be a multiple of the {heads // keys} query heads that share a key, which turns for all of "
-            f"them or for none, and at most attn.heads; got {some} and {heads}. Try "
-            f"{near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or null"
+            f".rotated_heads: must be a multiple of the {heads // keys} query heads that share a"
+            f" key, which turns for all of them or for none, and at most attn.heads; got {some} and"
+            f" {heads}. Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or"
+            " null"
         )
 
     def begin(self, query: Tokens, key: Tokens) -> Turns:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
-        return Turns(query, table, of_key, None if self.all else self.turned, self.interleaved, self.some)
+        return Turns(
+            query, table, of_key, None if self.all else self.turned, self.interleaved, self.some
+        )
 
     def score_gain(self) -> float:
         return self.scaling.score_gain()
@@ -144,7 +164,10 @@ class Rotary(Position):
 
     def _table(self, tokens: Tokens) -> Table:
         position = tokens.position
-        share = torch.arange(0, self.turned, 2, device=position.device, dtype=torch.float32) / self.turned
+        share = (
+            torch.arange(0, self.turned, 2, device=position.device, dtype=torch.float32)
+            / self.turned
+        )
         length = lengths(tokens)[..., None] if self.scaling.by_length else position
         rates = self.scaling.rates(self.theta, share, length, self.trained)
         angle = position[..., None].float() * rates  # (b, t) -> (b, t, r / 2)
@@ -158,7 +181,9 @@ class Rotary(Position):
 
 
 class Growth(NamedTuple):
-    """Turns, and what they are multiplied by, (b, 1, t, head_dim): queries by it, keys by its inverse."""
+    """Turns, and what they are multiplied by, (b, 1, t, head_dim): queries by it, keys by its
+    inverse.
+    """
 
     turns: Turns
     of_query: Tensor
@@ -176,15 +201,16 @@ class Growth(NamedTuple):
 
 @POSITIONS.register("xpos", also_called=("length_extrapolatable",))
 class XPos(Rotary):
-    """Rotary whose pair i falls with the distance back, by z_i^(distance / span) (Sun et al., 2022, arXiv:2212.10554,
-    algorithm 1).
+    """Rotary whose pair i falls with the distance back, by z_i^(distance / span) (Sun et al., 2022,
+    arXiv:2212.10554, algorithm 1).
 
-    Queries are multiplied by z_i^(position / span), keys by z_i^(-position / span), z_i = (2i / head_dim + gamma) / (1 +
-    gamma): the farther back a key, the less of its fast pairs is seen. There is no longest text; keys behind a query, where a
-    mask shows any, grow.
+    Queries are multiplied by z_i^(position / span), keys by z_i^(-position / span), z_i = (2i /
+    head_dim + gamma) / (1 + gamma): the farther back a key, the less of its fast pairs is seen.
+    There is no longest text; keys behind a query, where a mask shows any, grow.
     """
 
-    # Positions are counted from max_len / 2 in the powers, which leaves scores as they are and the powers small.
+    # Positions are counted from max_len / 2 in the powers, which leaves scores as they are and the
+    # powers small.
 
     tables = Growth
     isometric = False
@@ -195,7 +221,9 @@ class XPos(Rotary):
         max_len: int,
         *,
         theta: float = 10_000.0,  # base of the wavelengths, tokens
-        pairing: Literal["half", "interleaved"] = "half",  # channel i with i + head_dim / 2, or 2i with 2i + 1
+        pairing: Literal[
+            "half", "interleaved"
+        ] = "half",  # channel i with i + head_dim / 2, or 2i with 2i + 1
         span: float = 512.0,  # tokens over which pair i falls by z_i
         gamma: float = 0.4,  # how little the fastest pair falls: z_0 = gamma / (1 + gamma)
     ):
@@ -216,39 +244,53 @@ class XPos(Rotary):
         return Growth(super().begin(query, key), grown, of_key)
 
     def _grown(self, tokens: Tokens) -> Tensor:
-        share = torch.arange(0, self.turned, 2, device=tokens.position.device, dtype=torch.float32) / self.turned
+        share = (
+            torch.arange(0, self.turned, 2, device=tokens.position.device, dtype=torch.float32)
+            / self.turned
+        )
         power = (tokens.position.float() - self.trained / 2)[:, None, :, None] / self.span
         grown = ((share + self.gamma) / (1 + self.gamma)) ** power  # (b, 1, t, head_dim / 2)
         return grown.repeat_interleave(2, -1) if self.interleaved else grown.repeat(1, 1, 1, 2)
 
 
 def unpaired(context: Context, fraction: float = 1.0) -> str | None:
-    """Why the channels of a head that turn make no pairs, and the nearest that would; None where they do."""
+    """Why the channels of a head that turn make no pairs, and the nearest that would; None where
+    they do.
+    """
     said = context.facts["attn"]
     option, head_dim = said.get("head_dim_option", "head_dim"), said["head_dim"]
     turned = int(head_dim * fraction)
     if turned % 2 == 0 and (turned or not head_dim):
         return None
-    width = f"attn.{option}" if option in context.options["attn"] else "model.dim"  # one head has all channels
+    width = (
+        f"attn.{option}" if option in context.options["attn"] else "model.dim"
+    )  # one head has all channels
     why, more = f"{context.names['position']} turns pairs of channels, so", head_dim + head_dim % 2
     if fraction == 1:
         return f"{why} {width} must be even; got {head_dim}. Try {width}={more}, or position=none"
     wanted = turned + 2 - turned % 2
     shares = (math.ceil(wanted / head_dim * 10**digits) / 10**digits for digits in range(1, 9))
-    way_out = next((f"position.fraction={x:g}" for x in shares if int(head_dim * x) == wanted and x <= 1), None)
+    way_out = next(
+        (f"position.fraction={x:g}" for x in shares if int(head_dim * x) == wanted and x <= 1), None
+    )
     return (
-        f"{why} position.fraction * {width} must be an even number of at least 2 channels; got {fraction} * {head_dim}, which is "
-        f"{turned}. Try {way_out or f'{width}={more} position.fraction=1'}"
+        f"{why} position.fraction * {width} must be an even number of at least 2 channels; got"
+        f" {fraction} * {head_dim}, which is {turned}. Try"
+        f" {way_out or f'{width}={more} position.fraction=1'}"
     )
 
 
 def lengths(tokens: Tokens) -> Tensor:
-    """Tokens of the text that each token belongs to, as positions count them, broadcasting to (b, t)."""
+    """Tokens of the text that each token belongs to, as positions count them, broadcasting to (b,
+    t).
+    """
     position, document = tokens.position, tokens.document
     if document is None:
         return position.amax(-1, keepdim=True) + 1
     last = torch.ones_like(document, dtype=torch.bool)
     last[:, :-1] = document[:, 1:] != document[:, :-1]
     slots = torch.arange(document.shape[-1], device=document.device).expand_as(document)
-    end = slots.where(last, document.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)  # where its document ends
+    end = (
+        slots.where(last, document.shape[-1] - 1).flip(-1).cummin(-1).values.flip(-1)
+    )  # where its document ends
     return position.expand_as(document).gather(-1, end) + 1

@@ -1,7 +1,7 @@
 """How is a rotation stretched over texts longer than those it was trained on?
 
-Without scaling, pair i of the r channels that turn has the rate theta^(-2i / r), radians per token. Each choice changes the
-rates, and some the length of what is turned.
+Without scaling, pair i of the r channels that turn has the rate theta^(-2i / r), radians per token.
+Each choice changes the rates, and some the length of what is turned.
 """
 
 import math
@@ -16,14 +16,17 @@ from xformer_kit.registry import Registry, above, at_least
 class Scaling:
     """Base of all scalings: rates as they are.
 
-    by_length: whether rates depend on the length of the text. What a cache holds of a shorter one then no longer holds.
+    by_length: whether rates depend on the length of the text. What a cache holds of a shorter one
+    then no longer holds.
     """
 
     by_length = False
 
     def rates(self, theta: float, share: Tensor, length: Tensor, trained: int) -> Tensor:
-        """Radians per token. `share` is 2i / r for each pair, (r / 2,) in fp32; `length` the tokens of each text,
-        broadcasting to (..., 1); `trained` the tokens that the model is built for, which `original` overrides."""
+        """Radians per token. `share` is 2i / r for each pair, (r / 2,) in fp32; `length` the tokens
+        of each text, broadcasting to (..., 1); `trained` the tokens that the model is built for,
+        which `original` overrides.
+        """
         return theta**-share
 
     def gain(self, trained: int) -> float:
@@ -35,7 +38,9 @@ class Scaling:
         return 1.0
 
     def stale(self, held: int, total: int, uneven: bool, trained: int) -> bool:
-        """Whether what a cache holds of `held` tokens is wrong beside `total`. `uneven`: texts end at different tokens."""
+        """Whether what a cache holds of `held` tokens is wrong beside `total`. `uneven`: texts end
+        at different tokens.
+        """
         return False
 
     def pairs(self) -> int | None:
@@ -58,8 +63,8 @@ AS_TRAINED = Unscaled()
 @SCALINGS.register("linear", also_called=("position_interpolation", "pi"))
 @dataclass(frozen=True)
 class Linear(Scaling):
-    """All rates divided by `factor`: positions are squeezed into those of the training (Chen et al., 2023,
-    arXiv:2306.15595, eq. 4).
+    """All rates divided by `factor`: positions are squeezed into those of the training (Chen et
+    al., 2023, arXiv:2306.15595, eq. 4).
     """
 
     factor: float = 2.0  # how many times longer texts may be
@@ -90,11 +95,12 @@ class Stretched(Scaling):
 @SCALINGS.register("dynamic", also_called=("ntk", "dynamic_ntk"))
 @dataclass(frozen=True)
 class Dynamic(Stretched):
-    """theta * (factor * length / original - (factor - 1))^(r / (r - 2)) in place of theta, once a text is longer than
-    `original` (bloc97 and emozilla, 2023; Peng et al., 2023, arXiv:2309.00071, appendix B.1).
+    """theta * (factor * length / original - (factor - 1))^(r / (r - 2)) in place of theta, once a
+    text is longer than `original` (bloc97 and emozilla, 2023; Peng et al., 2023, arXiv:2309.00071,
+    appendix B.1).
 
-    Beyond `original` every new token changes the rotation of all others, so that a cache is of no use there: the text is
-    read anew for each token.
+    Beyond `original` every new token changes the rotation of all others, so that a cache is of no
+    use there: the text is read anew for each token.
     """
 
     factor: float = 1.0  # how fast theta grows with the length
@@ -106,7 +112,10 @@ class Dynamic(Stretched):
     def breaks_with(cls, options):
         if options.original is None:  # then no text is longer
             return {}
-        why = "beyond `original` each token turns by the length of its text, which a new token changes for all"
+        why = (
+            "beyond `original` each token turns by the length of its text, which a new token"
+            " changes for all"
+        )
         return {"cache": why, "shift": why}
 
     def rates(self, theta, share, length, trained):
@@ -123,14 +132,16 @@ class Dynamic(Stretched):
 @SCALINGS.register("yarn")
 @dataclass(frozen=True)
 class YaRN(Stretched):
-    """Slow rates are divided by `factor`, fast ones stay, and queries and keys are multiplied by 0.1 ln(factor) + 1 (Peng et
-    al., 2023, arXiv:2309.00071, section 3.2 and eq. 15; the ramp as in the authors' code).
+    """Slow rates are divided by `factor`, fast ones stay, and queries and keys are multiplied by
+    0.1 ln(factor) + 1 (Peng et al., 2023, arXiv:2309.00071, section 3.2 and eq. 15; the ramp as in
+    the authors' code).
 
-    Pairs that turn more than `beta_fast` times within `original` tokens are fast, those that turn less than `beta_slow` times
-    are slow, and between the two it is a ramp over the pairs.
+    Pairs that turn more than `beta_fast` times within `original` tokens are fast, those that turn
+    less than `beta_slow` times are slow, and between the two it is a ramp over the pairs.
 
-    With `mscale` and `mscale_all` the gain is (0.1 mscale ln(factor) + 1) / (0.1 mscale_all ln(factor) + 1), as in DeepSeek-V2;
-    attn=latent then multiplies its scale by (0.1 mscale_all ln(factor) + 1)^2.
+    With `mscale` and `mscale_all` the gain is (0.1 mscale ln(factor) + 1) / (0.1 mscale_all
+    ln(factor) + 1), as in DeepSeek-V2; attn=latent then multiplies its scale by (0.1 mscale_all
+    ln(factor) + 1)^2.
     """
 
     factor: float = 4.0  # how many times longer texts may be
@@ -145,25 +156,44 @@ class YaRN(Stretched):
     @classmethod
     def check(cls, options, context):
         yield from super().check(options, context)
-        yield from above(options, beta_fast=0, beta_slow=0, mscale=0, mscale_all=0, attention_factor=0)
+        yield from above(
+            options, beta_fast=0, beta_slow=0, mscale=0, mscale_all=0, attention_factor=0
+        )
         if options.beta_fast < options.beta_slow:
-            yield f"beta_fast: must be at least beta_slow; got {options.beta_fast} and {options.beta_slow}."
+            yield (
+                f"beta_fast: must be at least beta_slow; got {options.beta_fast} and"
+                f" {options.beta_slow}."
+            )
         if (options.mscale is None) != (options.mscale_all is None):
-            there = ("mscale_all", options.mscale_all) if options.mscale is None else ("mscale", options.mscale)
+            there = (
+                ("mscale_all", options.mscale_all)
+                if options.mscale is None
+                else ("mscale", options.mscale)
+            )
             other = "mscale" if options.mscale is None else "mscale_all"
-            yield f"{there[0]}: goes with {other}, which is null; got {there[1]}. Set both, or neither."
+            yield (
+                f"{there[0]}: goes with {other}, which is null; got {there[1]}. Set both, or"
+                " neither."
+            )
         elif options.mscale is not None and options.attention_factor is not None:
             both = f"got {options.mscale} beside attention_factor={options.attention_factor}"
-            yield f"mscale: gives the gain, and attention_factor is the gain itself; {both}. Leave one null."
+            yield (
+                f"mscale: gives the gain, and attention_factor is the gain itself; {both}. Leave"
+                " one null."
+            )
 
     def rates(self, theta, share, length, trained):
         pairs, last = len(share), 2 * len(share) - 1
-        low, high = (self._pair(beta, theta, pairs, trained) for beta in (self.beta_fast, self.beta_slow))
+        low, high = (
+            self._pair(beta, theta, pairs, trained) for beta in (self.beta_fast, self.beta_slow)
+        )
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, last)
         high = high + 0.001 if high == low else high  # a step
-        ramp = ((torch.arange(pairs, device=share.device, dtype=torch.float32) - low) / (high - low)).clamp(0, 1)
+        ramp = (
+            (torch.arange(pairs, device=share.device, dtype=torch.float32) - low) / (high - low)
+        ).clamp(0, 1)
         rates = theta**-share
         return rates / self.factor * ramp + rates * (1 - ramp)
 
@@ -186,8 +216,9 @@ class YaRN(Stretched):
 @SCALINGS.register("llama3")
 @dataclass(frozen=True)
 class Llama3(Stretched):
-    """Waves longer than original / low are stretched by `factor`, those shorter than original / high stay (Llama 3.1's released
-    code, 2024). Between the two rates are mixed linearly in the number of turns within `original`.
+    """Waves longer than original / low are stretched by `factor`, those shorter than original /
+    high stay (Llama 3.1's released code, 2024). Between the two rates are mixed linearly in the
+    number of turns within `original`.
     """
 
     factor: float = 8.0  # how many times longer texts may be
@@ -212,16 +243,20 @@ class Llama3(Stretched):
 @SCALINGS.register("longrope", also_called=("su", "long_rope"))
 @dataclass(frozen=True)
 class LongRope(Stretched):
-    """The rate of each pair divided by a factor of its own, `short` up to `original` tokens, `long` in longer texts (Ding et
-    al., 2024, arXiv:2402.13753, section 3.2; Phi-3's released code). A search has found the factors.
+    """The rate of each pair divided by a factor of its own, `short` up to `original` tokens, `long`
+    in longer texts (Ding et al., 2024, arXiv:2402.13753, section 3.2; Phi-3's released code). A
+    search has found the factors.
 
-    A text that grows beyond `original` in generation is read anew for each token from there on; a prompt that is longer
-    is read once.
+    A text that grows beyond `original` in generation is read anew for each token from there on; a
+    prompt that is longer is read once.
     """
 
-    short: tuple[float, ...]  # divisors of the rates up to `original` tokens, one for each pair of channels
+    short: tuple[
+        float, ...
+    ]  # divisors of the rates up to `original` tokens, one for each pair of channels
     long: tuple[float, ...]  # divisors beyond
-    factor: float = 1.0  # how many times longer texts may be: the gain is sqrt(1 + ln(factor) / ln(original))
+    # how many times longer texts may be: the gain is sqrt(1 + ln(factor) / ln(original))
+    factor: float = 1.0
     original: int | None = None  # tokens of the training; null is model.max_len
     attention_factor: float | None = None  # the gain itself; null follows from factor
 
@@ -236,12 +271,20 @@ class LongRope(Stretched):
                 yield f"{name}: must be numbers above 0; got {min(getattr(options, name))}."
         if options.attention_factor is not None and options.factor != 1:
             both = f"got {options.factor} beside attention_factor={options.attention_factor}"
-            yield f"factor: gives the gain, and attention_factor is the gain itself; {both}. Leave one out."
+            yield (
+                f"factor: gives the gain, and attention_factor is the gain itself; {both}. Leave"
+                " one out."
+            )
         if len(options.short) != len(options.long):
-            yield f"short: must have as many numbers as long; got {len(options.short)} and {len(options.long)}."
+            yield (
+                f"short: must have as many numbers as long; got {len(options.short)} and"
+                f" {len(options.long)}."
+            )
 
     def rates(self, theta, share, length, trained):
-        short, long = (torch.tensor(which, device=share.device) for which in (self.short, self.long))
+        short, long = (
+            torch.tensor(which, device=share.device) for which in (self.short, self.long)
+        )
         beyond = length > (self.known or trained)
         return theta**-share / torch.where(beyond, long, short)
 
@@ -249,7 +292,11 @@ class LongRope(Stretched):
         if self.attention_factor is not None:
             return self.attention_factor
         original = self.known or trained
-        return math.sqrt(1 + math.log(self.factor) / math.log(original)) if self.factor > 1 and original > 1 else 1.0
+        return (
+            math.sqrt(1 + math.log(self.factor) / math.log(original))
+            if self.factor > 1 and original > 1
+            else 1.0
+        )
 
     def stale(self, held, total, uneven, trained):
         original = self.known or trained

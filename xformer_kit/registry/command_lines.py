@@ -1,4 +1,5 @@
-"""Command lines that messages propose: quoted for a shell, with the files of own parts that were typed on this command line.
+"""Command lines that messages propose: quoted for a shell, with the files of own parts that were
+typed on this command line.
 
 Files that only a run's own directory names are never proposed: the run may come from elsewhere.
 """
@@ -16,7 +17,11 @@ def train(*words: str, parts: Iterable[str | Path] = ()) -> str:
     """`python train.py parts=[FILE] WORD ...`; the words are as Hydra reads them."""
     files = ",".join(map(value, map(_near, parts)))
     return " ".join(
-        ["python train.py", *map(_for_shell, [f"parts=[{files}]"] if files else []), *map(_for_shell, words)]
+        [
+            "python train.py",
+            *map(_for_shell, [f"parts=[{files}]"] if files else []),
+            *map(_for_shell, words),
+        ]
     )
 
 
@@ -52,11 +57,15 @@ def _is_constant(path: str) -> bool:
 
 
 def _near(file: str | Path) -> str:
-    """Relative to the current directory if the file is below it, else absolute; links keep their names, which parts.json has."""
+    """Relative to the current directory if the file is below it, else absolute; links keep their
+    names, which parts.json has.
+    """
     whole, here = Path(os.path.abspath(Path(file).expanduser())), Path.cwd()
     return str(whole.relative_to(here) if here in whole.parents else whole)
 
 
 def _for_shell(word: str) -> str:
-    """For a shell; in double quotes if there are single ones inside and nothing that double quotes would change."""
+    """For a shell; in double quotes if there are single ones inside and nothing that double quotes
+    would change.
+    """
     return f'"{word}"' if "'" in word and not set('"$`!\\') & set(word) else shlex.quote(word)

@@ -1,4 +1,6 @@
-"""How is a fault said? Sentences that state a rule, the value and the way out, and the checks that many parts share."""
+"""How is a fault said? Sentences that state a rule, the value and the way out, and the checks that
+many parts share.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,8 +18,10 @@ class UnknownValueError(Exception):
 
 
 class Options(SimpleNamespace):
-    """The options of a part, by name. One that the part lacks is None, so that a check serves subclasses with fewer. To read
-    one of `wrong`, whose value is at fault, raises UnknownValueError."""
+    """The options of a part, by name. One that the part lacks is None, so that a check serves
+    subclasses with fewer. To read one of `wrong`, whose value is at fault, raises
+    UnknownValueError.
+    """
 
     def __init__(self, wrong: Iterable[str] = (), /, **options: Any):
         super().__init__(**{name: value for name, value in options.items() if name not in wrong})
@@ -29,15 +33,18 @@ class Options(SimpleNamespace):
         return None
 
     def bounded(self, bounds: Mapping[str, Bound]) -> Iterator[tuple[str, Any, Bound]]:
-        """(name, value, bound) of those of the options that are neither None nor at fault themselves."""
+        """(name, value, bound) of those of the options that are neither None nor at fault
+        themselves.
+        """
         for name, bound in bounds.items():
             if name not in vars(self)["_wrong"] and (value := getattr(self, name)) is not None:
                 yield name, value, bound
 
 
 def apart(check: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
-    """Decorator for a check of some options, which a part's `check` yields from: where it cannot go on, because one of them
-    is at fault itself, the checks behind it still can."""
+    """Decorator for a check of some options, which a part's `check` yields from: where it cannot go
+    on, because one of them is at fault itself, the checks behind it still can.
+    """
 
     @wraps(check)
     def checked(*args: Any) -> Iterator[str]:
@@ -62,7 +69,9 @@ def at_most(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
 
 
 def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[str]:
-    """Sentences for options at their bound or below it; None passes. For use in a part's `check`."""
+    """Sentences for options at their bound or below it; None passes. For use in a part's
+    `check`.
+    """
     for name, value, bound in options.bounded(bounds):
         if not value > bound:
             yield f"{name}: must be above {bound}; got {value}.{way_out and ' ' + way_out}"
@@ -92,7 +101,9 @@ SYNONYMS = {
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """' Did you mean ...?', or nothing if no known word is near. A synonym is nearer than any spelling."""
+    """' Did you mean ...?', or nothing if no known word is near. A synonym is nearer than any
+    spelling.
+    """
     known = list(known)
     synonym = SYNONYMS.get(word.lower())
     spellings = (word, word.lower())  # SiLU
@@ -102,17 +113,32 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def unknown_option(
-    path: str, kind: str, name: str, key: str, options: Iterable[str], elsewhere: Mapping[str, list[str]] | None = None
+    path: str,
+    kind: str,
+    name: str,
+    key: str,
+    options: Iterable[str],
+    elsewhere: Mapping[str, list[str]] | None = None,
 ) -> str:
-    """The sentence that answers an unknown option; `elsewhere`: options of other parts or nodes -> how one writes those."""
+    """The sentence that answers an unknown option; `elsewhere`: options of other parts or nodes ->
+    how one writes those.
+    """
     has, elsewhere = ", ".join(dict.fromkeys(options)) or "none", elsewhere or {}
-    what = "the config has no such key" if kind == "settings" else f"{kind} '{name}' has no option '{key}'"
+    what = (
+        "the config has no such key"
+        if kind == "settings"
+        else f"{kind} '{name}' has no option '{key}'"
+    )
     if key in elsewhere:
         return f"{path}.{key}: {what}. It has: {has}. Try {listed(elsewhere[key])}."
     hint = nearest(key, options)
     if not hint and (close := get_close_matches(key, elsewhere, n=1, cutoff=0.75)):
         there = listed(elsewhere[close[0]])
-        hint = f" Did you mean {there}?" if kind == "settings" else f" Did you mean '{close[0]}' of {there}?"
+        hint = (
+            f" Did you mean {there}?"
+            if kind == "settings"
+            else f" Did you mean '{close[0]}' of {there}?"
+        )
     return f"{path}.{key}: {what}.{hint} It has: {has}."
 
 
@@ -151,11 +177,19 @@ def first_line(text: str) -> str:
 
 def article(name: str) -> str:
     """A type as a sentence says it: a whole number, a list of texts or null."""
-    said = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "dict": "a mapping"}
+    said = {
+        "int": "a whole number",
+        "float": "a number",
+        "str": "a text",
+        "bool": "true or false",
+        "dict": "a mapping",
+    }
     many = {"int": "whole numbers", "float": "numbers", "str": "texts"}
     found = []
     for word in name.split(" | "):
         *head, last = word.split(" ")
         holds = word.startswith(("list", "mapping"))
-        found.append(" ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word))
+        found.append(
+            " ".join(("a", *head, many.get(last, last))) if holds else said.get(word, word)
+        )
     return " or ".join(found)

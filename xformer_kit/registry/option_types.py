@@ -1,4 +1,6 @@
-"""Types of options: whether a value fits one, how a message names it, and what is built of nested parts."""
+"""Types of options: whether a value fits one, how a message names it, and what is built of nested
+parts.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +13,18 @@ from xformer_kit.registry.messages import article, nearest, shown
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
 
-REQUIRED = "???"  # the default of an option that must be given (OmegaConf's own mark of a missing value)
-NESTED: dict[type, "Registry"] = {}  # base class of built parts -> their registry, which enters itself
+# the default of an option that must be given (OmegaConf's own mark of a missing value)
+REQUIRED = "???"
+NESTED: dict[
+    type, "Registry"
+] = {}  # base class of built parts -> their registry, which enters itself
 
 
 @cache
 def nested(annotation: Any) -> "Registry | None":
-    """The registry of the parts that an option holds. Parts that the model gives something come as a factory, and their
-    option is annotated with `Callable[..., Base]`."""
+    """The registry of the parts that an option holds. Parts that the model gives something come as
+    a factory, and their option is annotated with `Callable[..., Base]`.
+    """
     if not isinstance(annotation, type) and get_origin(annotation) is Callable:
         annotation = get_args(annotation)[-1]
     return NESTED.get(annotation) if isinstance(annotation, type) else None
@@ -46,11 +52,15 @@ def fitting(annotation: Any) -> frozenset[type]:
     """Types of which every value fits; most values have such a type, and need no closer look."""
     if get_origin(annotation) in (Union, UnionType):
         return frozenset().union(*map(fitting, get_args(annotation)))
-    return frozenset({annotation} & {int, bool, str, NoneType}) | ({int} if annotation is float else set())
+    return frozenset({annotation} & {int, bool, str, NoneType}) | (
+        {int} if annotation is float else set()
+    )
 
 
 def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[str]:
-    """Sentences that say why a value does not fit a type; none where it fits. An int serves as a float."""
+    """Sentences that say why a value does not fit a type; none where it fits. An int serves as a
+    float.
+    """
     if value == REQUIRED or type(value) in fitting(annotation):
         return
     if (inner := nested(annotation)) is not None:
@@ -80,7 +90,10 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
         if value in args and type(value) in {type(a) for a in args}:
             return
         hint = nearest(str(value), [str(a) for a in args])
-        yield f"{path}: no choice is called {shown(value)}.{hint} Known: {', '.join(str(a) for a in args)}."
+        yield (
+            f"{path}: no choice is called {shown(value)}.{hint} Known:"
+            f" {', '.join(str(a) for a in args)}."
+        )
         return
     elif origin is dict or annotation is dict:
         if isinstance(value, Mapping):
@@ -101,12 +114,18 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
 
 
 def nest(annotation: Any, value: Any) -> Any:
-    """Build the parts that a value nests; plain values pass unchanged, lists for a tuple become tuples."""
+    """Build the parts that a value nests; plain values pass unchanged, lists for a tuple become
+    tuples.
+    """
     if (inner := nested(annotation)) is not None:
         value = inner.named(value)
         if not isinstance(value, Mapping):
             return value
-        return partial(inner.create, value) if get_origin(annotation) is Callable else inner.create(value)
+        return (
+            partial(inner.create, value)
+            if get_origin(annotation) is Callable
+            else inner.create(value)
+        )
     if not isinstance(value, (Mapping, list, tuple)):
         return value
     origin, args = get_origin(annotation), get_args(annotation)
@@ -126,13 +145,21 @@ PLAIN = frozenset({NoneType, bool, int, float, str})  # most defaults are one of
 
 
 def plain(value: Any) -> Any:
-    """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a copy."""
+    """A default as YAML can hold it: tuples become lists, a nested part its node, a mapping is a
+    copy.
+    """
     if type(value) in PLAIN:
         return value
     if isinstance(value, (Mapping, list, tuple)):
-        return {k: plain(v) for k, v in value.items()} if isinstance(value, Mapping) else [plain(v) for v in value]
+        return (
+            {k: plain(v) for k, v in value.items()}
+            if isinstance(value, Mapping)
+            else [plain(v) for v in value]
+        )
     for base, registry in NESTED.items():
         if isinstance(value, base):
             name = next(name for name, part in registry.items() if part is type(value))
-            return {"name": name} | {option: plain(getattr(value, option)) for option in registry.options(name)}
+            return {"name": name} | {
+                option: plain(getattr(value, option)) for option in registry.options(name)
+            }
     return value

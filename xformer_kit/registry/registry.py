@@ -1,8 +1,9 @@
 """What parts exist, and what can each be told? A table of parts that explains itself.
 
-A part is a class or function. Its keyword-only parameters are its options: their names, types and defaults are the
-config schema. Its other parameters are what the model gives it, passed by name. A frozen dataclass has only options.
-The meaning or unit of an option is the comment behind it in the source, or a line `option: meaning` in the docstring.
+A part is a class or function. Its keyword-only parameters are its options: their names, types and
+defaults are the config schema. Its other parameters are what the model gives it, passed by name. A
+frozen dataclass has only options. The meaning or unit of an option is the comment behind it in the
+source, or a line `option: meaning` in the docstring.
 """
 
 import dataclasses
@@ -28,7 +29,16 @@ from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they
     unknown_option,
     within,
 )
-from xformer_kit.registry.option_types import NESTED, PLAIN, REQUIRED, fitting, mismatch, nest, nested, plain, type_name  # noqa: F401
+from xformer_kit.registry.option_types import (
+    NESTED,
+    PLAIN,
+    REQUIRED,
+    fitting,
+    mismatch,
+    nest,
+    nested,
+    plain,
+)
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.signature import meaning, parameters
 
@@ -36,7 +46,9 @@ P = TypeVar("P")
 
 
 class ConfigError(ValueError):
-    """A config that cannot run. `faults` holds every fault as one sentence that starts with its config path."""
+    """A config that cannot run. `faults` holds every fault as one sentence that starts with its
+    config path.
+    """
 
     def __init__(self, faults: str | Iterable[str]):
         self.faults = tuple(map(printable, (faults,) if isinstance(faults, str) else faults))
@@ -53,7 +65,9 @@ class Option(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Its unit or meaning. Read from the part's source when asked for: that takes milliseconds for each part."""
+        """Its unit or meaning. Read from the part's source when asked for: that takes milliseconds
+        for each part.
+        """
         return self.said() if callable(self.said) else self.said
 
 
@@ -61,8 +75,9 @@ class Option(NamedTuple):
 class Context:
     """What a part may know of the composed model when it checks its options or refuses a neighbour.
 
-    `names` and `options` describe the block: kind -> name of the part, kind -> its options. `facts` holds what the
-    parts say of themselves, e.g. facts["mask"]["band"]; see `facts` in `plan.py` for all of them.
+    `names` and `options` describe the block: kind -> name of the part, kind -> its options. `facts`
+    holds what the parts say of themselves, e.g. facts["mask"]["band"]; see `facts` in `plan.py` for
+    all of them.
     """
 
     path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
@@ -79,11 +94,11 @@ class Context:
 class Registry(dict[str, Any]):
     """Names of one kind of part, e.g. every mask.
 
-    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a part is an option.
-    `base` is the class of the built part: an option annotated with it, or with a tuple or a dict of it, nests parts of
-    this kind. `several`: a config names any number of them, {name: options}, in place of one. `switch`: the parts that false
-    and true choose, where those may stand for a name.
-    Looking up an unknown name raises ConfigError with the nearest one.
+    `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a part
+    is an option. `base` is the class of the built part: an option annotated with it, or with a
+    tuple or a dict of it, nests parts of this kind. `several`: a config names any number of them,
+    {name: options}, in place of one. `switch`: the parts that false and true choose, where those
+    may stand for a name. Looking up an unknown name raises ConfigError with the nearest one.
     """
 
     def __init__(
@@ -96,21 +111,35 @@ class Registry(dict[str, Any]):
         switch: tuple[str, str] | None = None,
     ):
         super().__init__()
-        self.kind, self.given, self.group, self.several, self.switch = kind, given, group or kind, several, switch
+        self.kind, self.given, self.group, self.several, self.switch = (
+            kind,
+            given,
+            group or kind,
+            several,
+            switch,
+        )
         self.also_called: dict[str, str] = {}  # other names, for messages and search only
-        self.mistaken: dict[str, str] = {}  # names of something else -> the sentence with the way to that
+        self.mistaken: dict[
+            str, str
+        ] = {}  # names of something else -> the sentence with the way to that
         self._options_of: dict[str, dict[str, Option]] = {}
-        self._usual: dict[str, tuple[dict[str, Any], list[str]]] = {}  # a whole node; what of it is not plain
+        self._usual: dict[
+            str, tuple[dict[str, Any], list[str]]
+        ] = {}  # a whole node; what of it is not plain
         if base is not None:
             NESTED[base] = self
             nested.cache_clear()
 
     def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
-        """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear signature."""
+        """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear
+        signature.
+        """
 
         def add(part: P) -> P:
             if name in self:
-                raise ConfigError(f"{self.kind} '{name}' is registered twice; give one of them another name.")
+                raise ConfigError(
+                    f"{self.kind} '{name}' is registered twice; give one of them another name."
+                )
             self._options_of[name] = options = self._read(name, part)
             usual = {"name": name} | {key: option.default for key, option in options.items()}
             self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
@@ -136,7 +165,9 @@ class Registry(dict[str, Any]):
         return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
     def named(self, node: Any) -> Any:
-        """The node that a bare name stands for, or true or false where those choose a part; anything else as it is."""
+        """The node that a bare name stands for, or true or false where those choose a part;
+        anything else as it is.
+        """
         node = self.switch[node] if self.switch and isinstance(node, bool) else node
         return {"name": node} if isinstance(node, str) else node
 
@@ -151,15 +182,22 @@ class Registry(dict[str, Any]):
         return {option: registry for option, registry in found.items() if registry is not None}
 
     def broken(self, node: Any) -> dict[str, str]:
-        """Law -> why a part breaks it, or a part of that part: their `breaks`, and what their `breaks_with(options)` adds."""
+        """Law -> why a part breaks it, or a part of that part: their `breaks`, and what their
+        `breaks_with(options)` adds.
+        """
         node = self.named(node)
         part = self[node["name"]]
         found, of_options = dict(getattr(part, "breaks", {})), getattr(part, "breaks_with", None)
         found |= of_options(Options(**self.complete(node))) if of_options else {}
         for option, registry in self.inner(node["name"]).items():
             part = registry.named(node.get(option)) or {}
-            reasons = registry.broken(part) if "name" in part else {}  # else the usual one, which breaks nothing
-            found |= {law: f"{registry.kind} '{part['name']}': {reason}" for law, reason in reasons.items()}
+            reasons = (
+                registry.broken(part) if "name" in part else {}
+            )  # else the usual one, which breaks nothing
+            found |= {
+                law: f"{registry.kind} '{part['name']}': {reason}"
+                for law, reason in reasons.items()
+            }
         return found
 
     def wanted(self, name: str) -> list[str]:
@@ -167,7 +205,9 @@ class Registry(dict[str, Any]):
         return [p for p in parameters(self[name]) if p not in self._options_of[name]]
 
     def create(self, node: Any, **given: Any) -> Any:
-        """Build a part from a node of its config; `given` are the things that the model supplies."""
+        """Build a part from a node of its config; `given` are the things that the model
+        supplies.
+        """
         node = dict(self.named(node))
         part, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
@@ -179,7 +219,10 @@ class Registry(dict[str, Any]):
             return self.mistaken[str(name)]
         if name in self.also_called:
             return f"'{name}' is called '{self.also_called[str(name)]}' here."
-        return f"no {self.kind} is called {shown(name)}.{nearest(str(name), self)} Known: {', '.join(sorted(self))}."
+        return (
+            f"no {self.kind} is called {shown(name)}.{nearest(str(name), self)} Known:"
+            f" {', '.join(sorted(self))}."
+        )
 
     def __missing__(self, name: object) -> Any:
         raise ConfigError(f"{self.group}: {self.unknown(name)}")
@@ -194,13 +237,17 @@ class Registry(dict[str, Any]):
     ) -> Iterator[str]:
         """Every fault of a part's node, each a sentence that starts with its config path.
 
-        `beside` names keys that stand in the same node without being options of the part. `elsewhere`: keys of other
-        nodes -> how one writes them; without it the options of other parts -> how one chooses those.
+        `beside` names keys that stand in the same node without being options of the part.
+        `elsewhere`: keys of other nodes -> how one writes them; without it the options of other
+        parts -> how one chooses those.
         """
         node = self.named(node)
         name = node.get("name") if isinstance(node, Mapping) else None
         if not isinstance(node, Mapping) or name is None:
-            yield f"{path}: must name a {self.kind}; got {shown(node)}. Known: {', '.join(sorted(self))}."
+            yield (
+                f"{path}: must name a {self.kind}; got {shown(node)}. Known:"
+                f" {', '.join(sorted(self))}."
+            )
             return
         if name not in self:
             yield f"{path}: {self.unknown(name)}"
@@ -221,10 +268,15 @@ class Registry(dict[str, Any]):
         for key, value in chosen.items() if REQUIRED in chosen.values() else ():
             if value == REQUIRED:
                 meaning = options[key].meaning
-                yield f"{path}.{key}: {self.kind} '{name}' needs this option; give it {meaning or 'a value'}."
+                yield (
+                    f"{path}.{key}: {self.kind} '{name}' needs this option; give it"
+                    f" {meaning or 'a value'}."
+                )
                 wrong.add(key)
         if check := getattr(self[name], "check", None):
-            with suppress(UnknownValueError):  # what it would say next rests on a value that is no value
+            with suppress(
+                UnknownValueError
+            ):  # what it would say next rests on a value that is no value
                 for fault in check(Options(wrong, **chosen), context):
                     yield f"{path}.{fault}"
 
@@ -255,23 +307,31 @@ class Registry(dict[str, Any]):
         for key, p in parameters(part).items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise ConfigError(
-                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}; name every option instead, "
-                    "so that a typo in a config is an error."
+                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}; name every"
+                    " option instead, so that a typo in a config is an error."
                 )
-            if key in self.given and p.kind is p.KEYWORD_ONLY and not dataclasses.is_dataclass(part):
+            if (
+                key in self.given
+                and p.kind is p.KEYWORD_ONLY
+                and not dataclasses.is_dataclass(part)
+            ):
                 continue  # an option elsewhere, of which the part around this one has charge
             if p.kind is not p.KEYWORD_ONLY and not dataclasses.is_dataclass(part):
                 if key not in self.given:
                     raise ConfigError(
-                        f"{where}: the model does not give '{key}' (it gives {', '.join(self.given) or 'nothing'}); "
-                        "put options behind a bare *."
+                        f"{where}: the model does not give '{key}' (it gives"
+                        f" {', '.join(self.given) or 'nothing'}); put options behind a bare *."
                     )
                 continue
             if p.annotation is p.empty:
-                raise ConfigError(f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1.")
+                raise ConfigError(
+                    f"{where}: option {key} has no type; annotate it, e.g. {key}: int = 1."
+                )
             default = REQUIRED if p.default is p.empty else p.default
             inner = nested(p.annotation)
             if inner is not None and isinstance(default, type):
                 default = {"name": next(name for name, made in inner.items() if made is default)}
-            found[key] = Option(p.annotation, default, partial(meaning, part, key), fitting(p.annotation))
+            found[key] = Option(
+                p.annotation, default, partial(meaning, part, key), fitting(p.annotation)
+            )
         return found

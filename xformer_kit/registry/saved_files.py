@@ -1,6 +1,7 @@
 """Files of a run's directory, read as plain data: tables with one row per step, and JSON objects.
 
-A file may be damaged or come from elsewhere. Each function raises ConfigError with one sentence that names the file.
+A file may be damaged or come from elsewhere. Each function raises ConfigError with one sentence
+that names the file.
 """
 
 import csv
@@ -19,15 +20,23 @@ Table = tuple[list[str], list[list[str]]]  # columns, rows
 
 
 def read_object(
-    path: Path, types: Mapping[str, type | tuple[type, ...]], needs: Iterable[str] = (), *, way: str = WAY
+    path: Path,
+    types: Mapping[str, type | tuple[type, ...]],
+    needs: Iterable[str] = (),
+    *,
+    way: str = WAY,
 ) -> dict[str, Any]:
-    """The object of a JSON file. `types`: of the values of some keys; `needs`: keys that it must have.
+    """The object of a JSON file. `types`: of the values of some keys; `needs`: keys that it must
+    have.
 
-    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read or is something else.
+    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read or is
+    something else.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(found, ensure_ascii=False).encode("utf-8")  # half a surrogate pair can be read but never written
+        json.dumps(found, ensure_ascii=False).encode(
+            "utf-8"
+        )  # half a surrogate pair can be read but never written
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -35,20 +44,24 @@ def read_object(
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must be a JSON object; got {type(found).__name__}. {way}")
     if missing := [key for key in needs if key not in found]:
-        raise ConfigError(f"{path}: must have {', '.join(missing)}; got {', '.join(found) or 'nothing'}. {way}")
+        raise ConfigError(
+            f"{path}: must have {', '.join(missing)}; got {', '.join(found) or 'nothing'}. {way}"
+        )
     for key, wanted in types.items():
         if key in found and not isinstance(found[key], wanted):
             raise ConfigError(
-                f"{path}: has a {key} of the type {type(found[key]).__name__}, which no run writes. {way}"
+                f"{path}: has a {key} of the type {type(found[key]).__name__}, which no run writes."
+                f" {way}"
             )
     return found
 
 
 def read_table(path: Path, every_step: bool = False) -> Table:
-    """The columns and the whole rows of a csv file; a row without its line end, or without a step, is no row. With
-    `every_step`, a step that is no number raises ConfigError instead.
+    """The columns and the whole rows of a csv file; a row without its line end, or without a step,
+    is no row. With `every_step`, a step that is no number raises ConfigError instead.
 
-    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read as csv in utf-8.
+    Raises FileNotFoundError if there is no file, and ConfigError if it cannot be read as csv in
+    utf-8.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -65,7 +78,9 @@ def read_table(path: Path, every_step: bool = False) -> Table:
 
 
 def read_whole_rows(path: Path) -> Table:
-    """As `read_table` of a file that may be damaged: lines that are not csv in utf-8 are left out."""
+    """As `read_table` of a file that may be damaged: lines that are not csv in utf-8 are left
+    out.
+    """
     lines = path.read_bytes().split(b"\n")[:-1]
     rows = [row for row in map(_row, lines) if row is not None]
     columns = rows[0] if rows and lines and _row(lines[0]) is not None else []
@@ -73,8 +88,9 @@ def read_whole_rows(path: Path) -> Table:
 
 
 def read_columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """Column -> (steps, values) of a csv file of numbers; an empty cell is no value. Raises as `read_table` does, and
-    ConfigError for a cell, or a step, that is no number."""
+    """Column -> (steps, values) of a csv file of numbers; an empty cell is no value. Raises as
+    `read_table` does, and ConfigError for a cell, or a step, that is no number.
+    """
     columns, rows = read_table(path, every_step=True)
     if not rows:
         return {name: ([], []) for name in columns if name != "step"}
@@ -105,7 +121,10 @@ def _no_step(columns: list[str], rows: list[list[str]]) -> str | None:
     for number, row in enumerate(rows, start=2):
         if len(row) == wide and row[step] and not _is_step(row[step]):
             shown = row[step][:LONGEST]
-            return f"row {number} has the step {shown!r}, which must be a whole number of at most {DIGITS} digits"
+            return (
+                f"row {number} has the step {shown!r}, which must be a whole number of at most"
+                f" {DIGITS} digits"
+            )
     return None
 
 

@@ -1,4 +1,6 @@
-"""What does the source of a part say of its options? Their names, types and defaults, and the comment behind each."""
+"""What does the source of a part say of its options? Their names, types and defaults, and the
+comment behind each.
+"""
 
 import ast
 import inspect
@@ -8,18 +10,23 @@ import textwrap
 import tokenize
 from collections.abc import Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from types import MappingProxyType
 from typing import Any
 
 
 @cache
 def parameters(part: Any) -> Mapping[str, inspect.Parameter]:
-    """What a class, or a function, is built with; nothing for a class without a constructor of its own."""
+    """What a class, or a function, is built with; nothing for a class without a constructor of its
+    own.
+    """
     target = part.__init__ if inspect.isclass(part) else part
     if inspect.isclass(part):
         owner = next(c for c in part.__mro__ if "__init__" in vars(c))
-        if owner is object or (owner.__module__, owner.__name__) == ("torch.nn.modules.module", "Module"):
+        if owner is object or (owner.__module__, owner.__name__) == (
+            "torch.nn.modules.module",
+            "Module",
+        ):
             return MappingProxyType({})  # no constructor of its own: no options
     found = dict(inspect.signature(target, eval_str=True).parameters)
     if inspect.isclass(part):
@@ -35,16 +42,17 @@ def meaning(part: Any, option: str) -> str:
 
 @cache
 def _meanings(part: Any) -> dict[str, str]:
-    """Option -> its unit or meaning: the comment behind it in the source, or a docstring line `option: meaning`."""
-    found = dict(re.findall(r"^\s*`?(\w+)`?: (.+)$", inspect.getdoc(part) or "", flags=re.MULTILINE))
+    """Option -> its unit or meaning: the comment behind it in the source, or a docstring line
+    `option: meaning`.
+    """
+    found = _described(inspect.getdoc(part) or "")
     try:
         source = textwrap.dedent(inspect.getsource(part))
         tree = ast.parse(source)
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (OSError, TypeError, SyntaxError, tokenize.TokenError):
         return found
-    behind = [t for t in tokens if t.type == tokenize.COMMENT and t.line[: t.start[1]].strip()]
-    comments = {token.start[0]: re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# ")) for token in behind}
+    comments = _comments(tokens)
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
             found |= _behind(_spans(node), comments)
@@ -53,17 +61,55 @@ def _meanings(part: Any) -> dict[str, str]:
     return found
 
 
+def _described(doc: str) -> dict[str, str]:
+    """The lines `option: meaning` of a docstring, each with the lines that continue it."""
+    found: dict[str, str] = {}
+    name = None
+    for line in doc.split("\n"):
+        if match := re.match(r"^\s*`?(\w+)`?: (.+)$", line):
+            name, found[match[1]] = match[1], match[2].strip()
+        elif not line.strip():
+            name = None
+        elif name is not None:
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def _comments(tokens: list[tokenize.TokenInfo]) -> dict[int, str]:
+    """Line -> the comment after its code, or else the comment lines directly above it."""
+    every = [token for token in tokens if token.type == tokenize.COMMENT]
+    alone = {t.start[0]: t.string.lstrip("# ") for t in every if not t.line[: t.start[1]].strip()}
+    found: dict[int, str] = {}
+    for line in sorted(alone):
+        if line - 1 not in alone:
+            last = next(end for end in count(line) if end + 1 not in alone)
+            found[last + 1] = " ".join(alone[at] for at in range(line, last + 1))
+    after = [token for token in every if token.start[0] not in alone]
+    return found | {
+        token.start[0]: re.sub(r"^type: ignore\S*[ #]*", "", token.string.lstrip("# "))
+        for token in after
+    }
+
+
 def _spans(signature: ast.arguments) -> dict[str, tuple[int, int]]:
-    """Parameter -> its first line and its last, up to the next parameter: a default may stand in brackets of its own."""
+    """Parameter -> its first line and its last, up to the next parameter: a default may stand in
+    brackets of its own.
+    """
     every = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
     ends = [default.end_lineno for default in signature.kw_defaults if default is not None]
     last = max([*(arg.end_lineno for arg in every), *ends], default=0)
     following = {arg.arg: after.lineno - 1 for arg, after in pairwise(every)}
     on_line = {arg.lineno: arg for arg in every}  # the last of several on one line
-    return {arg.arg: (arg.lineno, max(arg.lineno, following.get(arg.arg, last))) for arg in on_line.values()}
+    return {
+        arg.arg: (arg.lineno, max(arg.lineno, following.get(arg.arg, last)))
+        for arg in on_line.values()
+    }
 
 
 def _behind(spans: Mapping[str, tuple[int, int]], comments: Mapping[int, str]) -> dict[str, str]:
     """Name -> the first comment on its lines."""
-    found = {name: [comments[at] for at in range(a, b + 1) if at in comments] for name, (a, b) in spans.items()}
+    found = {
+        name: [comments[at] for at in range(a, b + 1) if at in comments]
+        for name, (a, b) in spans.items()
+    }
     return {name: said[0] for name, said in found.items() if said}

@@ -1,7 +1,8 @@
 """What do the runs of a study say, in a sentence for each variant and one for all?
 
-A variant is better or worse only where its p after Holm's correction is at most alpha = 1 - level. Where it is not, nothing is
-claimed but what so many seeds could have seen. Runs that diverged, failed or have not finished are named.
+A variant is better or worse only where its p after Holm's correction is at most alpha = 1 - level.
+Where it is not, nothing is claimed but what so many seeds could have seen. Runs that diverged,
+failed or have not finished are named.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,9 +40,11 @@ class Runs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One variant beside the baseline. outcome: better, worse, equivalent (within the margin), unseen (no difference was
-    seen), diverged (none of its runs has a figure, for they diverged), stopped (before its last seed, so that it is not tested)
-    or unknown (no seed, or one, in common)."""
+    """One variant beside the baseline. outcome: better, worse, equivalent (within the margin),
+    unseen (no difference was seen), diverged (none of its runs has a figure, for they diverged),
+    stopped (before its last seed, so that it is not tested) or unknown (no seed, or one, in
+    common).
+    """
 
     name: str
     outcome: str
@@ -68,18 +71,26 @@ def answer(
     margin: float | None = None,
     level: float = 0.95,
 ) -> Answer:
-    """Every variant against the baseline over common seeds. margin: a difference in the metric below which variants count as
-    equal; without one, equality is never claimed. The p-values of all variants are one family, those of equality another."""
+    """Every variant against the baseline over common seeds. margin: a difference in the metric
+    below which variants count as equal; without one, equality is never claimed. The p-values of all
+    variants are one family, those of equality another.
+    """
     measured = metric(measured) if isinstance(measured, str) else measured
     differences = [paired(baseline.values, runs.values, level) for runs in variants]
     # A variant that was stopped stands as a test that was not passed.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in zip(variants, differences, strict=True)])
-    ps_margin = holm([_equal(runs, d, margin) for runs, d in zip(variants, differences, strict=True)])
+    ps_margin = holm(
+        [_equal(runs, d, margin) for runs, d in zip(variants, differences, strict=True)]
+    )
     family = max(1, sum(p is not None for p in ps))
     said = Words(measured, level, margin, family)
     verdicts = []
     for runs, difference, p, p_margin in zip(variants, differences, ps, ps_margin, strict=True):
-        outcome = "diverged" if runs.diverged and not runs.values else said.outcome(difference, p, p_margin)
+        outcome = (
+            "diverged"
+            if runs.diverged and not runs.values
+            else said.outcome(difference, p, p_margin)
+        )
         if runs.stopped:
             outcome, p, p_margin, first = "stopped", None, None, [runs.stopped]
         elif outcome == "diverged":
@@ -98,8 +109,12 @@ def _equal(runs: Runs, difference: Difference, margin: float | None) -> float | 
     return 1.0 if runs.stopped else equivalence(difference, margin)
 
 
-def effect_sentences(effects: Sequence[Effect], measured: Metric | str, *, level: float = 0.95) -> list[str]:
-    """Main effects and interactions of a factorial design, each in a sentence; their p-values are one family."""
+def effect_sentences(
+    effects: Sequence[Effect], measured: Metric | str, *, level: float = 0.95
+) -> list[str]:
+    """Main effects and interactions of a factorial design, each in a sentence; their p-values are
+    one family.
+    """
     measured = metric(measured) if isinstance(measured, str) else measured
     ps = holm([effect.difference.p for effect in effects])
     said = Words(measured, level, None, max(1, sum(p is not None for p in ps)))
@@ -108,15 +123,28 @@ def effect_sentences(effects: Sequence[Effect], measured: Metric | str, *, level
         outcome = said.outcome(effect.difference, p, None)
         names = [f"{f}={x}" for f, x in zip(effect.factors, effect.levels, strict=True)]
         if effect.method == "not crossed":
-            found.append(f"Of {' with '.join(names)} these runs say nothing: no combination has all of its levels.")
+            found.append(
+                f"Of {' with '.join(names)} these runs say nothing: no combination has all of its"
+                " levels."
+            )
             continue
         if len(names) == 2:
             together = f"{names[0]} and {names[1]} together"
             found.append(
-                said.compared(together, "their effects apart", outcome, effect.difference, p, None, plural=True)
+                said.compared(
+                    together,
+                    "their effects apart",
+                    outcome,
+                    effect.difference,
+                    p,
+                    None,
+                    plural=True,
+                )
             )
             if outcome == "unseen" and effect.difference.sd:
-                found[-1] = said.unseen(f"No interaction of {names[0]} with {names[1]}", effect.difference, p)
+                found[-1] = said.unseen(
+                    f"No interaction of {names[0]} with {names[1]}", effect.difference, p
+                )
         else:
             zero = f"{effect.factors[0]}={effect.baseline[0]}"
             found.append(said.compared(names[0], zero, outcome, effect.difference, p, None))
@@ -125,21 +153,36 @@ def effect_sentences(effects: Sequence[Effect], measured: Metric | str, *, level
 
 
 def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
-    """Sentences on runs of a variant that have no figure; with the baseline, whether it diverges as often."""
+    """Sentences on runs of a variant that have no figure; with the baseline, whether it diverges as
+    often.
+    """
     found = []
     if runs.diverged:
-        where = ", ".join(f"seed {seed} at step {step:,}" for seed, step in sorted(runs.diverged.items()))
+        where = ", ".join(
+            f"seed {seed} at step {step:,}" for seed, step in sorted(runs.diverged.items())
+        )
         beside = ""
         if baseline is not None and runs.ended and baseline.ended:
-            p = divergence((len(baseline.diverged), baseline.ended), (len(runs.diverged), runs.ended))
+            p = divergence(
+                (len(baseline.diverged), baseline.ended), (len(runs.diverged), runs.ended)
+            )
             share = f"{len(baseline.diverged)} of {baseline.ended}"
             beside = f"; of {baseline.name} {share} (Fisher's exact test, {p_said(p)})"
-        found.append(f"{len(runs.diverged)} of the {runs.ended} runs of {runs.name} diverged, {where}{beside}.")
+        found.append(
+            f"{len(runs.diverged)} of the {runs.ended} runs of {runs.name} diverged,"
+            f" {where}{beside}."
+        )
     for seeds, what in ((runs.failed, "failed"), (runs.unfinished, "not finished")):
         if seeds:
             which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
-            verb = ("have" if len(seeds) > 1 else "has") if what == "failed" else ("are" if len(seeds) > 1 else "is")
-            found.append(f"{len(seeds)} of {runs.total} runs {verb} {what} ({which}): this is partial.")
+            verb = (
+                ("have" if len(seeds) > 1 else "has")
+                if what == "failed"
+                else ("are" if len(seeds) > 1 else "is")
+            )
+            found.append(
+                f"{len(seeds)} of {runs.total} runs {verb} {what} ({which}): this is partial."
+            )
     return found
 
 
@@ -173,20 +216,35 @@ class Words:
         if d.method == "one seed":
             way = "equals" if d.mean == 0 else f"{be} {self._way(d.mean)} than"
             by = "" if d.mean == 0 else f" by {said(abs(d.mean))}"
-            return f"{name} {way} {other}{by} at the one seed in common, which says nothing of others: run at least 5."
-        within = f", within the margin of {self.measured.as_given(self.margin)}" if self._small(p_margin) else ""
+            return (
+                f"{name} {way} {other}{by} at the one seed in common, which says nothing of others:"
+                " run at least 5."
+            )
+        within = (
+            f", within the margin of {self.measured.as_given(self.margin)}"
+            if self._small(p_margin)
+            else ""
+        )
         if d.method == "equal":
-            return f"{name} and {other} have the very same figures at all {d.count} seeds: no difference shows{within}."
+            return (
+                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
+                f" difference shows{within}."
+            )
         if d.method == "sign":
             same = (
-                f"{name} {be} {self._way(d.mean)} than {other} by {said(abs(d.mean))} at each of {d.count} seeds alike"
+                f"{name} {be} {self._way(d.mean)} than {other} by {said(abs(d.mean))} at each of"
+                f" {d.count} seeds alike"
             )
-            return f"{same} (sign test, {self._p(p)}{'' if self._small(p) else ': too few seeds to tell'}){within}."
+            return (
+                f"{same} (sign test,"
+                f" {self._p(p)}{'' if self._small(p) else ': too few seeds to tell'}){within}."
+            )
         if outcome in ("better", "worse"):
             digits, low, high = self._bounds(d, of_size=True)
             by = f"{name} {be} {outcome} than {other} by {said(abs(d.mean), digits)}"
             return (
-                f"{by} ({self._interval(low, high)}, {d.count} seeds, {self._p(p)}){within and ', yet' + within[1:]}."
+                f"{by} ({self._interval(low, high)}, {d.count} seeds,"
+                f" {self._p(p)}){within and ', yet' + within[1:]}."
             )
         if outcome == "no worse":
             by = f"by the margin of {self.measured.as_given(self.margin)}"
@@ -203,7 +261,10 @@ class Words:
 
     def _measured(self, d: Difference) -> str:
         digits, low, high = self._bounds(d, of_size=False)
-        return f"difference {self.measured.said(d.mean, digits)}, {self._interval(low, high)}, {d.count} seeds"
+        return (
+            f"difference {self.measured.said(d.mean, digits)}, {self._interval(low, high)},"
+            f" {d.count} seeds"
+        )
 
     def _small(self, p: float | None) -> bool:
         return p is not None and p <= self.alpha
@@ -220,34 +281,55 @@ class Words:
     def _bounds(self, d: Difference, of_size: bool) -> tuple[int, str, str]:
         digits = decimals((d.high - d.low) / 2 * self.measured.scale)
         low, high = (-d.high, -d.low) if of_size and d.mean < 0 else (d.low, d.high)
-        return digits, self.measured.said(low, digits, unit=False), self.measured.said(high, digits, unit=False)
+        return (
+            digits,
+            self.measured.said(low, digits, unit=False),
+            self.measured.said(high, digits, unit=False),
+        )
 
     def _power(self, d: Difference) -> str:
         """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
 
-        The second figure is the margin, or half of the first: never the difference that was measured, whose power says no
-        more than its p (Hoenig and Heisey, 2001).
+        The second figure is the margin, or half of the first: never the difference that was
+        measured, whose power says no more than its p (Hoenig and Heisey, 2001).
         """
         alpha = (1 - self.level) / self.family  # what the first of a family has to pass
         seen = detectable(d.sd, d.count, alpha=alpha)
         goal = self.margin or self.measured.up(seen) / 2
-        text = f"with {d.count} seeds a difference of {self.measured.said(self.measured.up(seen))} could have been seen"
+        text = (
+            f"with {d.count} seeds a difference of {self.measured.said(self.measured.up(seen))}"
+            " could have been seen"
+        )
         if goal >= seen:
             return text
         need = seeds_needed(d.sd, goal, alpha=alpha)
-        return f"{text}; for {self.measured.as_given(goal)} run {need if need <= MANY else f'more than {MANY:,}'}"
+        return (
+            f"{text}; for {self.measured.as_given(goal)} run"
+            f" {need if need <= MANY else f'more than {MANY:,}'}"
+        )
 
 
 def _basis(effect: Effect) -> str:
-    what = f" Averaged over {effect.used} of {effect.combinations} combinations of the other factors"
+    what = (
+        f" Averaged over {effect.used} of {effect.combinations} combinations of the other factors"
+    )
     if effect.method == "additive":
-        what = f" From {effect.used} of {effect.combinations} combinations, as if no factors interacted"
+        what = (
+            f" From {effect.used} of {effect.combinations} combinations, as if no factors"
+            " interacted"
+        )
     lost = effect.seeds - effect.difference.count
-    return what + (f"; {lost} of {effect.seeds} seeds left out, for runs are missing." if lost else ".")
+    return what + (
+        f"; {lost} of {effect.seeds} seeds left out, for runs are missing." if lost else "."
+    )
 
 
 def _summary(
-    baseline: Runs, variants: Sequence[Runs], verdicts: list[Verdict], measured: Metric, margin: float | None
+    baseline: Runs,
+    variants: Sequence[Runs],
+    verdicts: list[Verdict],
+    measured: Metric,
+    margin: float | None,
 ) -> str:
     """Which variants are better, worse, equivalent, and of which nothing was seen."""
     groups = {
@@ -268,11 +350,19 @@ def _summary(
     every = (baseline, *variants)
     lost = {runs.name: len(runs.diverged) for runs in every if runs.diverged}
     if lost:
-        parts.append("diverged: " + ", ".join(f"{name} ({n} of {_by(every, name).ended})" for name, n in lost.items()))
+        parts.append(
+            "diverged: "
+            + ", ".join(f"{name} ({n} of {_by(every, name).ended})" for name, n in lost.items())
+        )
     open_ = sum(len(runs.unfinished) + len(runs.failed) for runs in every)
     if open_:
-        parts.append(f"partial, for {open_} of {sum(runs.total for runs in every)} runs have not finished")
-    return f"Against {baseline.name} in {measured.name}: {'; '.join(parts) or 'there is nothing to compare'}."
+        parts.append(
+            f"partial, for {open_} of {sum(runs.total for runs in every)} runs have not finished"
+        )
+    return (
+        f"Against {baseline.name} in {measured.name}:"
+        f" {'; '.join(parts) or 'there is nothing to compare'}."
+    )
 
 
 def _names(names: Iterable[str]) -> str:

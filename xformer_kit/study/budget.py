@@ -1,8 +1,9 @@
-"""What do variants have in common? One size is made equal to the baseline's by turning a knob, found from the config alone.
+"""What do variants have in common? One size is made equal to the baseline's by turning a knob,
+found from the config alone.
 
-Parameters are those of the model on the meta device, FLOPs those of training over all tokens, each counted as the run's
-summary counts them. A knob that takes whole numbers cannot hit every target: what is missed is reported, and beyond the
-tolerance the variant is refused with the nearest sizes.
+Parameters are those of the model on the meta device, FLOPs those of training over all tokens, each
+counted as the run's summary counts them. A knob that takes whole numbers cannot hit every target:
+what is missed is reported, and beyond the tolerance the variant is refused with the nearest sizes.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,12 @@ from typing import Any, NamedTuple
 
 from xformer_kit.registry import ConfigError, plain
 
-SHOWN = {"params": "parameters", "flops": "training FLOPs", "tokens": "tokens", "seconds": "seconds"}
+SHOWN = {
+    "params": "parameters",
+    "flops": "training FLOPs",
+    "tokens": "tokens",
+    "seconds": "seconds",
+}
 Costs = Callable[[dict[str, Any]], float]  # config -> how much it has of what is matched
 
 
@@ -30,10 +36,11 @@ def matched(
     costs: Costs,
     refused: Callable[[dict[str, Any]], list[str]],
 ) -> Match:
-    """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing comes near enough.
+    """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing
+    comes near enough.
 
-    The cost grows with the knob, so the two whole numbers around the target are found by bisection; where a part refuses
-    one (a width must divide), its neighbours are tried.
+    The cost grows with the knob, so the two whole numbers around the target are found by bisection;
+    where a part refuses one (a width must divide), its neighbours are tried.
     """
     what, knob, tolerance = node["match"], node["by"], node["tolerance"]
 
@@ -46,20 +53,30 @@ def matched(
     if (here := costs(config) / target - 1) == 0:
         return Match(config, (), here)
     low, high = _around(off, max(1, current(config, knob)))
-    near = {value: found for value in _neighbours(off, low, high) if (found := off(value)) is not None}
+    near = {
+        value: found for value in _neighbours(off, low, high) if (found := off(value)) is not None
+    }
     if not near:
-        raise ConfigError(f"study.budget: no {knob} between {low} and {high} is one that the variant's parts can have.")
+        raise ConfigError(
+            f"study.budget: no {knob} between {low} and {high} is one that the variant's parts can"
+            " have."
+        )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:
         tried = " and ".join(
-            f"{knob}={v} is off by {_percent(near[v])}" for v in sorted(near, key=lambda v: abs(near[v]))[:2]
+            f"{knob}={v} is off by {_percent(near[v])}"
+            for v in sorted(near, key=lambda v: abs(near[v]))[:2]
         )
         raise ConfigError(
-            f"study.budget: the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within "
+            f"study.budget: the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be"
+            " matched within "
             f"{100 * tolerance:g} % by {knob}: {tried}. Raise study.budget.tolerance"
             f"{'.' if knob == 'trainer.max_steps' else ', or turn another knob.'}"
         )
-    words = (f"{knob}={best}", *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []))
+    words = (
+        f"{knob}={best}",
+        *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
+    )
     return Match(turned(config, knob, best), words, near[best])
 
 
@@ -84,14 +101,20 @@ def turned(config: dict[str, Any], knob: str, value: int) -> dict[str, Any]:
     return changed
 
 
-def lengthened(config: dict[str, Any], tokens: float, per_step: float) -> tuple[dict[str, Any], float]:
-    """The config with the optimizer steps that come nearest to so many tokens, and the share by which they miss it."""
+def lengthened(
+    config: dict[str, Any], tokens: float, per_step: float
+) -> tuple[dict[str, Any], float]:
+    """The config with the optimizer steps that come nearest to so many tokens, and the share by
+    which they miss it.
+    """
     steps = max(1, round(tokens / per_step))
     return turned(config, "trainer.max_steps", steps), steps * per_step / tokens - 1
 
 
 def current(config: dict[str, Any], knob: str) -> int:
-    """Where the search begins: the knob's value, or for a width that is not given four times the channels."""
+    """Where the search begins: the knob's value, or for a width that is not given four times the
+    channels.
+    """
     group, _, key = knob.partition(".")
     value = config[group].get(key)
     if value is None and knob == "ffn.width":

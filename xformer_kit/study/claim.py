@@ -2,10 +2,13 @@
 
 A claim names two variants and what is expected of them; it is data, written before the runs:
 
-    expect: {variant: placement=post, is: worse, than: baseline}   # worse, better, equal or no_worse; than: by default baseline
+    expect: {variant: placement=post, is: worse, than: baseline}   # worse, better, equal or
+    no_worse; than: by default baseline
 
-It holds where the runs show it at p <= alpha, it does not hold where they show the opposite, and otherwise they do not
-decide: too few runs prove nothing against a claim. Several expectations are one claim, which holds where all of them do.
+It holds where the runs show it at p <= alpha, it does not hold where they show the opposite, and
+otherwise they do not
+decide: too few runs prove nothing against a claim. Several expectations are one claim, which holds
+where all of them do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +18,22 @@ from typing import Any
 from xformer_kit.registry import ConfigError, nearest, shown
 from xformer_kit.study.answer import Runs, Words, missing
 from xformer_kit.study.figures import Metric, metric, p_said
-from xformer_kit.study.statistics import ROUNDING, Difference, beyond, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import (
+    ROUNDING,
+    Difference,
+    beyond,
+    divergence,
+    equivalence,
+    holm,
+    paired,
+)
 
 HELD, NOT_HELD, OPEN = "held", "not held", "not decided"
-SAID = {HELD: "The claim held.", NOT_HELD: "The claim did not hold.", OPEN: "The runs do not decide the claim."}
+SAID = {
+    HELD: "The claim held.",
+    NOT_HELD: "The claim did not hold.",
+    OPEN: "The runs do not decide the claim.",
+}
 WITHIN = {"equal", "no_worse"}  # of a margin
 WAYS = ("worse", "better", "equal", "no_worse")
 
@@ -43,23 +58,37 @@ class Expectation:
 
 
 def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> list[str]:
-    """What is wrong with an expectation, or a list of them; `known`: the names of the variants, the baseline among them."""
+    """What is wrong with an expectation, or a list of them; `known`: the names of the variants, the
+    baseline among them.
+    """
     found = []
     several = isinstance(expect, list)
     if several and not expect:
         return ["study.claim.expect: names no variant. Try {variant: ..., is: worse}."]
     for i, one in enumerate(expect if several else [expect]):
         path = f"study.claim.expect[{i}]" if several else "study.claim.expect"
-        if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= {"variant", "is", "than"}:
-            found.append(f"{path}: must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}; got {shown(one)}.")
+        if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= {
+            "variant",
+            "is",
+            "than",
+        }:
+            found.append(
+                f"{path}: must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}; got"
+                f" {shown(one)}."
+            )
             continue
         names = {"than": baseline} | dict(one)
         for key in ("variant", "than"):
             if names[key] not in known:
                 hint = nearest(str(names[key]), known)
-                found.append(f"{path}.{key}: no variant is called {names[key]!r}.{hint} Known: {', '.join(known)}.")
+                found.append(
+                    f"{path}.{key}: no variant is called {names[key]!r}.{hint} Known:"
+                    f" {', '.join(known)}."
+                )
         if one["is"] not in WAYS:
-            found.append(f"{path}.is: must be {', '.join(WAYS[:-1])} or {WAYS[-1]}; got {shown(one['is'])}.")
+            found.append(
+                f"{path}.is: must be {', '.join(WAYS[:-1])} or {WAYS[-1]}; got {shown(one['is'])}."
+            )
         if names["than"] == one["variant"]:
             found.append(f"{path}: compares {one['variant']} with itself.")
     return found
@@ -74,26 +103,33 @@ def held(
     level: float = 0.95,
     baseline: str = "baseline",
 ) -> Claim:
-    """runs: name -> Runs of every variant that the claim names; `than` is `baseline` where the claim leaves it out.
+    """runs: name -> Runs of every variant that the claim names; `than` is `baseline` where the
+    claim leaves it out.
 
-    worse, better: by the paired t over common seeds. A run that diverges has no figure, but to diverge is worse: where one
-    side diverges more often, Fisher's exact test stands beside the t, and the smaller p counts twice (Bonferroni). Where the
-    two point to different sides at p <= alpha, nothing is decided.
-    equal: by the two one-sided tests of the margin. It does not hold where the interval lies outside the margin or one side
-    diverges more often. Without a margin equality cannot be shown; a difference can.
-    no_worse: by the one of the two that is about what is worse, so that what is better is no worse. It does not hold where the
-    interval lies beyond the margin on that side or the variant diverges more often. Without a margin only what is better is
-    known to be no worse.
-    Raises ConfigError for an expectation at fault.
+    worse, better: by the paired t over common seeds. A run that diverges has no figure, but to
+    diverge is worse: where one side diverges more often, Fisher's exact test stands beside the t,
+    and the smaller p counts twice (Bonferroni). Where the two point to different sides at p <=
+    alpha, nothing is decided.
+    equal: by the two one-sided tests of the margin. It does not hold where the interval lies
+    outside the margin or one side diverges more often. Without a margin equality cannot be shown; a
+    difference can.
+    no_worse: by the one of the two that is about what is worse, so that what is better is no worse.
+    It does not hold where the interval lies beyond the margin on that side or the variant diverges
+    more often. Without a margin only what is better is known to be no worse. Raises ConfigError for
+    an expectation at fault.
     """
     measured = metric(measured) if isinstance(measured, str) else measured
     if wrong := faults(expect, list(runs), baseline):
         raise ConfigError(wrong)
     several = [expect] if isinstance(expect, Mapping) else expect
-    expectations = [Expectation(one["variant"], one["is"], one.get("than", baseline)) for one in several]
+    expectations = [
+        Expectation(one["variant"], one["is"], one.get("than", baseline)) for one in several
+    ]
     tests = [_Test(one, runs, measured, margin, level) for one in expectations]
     ps, apart = holm([test.p for test in tests]), holm([test.difference.p for test in tests])
-    parts = [test.decided(p, other, len(tests)) for test, p, other in zip(tests, ps, apart, strict=True)]
+    parts = [
+        test.decided(p, other, len(tests)) for test, p, other in zip(tests, ps, apart, strict=True)
+    ]
     outcomes = {outcome for outcome, _ in parts}
     outcome = NOT_HELD if NOT_HELD in outcomes else OPEN if OPEN in outcomes else HELD
     sentence = f"{SAID[outcome]} {' '.join(text for _, text in parts)}"
@@ -104,7 +140,12 @@ class _Test:
     """One expectation: the direction that the runs show, and its p."""
 
     def __init__(
-        self, one: Expectation, runs: Mapping[str, Runs], measured: Metric, margin: float | None, level: float
+        self,
+        one: Expectation,
+        runs: Mapping[str, Runs],
+        measured: Metric,
+        margin: float | None,
+        level: float,
     ):
         self.one, self.measured, self.margin, self.level = one, measured, margin, level
         self.variant, self.than = runs[one.variant], runs[one.than]
@@ -112,14 +153,18 @@ class _Test:
         self.p_lost, self.lost_more = self._lost()
         self.p, self.way = self._direction()
         self.worse = 1 if measured.better(-1.0) else -1  # the sign of a difference for the worse
-        self.by_margin = one.way in WITHIN and bool(margin) and self.difference.count > 1 and not self._outside()
+        self.by_margin = (
+            one.way in WITHIN and bool(margin) and self.difference.count > 1 and not self._outside()
+        )
         if self.by_margin and one.way == "equal":
             self.p = equivalence(self.difference, margin)
         elif self.by_margin:
             self.p = beyond(self.difference, margin, self.worse)
 
     def _lost(self) -> tuple[float | None, bool]:
-        """p that both diverge equally often, None where they do, and whether the variant does so more often."""
+        """p that both diverge equally often, None where they do, and whether the variant does so
+        more often.
+        """
         a, b = self.than, self.variant
         if not (a.ended and b.ended) or len(a.diverged) * b.ended == len(b.diverged) * a.ended:
             return None, False
@@ -127,7 +172,9 @@ class _Test:
         return p, len(b.diverged) / b.ended > len(a.diverged) / a.ended
 
     def _direction(self) -> tuple[float | None, str | None]:
-        """p of no difference, by figures and divergence, and the side that the variant is on; None: they disagree."""
+        """p of no difference, by figures and divergence, and the side that the variant is on; None:
+        they disagree.
+        """
         d, alpha = self.difference, 1 - self.level
         by_figures = None if d.p is None else "better" if self.measured.better(d.mean) else "worse"
         if self.p_lost is None:
@@ -140,8 +187,9 @@ class _Test:
         return min(1.0, 2 * min(d.p, self.p_lost)), by_figures if d.p <= self.p_lost else by_loss
 
     def _outside(self) -> bool:
-        """Whether the difference is shown to be larger than the margin, or one side to diverge more often; for what is to be no
-        worse, on the side that is worse."""
+        """Whether the difference is shown to be larger than the margin, or one side to diverge more
+        often; for what is to be no worse, on the side that is worse.
+        """
         d, alpha = self.difference, 1 - self.level
         ends = {} if d.low is None else {1: d.low, -1: -d.high}
         sides = {sign for sign, end in ends.items() if end > self.margin}
@@ -160,16 +208,27 @@ class _Test:
             outcome, seen = HELD if self.way == self.one.way else NOT_HELD, self.way
         else:
             outcome, seen = OPEN, "unknown" if self.difference.p is None else "unseen"
-        by_loss = shown and self.p_lost is not None and seen == ("worse" if self.lost_more else "better")
+        by_loss = (
+            shown and self.p_lost is not None and seen == ("worse" if self.lost_more else "better")
+        )
         if by_loss and (self.difference.p is None or self.p_lost < self.difference.p):
             often = "more" if self.lost_more else "less"
-            said = f"{self.one.variant} is {seen} than {self.one.than}, for it diverges {often} often ({p_said(p)})."
+            said = (
+                f"{self.one.variant} is {seen} than {self.one.than}, for it diverges {often} often"
+                f" ({p_said(p)})."
+            )
         else:
-            # What is better is not said to be within a margin, which it may well have left on that side.
+            # What is better is not said to be within a margin, which it may well have left on that
+            # side.
             p, p_margin = (apart, None if seen == "better" else p) if self.by_margin else (p, None)
-            said = words.compared(self.one.variant, self.one.than, seen, self.difference, p, p_margin)
+            said = words.compared(
+                self.one.variant, self.one.than, seen, self.difference, p, p_margin
+            )
             if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
-                said += f" That may be more than the margin of {self.measured.as_given(self.margin)}, or less."
+                said += (
+                    f" That may be more than the margin of {self.measured.as_given(self.margin)},"
+                    " or less."
+                )
         return outcome, " ".join([said, *missing(self.variant, self.than)])
 
     def _within(self, shown: bool, differs: bool) -> tuple[str, str]:

@@ -1,8 +1,10 @@
-"""Fits of one curve to many sets of figures at once: Huber's loss by the method of Levenberg and Marquardt.
+"""Fits of one curve to many sets of figures at once: Huber's loss by the method of Levenberg and
+Marquardt.
 
-Each step solves (J' W J + lam diag(J' W J)) step = -J' W r, with the residuals r, their slopes J, and the weights
-W = min(1, HUBER / |r|) that make squares of Huber's loss (Holland and Welsch, 1977). lam falls where a step lowers the loss
-and rises where it does not (Marquardt, 1963), for every fit by itself. Numbers at a bound that pull outwards are held there.
+Each step solves (J' W J + lam diag(J' W J)) step = -J' W r, with the residuals r, their slopes J,
+and the weights W = min(1, HUBER / |r|) that make squares of Huber's loss (Holland and Welsch,
+1977). lam falls where a step lowers the loss and rises where it does not (Marquardt, 1963), for
+every fit by itself. Numbers at a bound that pull outwards are held there.
 """
 
 from collections.abc import Callable
@@ -30,10 +32,16 @@ def huber(residuals: np.ndarray) -> np.ndarray:
 def descend(
     curve: Curve, y: np.ndarray, start: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers (fits, p), losses (fits,)) of fits that begin at `start` (fits, p); y: (n,) or (fits, n); bounds: as start."""
+    """(numbers (fits, p), losses (fits,)) of fits that begin at `start` (fits, p); y: (n,) or
+    (fits, n); bounds: as start.
+    """
     theta = np.clip(start, low, high).astype(float)
     y = np.broadcast_to(y, (len(theta), np.shape(y)[-1]))
-    total, lam, idle = huber(curve(theta)[0] - y), np.full(len(theta), 1e-2), np.zeros(len(theta), int)
+    total, lam, idle = (
+        huber(curve(theta)[0] - y),
+        np.full(len(theta), 1e-2),
+        np.zeros(len(theta), int),
+    )
     live = np.flatnonzero(total > ZERO)
     for _ in range(STEPS):
         if not len(live):
@@ -51,7 +59,12 @@ def descend(
 
 
 def _step(
-    curve: Curve, theta: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.ndarray, lam: np.ndarray
+    curve: Curve,
+    theta: np.ndarray,
+    y: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    lam: np.ndarray,
 ) -> np.ndarray:
     values, slopes = curve(theta)
     residuals = values - y

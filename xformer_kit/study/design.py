@@ -1,9 +1,11 @@
-"""Which variants answer the question? A design chooses among the levels of the factors; the baseline is always one of them.
+"""Which variants answer the question? A design chooses among the levels of the factors; the
+baseline is always one of them.
 
-The statistics that a design allows: `one_at_a_time` gives the difference of each change to the baseline; `pairs`, whether
-two changes add up; `factorial` and `fractional`, the mean effect of a change over all others; `random`, a sample of the
-whole space; `ladder`, how the loss falls with size and data; `search`, the best point of a space, confirmed at seeds of
-which the search knew nothing.
+The statistics that a design allows: `one_at_a_time` gives the difference of each change to the
+baseline; `pairs`, whether two changes add up; `factorial` and `fractional`, the mean effect of a
+change over all others; `random`, a sample of the whole space; `ladder`, how the loss falls with
+size and data; `search`, the best point of a space, confirmed at seeds of which the search knew
+nothing.
 """
 
 import itertools
@@ -20,7 +22,9 @@ Factors = Mapping[str, Factor]
 
 @dataclass(frozen=True)
 class Rung:
-    """A size, and how long it is trained. `said`: model.dim=96 x10, ten tokens for each parameter."""
+    """A size, and how long it is trained. `said`: model.dim=96 x10, ten tokens for each
+    parameter.
+    """
 
     said: str
     words: tuple[str, ...]  # overrides of the size
@@ -31,11 +35,13 @@ class Rung:
 class Design:
     """The variants of a study. Levels that a condition rules out are those of the baseline.
 
-    `adaptive`: variants beside the baseline are proposed one after another, from what became of those before.
+    `adaptive`: variants beside the baseline are proposed one after another, from what became of
+    those before.
     """
 
     adaptive = False
-    limit: int | None = None  # variants beside the baseline that are taken of those chosen; None: all
+    # variants beside the baseline that are taken of those chosen; None: all
+    limit: int | None = None
 
     needs_factors = True
     no_stop = ""  # why study.stop cannot leave seeds of a variant out
@@ -54,12 +60,15 @@ class Design:
         return ()
 
     def clashes(self, node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
-        """What else in a study's complete node contradicts the design, as sentences with their config path."""
+        """What else in a study's complete node contradicts the design, as sentences with their
+        config path.
+        """
         yield from ()
 
 
 AVERAGES = (
-    "averages effects over combinations at every seed, of which one that is stopped would take its seeds from all"
+    "averages effects over combinations at every seed, of which one that is stopped would take its"
+    " seeds from all"
 )
 DESIGNS = Registry("design", base=Design, group="study.design")
 
@@ -69,7 +78,9 @@ def baseline(factors: Factors) -> Levels:
 
 
 def alone(factors: Factors, name: str, label: str) -> Levels:
-    """One change to the baseline, with the levels of other factors without which it cannot be made."""
+    """One change to the baseline, with the levels of other factors without which it cannot be
+    made.
+    """
     found = baseline(factors) | {name: label}
     for other, wanted in factors[name].when.items():
         if found[other] not in wanted:
@@ -80,7 +91,8 @@ def alone(factors: Factors, name: str, label: str) -> Levels:
 def met(factors: Factors, levels: Levels) -> bool:
     """Whether every factor that left its baseline may do so."""
     return all(
-        levels[name] == factor.baseline or all(levels[other] in wanted for other, wanted in factor.when.items())
+        levels[name] == factor.baseline
+        or all(levels[other] in wanted for other, wanted in factor.when.items())
         for name, factor in factors.items()
     )
 
@@ -92,13 +104,18 @@ def stuck(factors: Factors) -> list[str]:
         free |= dict.fromkeys(
             name
             for name, factor in factors.items()
-            if all(other in free or factors[other].baseline in wanted for other, wanted in factor.when.items())
+            if all(
+                other in free or factors[other].baseline in wanted
+                for other, wanted in factor.when.items()
+            )
         )
     return [name for name in factors if name not in free]
 
 
 def distinct(design: Design, factors: Factors, left_out: Sequence[Levels] = ()) -> list[Levels]:
-    """The baseline and the variants that a design chooses, each once, but for those that have what is left out."""
+    """The baseline and the variants that a design chooses, each once, but for those that have what
+    is left out.
+    """
     found = {tuple(baseline(factors).items()): None}
     for levels in design.choose(factors):
         if met(factors, levels) and not any(some.items() <= levels.items() for some in left_out):
@@ -120,7 +137,9 @@ class OneAtATime(Design):
 
 @DESIGNS.register("pairs", also_called=("pairwise", "two_way"))
 class Pairs(Design):
-    """The baseline, every level alone, and every two levels of two factors together: which changes do not add up."""
+    """The baseline, every level alone, and every two levels of two factors together: which changes
+    do not add up.
+    """
 
     no_stop = AVERAGES
 
@@ -148,11 +167,13 @@ class Factorial(Design):
 
 @DESIGNS.register("fractional", also_called=("fractional_factorial",))
 class Fractional(Design):
-    """A regular fraction of the combinations of factors of two levels: main effects at a part of the runs.
+    """A regular fraction of the combinations of factors of two levels: main effects at a part of
+    the runs.
 
-    At resolution 3 main effects are clear of each other, at 4 also of interactions of two, at 5 those of each other too
-    (Box, Hunter and Hunter, 2005, Statistics for Experimenters, 2nd edition, chapter 6). The library pyDOE chooses the
-    fraction, so that the baseline is one of its runs.
+    At resolution 3 main effects are clear of each other, at 4 also of interactions of two, at 5
+    those of each other too (Box, Hunter and Hunter, 2005, Statistics for Experimenters, 2nd
+    edition, chapter 6). The library pyDOE chooses the fraction, so that the baseline is one of its
+    runs.
     """
 
     no_stop = AVERAGES
@@ -179,8 +200,9 @@ class Fractional(Design):
         count = len(list(self.choose(factors)))
         if count == 2 ** len(factors):
             yield (
-                f"study.design.resolution: must leave combinations out; got {self.resolution}, at which {len(factors)} "
-                f"factors need all {count}. Try design=factorial, or a lower resolution."
+                f"study.design.resolution: must leave combinations out; got {self.resolution}, at"
+                f" which {len(factors)} factors need all {count}. Try design=factorial, or a lower"
+                " resolution."
             )
 
     @classmethod
@@ -192,7 +214,10 @@ class Fractional(Design):
     def cannot(cls, factors):
         if several := [name for name, factor in factors.items() if len(factor.levels) != 2]:
             count = len(factors[several[0]].levels)
-            return f"needs factors of two levels, the baseline's and one other; {several[0]} has {count}"
+            return (
+                f"needs factors of two levels, the baseline's and one other; {several[0]} has"
+                f" {count}"
+            )
         if len(factors) < 3:
             return f"needs at least 3 factors, of which a fraction can be taken; got {len(factors)}"
         if any(factor.when for factor in factors.values()):
@@ -213,7 +238,9 @@ class Random(Design):
         self.limit, self.seed = count, seed
 
     def choose(self, factors):
-        """More than are taken, for some may be left out; after a hundred times as many none is new any more."""
+        """More than are taken, for some may be left out; after a hundred times as many none is new
+        any more.
+        """
         draw = random.Random(self.seed)
         for _ in range(100 * self.limit):
             yield {name: draw.choice(list(factor.levels)) for name, factor in factors.items()}
@@ -225,11 +252,12 @@ class Random(Design):
 
 @DESIGNS.register("search", also_called=("optuna", "bayes", "hyperparameter_search"))
 class Search(Design):
-    """The best point of a space: Optuna proposes, from what became of the points before (Akiba et al., 2019,
-    arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011, section 4; Watanabe, 2023,
-    arXiv:2304.11127). Factors can be intervals. Every trial is run at the study's first seed; the best
-    are then run at the other seeds, which alone are compared with the baseline's: a point that was chosen among many at one
-    seed owes a part of its figure to that seed.
+    """The best point of a space: Optuna proposes, from what became of the points before (Akiba et
+    al., 2019, arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011,
+    section 4; Watanabe, 2023, arXiv:2304.11127). Factors can be intervals. Every trial is run at
+    the study's first seed; the best are then run at the other seeds, which alone are compared with
+    the baseline's: a point that was chosen among many at one seed owes a part of its figure to that
+    seed.
     """
 
     adaptive = True
@@ -241,11 +269,15 @@ class Search(Design):
         trials: int = 30,  # points that are tried, the baseline first
         sampler: Literal["tpe", "random"] = "tpe",  # who proposes
         startup: int = 10,  # trials before the sampler learns from them
-        pruner: Literal["median", "successive_halving", "hyperband", "none"] = "median",  # who ends hopeless trials
+        pruner: Literal[
+            "median", "successive_halving", "hyperband", "none"
+        ] = "median",  # who ends hopeless trials
         whole: int = 5,  # trials, the first, that are never ended early
         warmup: int = 0,  # optimizer steps before which no trial is ended
         confirm: int = 3,  # of the best points, run at the other seeds
-        together: int | None = None,  # trials proposed at once; null: as many as the launcher runs side by side
+        together: (
+            int | None
+        ) = None,  # trials proposed at once; null: as many as the launcher runs side by side
     ):
         pass  # read from the study's node by whoever proposes and trains
 
@@ -260,6 +292,12 @@ class Search(Design):
         usual = {"whole": 5, "warmup": 0} if options.pruner == "none" else {}
         for name, value in usual.items():
             if getattr(options, name) != value:
-                yield f"{name}: has no effect without a pruner; got {getattr(options, name)}. Leave it out."
+                yield (
+                    f"{name}: has no effect without a pruner; got {getattr(options, name)}. Leave"
+                    " it out."
+                )
         if options.sampler == "random" and options.startup != 10:
-            yield f"startup: has no effect with sampler=random, which learns nothing; got {options.startup}. Leave it out."
+            yield (
+                "startup: has no effect with sampler=random, which learns nothing; got"
+                f" {options.startup}. Leave it out."
+            )

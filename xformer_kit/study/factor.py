@@ -7,8 +7,8 @@
         deep: {model.layers: 8}
     baseline: {placement: pre, block: {model.layers: 6}}
 
-The baseline gives every factor its level, so every difference that a study reports is one to something that was run. It may
-name a labelled one: `baseline: {block: wide}`.
+The baseline gives every factor its level, so every difference that a study reports is one to
+something that was run. It may name a labelled one: `baseline: {block: wide}`.
 """
 
 import re
@@ -28,13 +28,16 @@ PLAIN = re.compile(r"[A-Za-z0-9_.+-][A-Za-z0-9_./:+-]*")
 
 @dataclass(frozen=True)
 class Factor:
-    """One thing that is varied. `when`: other factors -> labels under which this one can leave its baseline."""
+    """One thing that is varied. `when`: other factors -> labels under which this one can leave its
+    baseline.
+    """
 
     name: str
     baseline: str  # label
     levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    interval: Interval | None = None  # numbers that a search draws from; its level is then the baseline's alone
+    # numbers that a search draws from; its level is then the baseline's alone
+    interval: Interval | None = None
 
     @property
     def others(self) -> list[str]:
@@ -71,7 +74,9 @@ def text(value: Any) -> str:
 
 
 def label_of(value: Any) -> str:
-    """How a level is called that has no label: its value; of a part with options, its name and what differs."""
+    """How a level is called that has no label: its value; of a part with options, its name and what
+    differs.
+    """
     if isinstance(value, Mapping) and "name" in value:
         rest = " ".join(f"{k}={text(v)}" for k, v in value.items() if k != "name")
         return f"{value['name']} {rest}".strip()
@@ -91,7 +96,8 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
     found: dict[str, Factor] = {}
     other_names = dict(_misspelt(given, base))
     faults += [
-        f"study.factors.{name}: has no level in study.baseline, which has {other}. Give the factor one name in both."
+        f"study.factors.{name}: has no level in study.baseline, which has {other}. Give the factor"
+        " one name in both."
         for name, other in other_names.items()
     ]
     for name, levels in given.items():
@@ -104,13 +110,16 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
         if name not in base:
             faults.append(_without(name))
         elif known:
-            found[str(name)] = _factor(str(name), dict(known), base[name], isinstance(levels, Mapping), faults)
+            found[str(name)] = _factor(
+                str(name), dict(known), base[name], isinstance(levels, Mapping), faults
+            )
     for name in base:
         if name not in given and name not in other_names.values():
             hint = nearest(str(name), map(str, given))
             faults.append(
-                f"study.baseline.{name}: is no factor.{hint} Factors: {', '.join(map(str, given)) or 'none'}. "
-                "What all variants share stands beside study."
+                f"study.baseline.{name}: is no factor.{hint} Factors:"
+                f" {', '.join(map(str, given)) or 'none'}. What all variants share stands beside"
+                " study."
             )
     return _conditions(found, only, faults), faults
 
@@ -132,12 +141,15 @@ def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, di
                 yield str(label), dict(words)
             else:
                 faults.append(
-                    f"{path}.{label}: must be a mapping of overrides, such as {{ffn.width: 64}}; got {shown(words)}."
+                    f"{path}.{label}: must be a mapping of overrides, such as {{ffn.width: 64}};"
+                    f" got {shown(words)}."
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
-        faults.append(f"{path}: must list its levels, or map labels to overrides; got {shown(levels)}.")
+        faults.append(
+            f"{path}: must list its levels, or map labels to overrides; got {shown(levels)}."
+        )
     seen: set[str] = set()
     for value in values:
         if (label := label_of(value)) in seen:
@@ -153,7 +165,9 @@ def _without(name: str) -> str:
     )
 
 
-def _between(name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]) -> dict[str, Factor]:
+def _between(
+    name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
+) -> dict[str, Factor]:
     """A factor that is an interval, where nothing is wrong with it."""
     between = interval(f"study.factors.{name}", said)
     if not isinstance(between, Interval):
@@ -163,8 +177,8 @@ def _between(name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults
     elif not between.holds(base[name]):
         kind = "a whole number" if between.whole else "a number"
         faults.append(
-            f"study.baseline.{name}: must be {kind} of its interval, {between.said}; got {shown(base[name])}. "
-            "The search begins with it."
+            f"study.baseline.{name}: must be {kind} of its interval, {between.said}; got"
+            f" {shown(base[name])}. The search begins with it."
         )
     else:
         label = text(base[name])
@@ -172,7 +186,9 @@ def _between(name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults
     return {}
 
 
-def _factor(name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[str]) -> Factor:
+def _factor(
+    name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[str]
+) -> Factor:
     """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
     own = isinstance(base, Mapping) and "name" not in base
     overrides = dict(base) if own else {name: base}
@@ -181,46 +197,54 @@ def _factor(name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: b
         overrides = levels[label]
     elif any(set(words) != {name} for words in levels.values()) and not own:
         faults.append(
-            f"study.baseline.{name}: must be one of {', '.join(levels)}, or a mapping of overrides like them, {{}} for none; "
-            f"got {shown(base)}."
+            f"study.baseline.{name}: must be one of {', '.join(levels)}, or a mapping of overrides"
+            f" like them, {{}} for none; got {shown(base)}."
         )
     others = {other: words for other, words in levels.items() if not (named and other == label)}
     if not others:
-        faults.append(f"study.factors.{name}: has no level but the baseline's, {label}. Add another.")
+        faults.append(
+            f"study.factors.{name}: has no level but the baseline's, {label}. Add another."
+        )
     for other, words in others.items():
         if words == overrides or other == label:
             faults.append(
-                f"study.factors.{name}: its level {other} equals the baseline, so there is nothing to compare. Leave it out "
-                "of the factor."
+                f"study.factors.{name}: its level {other} equals the baseline, so there is nothing"
+                " to compare. Leave it out of the factor."
             )
     return Factor(name, label, {label: overrides} | others)
 
 
-def _conditions(found: dict[str, Factor], only: Mapping[str, Any], faults: list[str]) -> dict[str, Factor]:
+def _conditions(
+    found: dict[str, Factor], only: Mapping[str, Any], faults: list[str]
+) -> dict[str, Factor]:
     """The factors with what `only` says: {factor: {other factor: level or levels}}."""
     made = dict(found)
     for name, needs in only.items():
         if name not in found or not isinstance(needs, Mapping) or not needs:
             faults.append(
-                f"study.only.{name}: must name a factor and the levels of another, such as "
-                f"only: {{attn.score.alpha: {{attn.score: entmax}}}}; got {shown(needs)}. Factors: {', '.join(found)}."
+                f"study.only.{name}: must name a factor and the levels of another, such as only:"
+                f" {{attn.score.alpha: {{attn.score: entmax}}}}; got {shown(needs)}. Factors:"
+                f" {', '.join(found)}."
             )
             continue
         when: dict[str, tuple[str, ...]] = {}
         for other, labels in needs.items():
-            wanted = tuple(label_of(x) for x in (labels if isinstance(labels, (list, tuple)) else [labels]))
+            wanted = tuple(
+                label_of(x) for x in (labels if isinstance(labels, (list, tuple)) else [labels])
+            )
             if other not in found or other == name:
                 others = ", ".join(one for one in found if one != name) or "none"
                 faults.append(
-                    f"study.only.{name}.{other}: must be another factor of the study, of which there are {others}. Add "
-                    f"{other} to study.factors, or leave the condition out."
+                    f"study.only.{name}.{other}: must be another factor of the study, of which"
+                    f" there are {others}. Add {other} to study.factors, or leave the condition"
+                    " out."
                 )
                 continue
             missing = [label for label in wanted if label not in found[other].levels]
             if missing or not wanted:
                 faults.append(
-                    f"study.only.{name}.{other}: must be a level of that factor; got {', '.join(missing) or 'none'}. "
-                    f"Known: {', '.join(found[other].levels)}."
+                    f"study.only.{name}.{other}: must be a level of that factor; got"
+                    f" {', '.join(missing) or 'none'}. Known: {', '.join(found[other].levels)}."
                 )
             when[str(other)] = wanted
         made[name] = replace(found[name], when=when)

@@ -1,12 +1,14 @@
 """What does a factor do, averaged over the others, and does one factor change what another does?
 
-The seed is the block: a contrast is computed within every seed, and the contrasts of the seeds go through the paired t, so
-that n seeds leave n - 1 degrees of freedom, however many runs there are (Montgomery, Design and Analysis of Experiments,
-chapters 4 and 5; the error of a contrast is its own interaction with the blocks).
+The seed is the block: a contrast is computed within every seed, and the contrasts of the seeds go
+through the paired t, so that n seeds leave n - 1 degrees of freedom, however many runs there are
+(Montgomery, Design and Analysis of Experiments, chapters 4 and 5; the error of a contrast is its
+own interaction with the blocks).
 
-A contrast uses the same combinations of the other factors in each of its levels and in each seed, or else what the missing
-runs would have shown counts as an effect. Where runs are missing, combinations and seeds are left out, those with the
-largest share missing first, until what is left is whole; the figures say how much that is.
+A contrast uses the same combinations of the other factors in each of its levels and in each seed,
+or else what the missing runs would have shown counts as an effect. Where runs are missing,
+combinations and seeds are left out, those with the largest share missing first, until what is left
+is whole; the figures say how much that is.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -22,7 +24,9 @@ Arm = tuple[Any, ...]  # levels of the factors in question
 
 
 class Cell(NamedTuple):
-    """One run: a level of every factor, a seed, and the figure that it reached. A run without one is left out."""
+    """One run: a level of every factor, a seed, and the figure that it reached. A run without one
+    is left out.
+    """
 
     levels: Mapping[str, Hashable]
     seed: int
@@ -33,11 +37,14 @@ class Cell(NamedTuple):
 class Effect:
     """A main effect (one factor) or an interaction (two).
 
-    difference: of two levels, y(level) - y(baseline), or of four, [y(a, b) - y(a0, b)] - [y(a, b0) - y(a0, b0)], within a
-    seed, averaged over the combinations of the other factors; `count` of it is the seeds used.
+    difference: of two levels, y(level) - y(baseline), or of four, [y(a, b) - y(a0, b)] - [y(a, b0)
+    - y(a0, b0)], within a seed, averaged over the combinations of the other factors; `count` of it
+    is the seeds used.
     method: matched      the levels are compared at equal combinations of the other factors
-            additive     a fraction of the design, where no two runs differ in this factor alone: least squares within each
-                         seed, which takes it that no factors interact (in a fraction the two cannot be told apart)
+            additive     a fraction of the design, where no two runs differ in this factor alone:
+            least squares within each
+                         seed, which takes it that no factors interact (in a fraction the two cannot
+                         be told apart)
             not crossed  the runs do not show it
     """
 
@@ -53,18 +60,26 @@ class Effect:
     @property
     def name(self) -> str:
         """placement=post, or placement=post with norm=rms."""
-        return " with ".join(f"{factor}={level}" for factor, level in zip(self.factors, self.levels, strict=True))
+        return " with ".join(
+            f"{factor}={level}" for factor, level in zip(self.factors, self.levels, strict=True)
+        )
 
 
-def effects(cells: Iterable[Cell], baseline: Mapping[str, Hashable], level: float = 0.95) -> list[Effect]:
-    """Of every factor and level against its baseline level the main effect, then of every pair of factors and levels the
-    interaction. Their p-values are not corrected: `holm` does it for those that are read together.
+def effects(
+    cells: Iterable[Cell], baseline: Mapping[str, Hashable], level: float = 0.95
+) -> list[Effect]:
+    """Of every factor and level against its baseline level the main effect, then of every pair of
+    factors and levels the interaction. Their p-values are not corrected: `holm` does it for those
+    that are read together.
 
     Raises ValueError where a run lacks a factor of the baseline or is there twice.
     """
     factors = tuple(baseline)
     table = _table(cells, factors)
-    levels = {f: [x for x in dict.fromkeys(key[i] for key in table) if x != baseline[f]] for i, f in enumerate(factors)}
+    levels = {
+        f: [x for x in dict.fromkeys(key[i] for key in table) if x != baseline[f]]
+        for i, f in enumerate(factors)
+    }
     found = [_main(table, factors, f, x, baseline, level) for f in factors for x in levels[f]]
     for f, g in combinations(factors, 2):
         for x in levels[f]:
@@ -82,16 +97,25 @@ def _table(cells: Iterable[Cell], factors: tuple[str, ...]) -> Table:
     table: Table = {}
     for cell in cells:
         if cell.levels.keys() != set(factors):
-            raise ValueError(f"A run has the factors {sorted(cell.levels)}; the baseline has {sorted(factors)}.")
+            raise ValueError(
+                f"A run has the factors {sorted(cell.levels)}; the baseline has {sorted(factors)}."
+            )
         row = table.setdefault(tuple(cell.levels[f] for f in factors), {})
         if cell.seed in row:
-            raise ValueError(f"{dict(cell.levels)}, seed {cell.seed}: there are two figures of this run.")
+            raise ValueError(
+                f"{dict(cell.levels)}, seed {cell.seed}: there are two figures of this run."
+            )
         row[cell.seed] = cell.value
     return table
 
 
 def _main(
-    table: Table, factors: tuple[str, ...], factor: str, level: Any, baseline: Mapping[str, Any], confidence: float
+    table: Table,
+    factors: tuple[str, ...],
+    factor: str,
+    level: Any,
+    baseline: Mapping[str, Any],
+    confidence: float,
 ) -> Effect:
     signs = {(level,): 1, (baseline[factor],): -1}
     matched = _matched(table, factors, (factor,), signs, confidence)
@@ -99,10 +123,16 @@ def _main(
 
 
 def _matched(
-    table: Table, factors: tuple[str, ...], chosen: tuple[str, ...], signs: dict[Arm, int], confidence: float
+    table: Table,
+    factors: tuple[str, ...],
+    chosen: tuple[str, ...],
+    signs: dict[Arm, int],
+    confidence: float,
 ) -> Effect:
     at = [factors.index(f) for f in chosen]
-    others: dict[Arm, dict[Arm, dict[int, float]]] = {}  # the other factors' levels -> arm -> seed -> value
+    others: dict[
+        Arm, dict[Arm, dict[int, float]]
+    ] = {}  # the other factors' levels -> arm -> seed -> value
     for key, row in table.items():
         arm = tuple(key[i] for i in at)
         if arm in signs:
@@ -124,21 +154,38 @@ def _matched(
 
 
 def _additive(
-    table: Table, factors: tuple[str, ...], effect: Effect, baseline: Mapping[str, Any], confidence: float
+    table: Table,
+    factors: tuple[str, ...],
+    effect: Effect,
+    baseline: Mapping[str, Any],
+    confidence: float,
 ) -> Effect:
     """y = constant + one number per factor and level, by least squares within each seed."""
     seeds, keys = sorted({seed for row in table.values() for seed in row}), list(table)
-    rows, columns = _whole(np.array([[seed in table[key] for seed in seeds] for key in keys]).reshape(len(keys), -1))
-    terms = [(i, x) for i, f in enumerate(factors) for x in dict.fromkeys(key[i] for key in keys) if x != baseline[f]]
-    X = np.array([[1.0, *(keys[r][i] == x for i, x in terms)] for r in rows]).reshape(len(rows), 1 + len(terms))
+    rows, columns = _whole(
+        np.array([[seed in table[key] for seed in seeds] for key in keys]).reshape(len(keys), -1)
+    )
+    terms = [
+        (i, x)
+        for i, f in enumerate(factors)
+        for x in dict.fromkeys(key[i] for key in keys)
+        if x != baseline[f]
+    ]
+    X = np.array([[1.0, *(keys[r][i] == x for i, x in terms)] for r in rows]).reshape(
+        len(rows), 1 + len(terms)
+    )
     inverse = np.linalg.pinv(X)
     wanted = 1 + terms.index((factors.index(effect.factors[0]), effect.levels[0]))
     if not np.allclose((inverse @ X)[wanted], np.eye(1 + len(terms))[wanted]):
         return effect  # these runs leave the number open
-    each = {seeds[j]: float(inverse[wanted] @ [table[keys[r]][seeds[j]] for r in rows]) for j in columns}
+    each = {
+        seeds[j]: float(inverse[wanted] @ [table[keys[r]][seeds[j]] for r in rows]) for j in columns
+    }
     scale = max(abs(value) for row in table.values() for value in row.values())
     difference = _of_contrasts(each, scale, confidence)
-    return replace(effect, difference=difference, used=len(rows), combinations=len(keys), method="additive")
+    return replace(
+        effect, difference=difference, used=len(rows), combinations=len(keys), method="additive"
+    )
 
 
 def _of_contrasts(each: dict[int, float], scale: float, confidence: float) -> Difference:
@@ -147,8 +194,9 @@ def _of_contrasts(each: dict[int, float], scale: float, confidence: float) -> Di
 
 
 def _whole(there: np.ndarray) -> tuple[list[int], list[int]]:
-    """Rows and columns between which nothing is missing: the row or column with the largest share missing goes first, the
-    row where both are equal, so that seeds are kept."""
+    """Rows and columns between which nothing is missing: the row or column with the largest share
+    missing goes first, the row where both are equal, so that seeds are kept.
+    """
     rows, columns = list(range(there.shape[0])), list(range(there.shape[1]))
     while rows and columns and not (left := there[np.ix_(rows, columns)]).all():
         by_row, by_column = (~left).mean(1), (~left).mean(0)

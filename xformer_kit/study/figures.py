@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from xformer_kit.registry import ConfigError, nearest
 
 # Last word of a metric's name -> unit.
-LOWER = {"loss": "nats", "perplexity": "", "bits_per_byte": "bits per byte", "bits_per_token": "bits per token"}
+LOWER = {
+    "loss": "nats",
+    "perplexity": "",
+    "bits_per_byte": "bits per byte",
+    "bits_per_token": "bits per token",
+}
 LOWER |= {
     "ter": "points",
     "seconds": "s",
@@ -15,7 +20,12 @@ LOWER |= {
     "flops_per_token": "FLOPs",
     "peak_memory_bytes": "bytes",
 }
-HIGHER = {"accuracy": "points", "exact_match": "points", "sequence_accuracy": "points", "bleu": "points"}
+HIGHER = {
+    "accuracy": "points",
+    "exact_match": "points",
+    "sequence_accuracy": "points",
+    "bleu": "points",
+}
 HIGHER |= {
     "chrf": "points",
     "rouge1": "points",
@@ -28,7 +38,9 @@ SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, said i
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a run. What is said is the figure times `scale`, in `unit`; a difference of shares in percentage points."""
+    """A figure of a run. What is said is the figure times `scale`, in `unit`; a difference of
+    shares in percentage points.
+    """
 
     name: str  # val/loss
     higher_is_better: bool
@@ -40,7 +52,9 @@ class Metric:
         return (difference > 0) == self.higher_is_better
 
     def said(self, value: float, digits: int | None = None, unit: bool = True) -> str:
-        """A figure with so many digits behind the point; None: as many as a figure of its size has in an error."""
+        """A figure with so many digits behind the point; None: as many as a figure of its size has
+        in an error.
+        """
         scaled = value * self.scale
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
@@ -50,7 +64,9 @@ class Metric:
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
     def up(self, value: float) -> float:
-        """Rounded to what `said` shows, upwards: what could have been seen is not promised too small."""
+        """Rounded to what `said` shows, upwards: what could have been seen is not promised too
+        small.
+        """
         scaled = value * self.scale
         for _ in range(2):  # 0.0353 becomes 0.036, which is shown as 0.04
             unit = 10.0 ** -decimals(scaled)
@@ -59,7 +75,8 @@ class Metric:
 
 
 def metric(name: str, higher_is_better: bool | None = None) -> Metric:
-    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless it is said which way is better.
+    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless it is
+    said which way is better.
 
     Raises ConfigError for a name of which that is not known.
     """
@@ -77,8 +94,10 @@ def metric(name: str, higher_is_better: bool | None = None) -> Metric:
 
 
 def decimals(error: float) -> int:
-    """Digits behind the point that an error of this size supports: two digits of the error where they begin with 10 to 35,
-    one where they begin with 36 to 94 (the rule of the Particle Data Group, Review of Particle Physics, Introduction 5.3)."""
+    """Digits behind the point that an error of this size supports: two digits of the error where
+    they begin with 10 to 35, one where they begin with 36 to 94 (the rule of the Particle Data
+    Group, Review of Particle Physics, Introduction 5.3).
+    """
     if not error or not math.isfinite(error):
         return 4
     exponent = math.floor(math.log10(abs(error)))

@@ -1,4 +1,6 @@
-"""Which run is this? A key of all that decides its result: config, the code of its parts, and its data."""
+"""Which run is this? A key of all that decides its result: config, the code of its parts, and its
+data.
+"""
 
 import ast
 import hashlib
@@ -16,7 +18,12 @@ from typing import Any
 from xformer_kit.config import GROUPS, INNER, config_hash
 from xformer_kit.registry import Registry
 
-INSTALLED = "stdlib", "platstdlib", "purelib", "platlib"  # where packages lie that are not of one's own
+INSTALLED = (
+    "stdlib",
+    "platstdlib",
+    "purelib",
+    "platlib",
+)  # where packages lie that are not of one's own
 OURS = "xformer_kit", "tasks"
 OWN = "xformer_kit_parts_"  # modules of a user's own parts, whose files a run notes by themselves
 
@@ -24,9 +31,9 @@ OWN = "xformer_kit_parts_"  # modules of a user's own parts, whose files a run n
 def run_key(config: Mapping[str, Any], fingerprint: str) -> str:
     """16 hex digits: equal for equal results. `fingerprint`: of the prepared data.
 
-    Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is that of the files in
-    which the chosen parts are registered, one's own and ours, and of files of one's own that one's parts import: a part that was
-    changed is another part.
+    Left out are the logger, paths, workers and cadences, as in the config's own hash. The code is
+    that of the files in which the chosen parts are registered, one's own and ours, and of files of
+    one's own that one's parts import: a part that was changed is another part.
     """
     known = [config_hash(config), fingerprint, *sorted(map(code, set(modules(config))))]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
@@ -48,12 +55,18 @@ def modules(node: Any, registry: Registry | None = None) -> Iterator[str]:
         inner = {}
     for key, value in node.items():
         yield from modules(
-            value, inner.get(key) or GROUPS.get(key) or INNER.get(key) or (registry if key == "of" else None)
+            value,
+            inner.get(key)
+            or GROUPS.get(key)
+            or INNER.get(key)
+            or (registry if key == "of" else None),
         )
 
 
 def codes(config: Mapping[str, Any]) -> dict[str, str]:
-    """Module -> sha256 of its source, of the modules of the parts that a config names; not of one's own files."""
+    """Module -> sha256 of its source, of the modules of the parts that a config names; not of one's
+    own files.
+    """
     return {name: code(name) for name in sorted(set(modules(config))) if not name.startswith(OWN)}
 
 
@@ -70,7 +83,9 @@ def code(module: str) -> str:
 
 
 def _helpers(source: str, found: set[Path]) -> set[Path]:
-    """Files that a source imports, and those that these import, which are of no package that is installed."""
+    """Files that a source imports, and those that these import, which are of no package that is
+    installed.
+    """
     for name in _imported(ast.parse(source)):
         spec = None
         with suppress(ImportError, ValueError, AttributeError):

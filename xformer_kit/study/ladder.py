@@ -1,5 +1,6 @@
-"""How does the loss fall with size and data? A ladder trains every variant at several sizes, each for several numbers of
-tokens per parameter, so that the laws of two architectures are compared and not their figures at one size.
+"""How does the loss fall with size and data? A ladder trains every variant at several sizes, each
+for several numbers of tokens per parameter, so that the laws of two architectures are compared and
+not their figures at one size.
 
 design:
   name: ladder
@@ -22,15 +23,20 @@ LENGTH = "trainer.max_steps"  # what a rung's tokens are made by
 
 @DESIGNS.register("ladder", also_called=("scaling", "scaling_law", "scaling_laws"))
 class Ladder(OneAtATime):
-    """The baseline, and every level of every factor alone, each at all sizes x tokens per parameter.
+    """The baseline, and every level of every factor alone, each at all sizes x tokens per
+    parameter.
 
-    L(N, D) = E + A N^-alpha + B D^-beta is fitted to the runs of each variant (Hoffmann et al., 2022, arXiv:2203.15556,
-    section 3.3): N, its own parameters, embeddings among them; D = multiple x N, the tokens that it reads. With one multiple,
-    L(N) = E + A N^-alpha along D = multiple x N. Variants are compared seed by seed at the top rung, and by their laws.
+    L(N, D) = E + A N^-alpha + B D^-beta is fitted to the runs of each variant (Hoffmann et al.,
+    2022, arXiv:2203.15556, section 3.3): N, its own parameters, embeddings among them; D = multiple
+    x N, the tokens that it reads. With one multiple, L(N) = E + A N^-alpha along D = multiple x N.
+    Variants are compared seed by seed at the top rung, and by their laws.
     """
 
     needs_factors = False
-    no_stop = "fits a law to all runs of a variant, and seeds that were left out because they looked bad would bend it"
+    no_stop = (
+        "fits a law to all runs of a variant, and seeds that were left out because they looked bad"
+        " would bend it"
+    )
 
     def __init__(
         self,
@@ -42,7 +48,10 @@ class Ladder(OneAtATime):
         self.sizes, self.multiples, self.ahead = sizes, multiples, ahead
 
     def rungs(self):
-        sizes = [dict(zip(self.sizes, values, strict=True)) for values in zip(*self.sizes.values(), strict=True)]
+        sizes = [
+            dict(zip(self.sizes, values, strict=True))
+            for values in zip(*self.sizes.values(), strict=True)
+        ]
         return [_rung(size, multiple) for size, multiple in product(sizes, self.multiples)]
 
     def clashes(self, node, factors):
@@ -54,7 +63,10 @@ class Ladder(OneAtATime):
         varied |= {f"study.tune.{key}": {key} for key in node["tune"] or {}}
         for path, keys in varied.items():
             for key in (key for key in own if key in keys):
-                yield f"{path}: sets {key}, as the ladder does on every rung. Leave it out of one of them."
+                yield (
+                    f"{path}: sets {key}, as the ladder does on every rung. Leave it out of one of"
+                    " them."
+                )
         yield from _budget(node["budget"], self.sizes)
         try:
             higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
@@ -62,8 +74,9 @@ class Ladder(OneAtATime):
             return
         if higher:
             yield (
-                f"study.metric: a ladder fits a loss that falls to a floor above 0, and {node['metric']} is better higher. "
-                "Try study.metric=val/loss, or design=one_at_a_time."
+                "study.metric: a ladder fits a loss that falls to a floor above 0, and"
+                f" {node['metric']} is better higher. Try study.metric=val/loss, or"
+                " design=one_at_a_time."
             )
 
     @classmethod
@@ -78,14 +91,19 @@ class Ladder(OneAtATime):
 def _sizes(options: Any) -> Iterator[str]:
     lengths = {key: len(values) for key, values in options.sizes.items()}
     if not lengths:
-        yield "sizes: must map overrides to their values; got {}. Try sizes: {model.dim: [64, 96, 128, 192]}."
+        yield (
+            "sizes: must map overrides to their values; got {}. Try sizes: {model.dim: [64, 96,"
+            " 128, 192]}."
+        )
     elif len(set(lengths.values())) > 1:
         said = ", ".join(f"{count} of {key}" for key, count in lengths.items())
         yield f"sizes: must give every override as many values as there are sizes; got {said}."
     else:
         each = list(zip(*options.sizes.values(), strict=True))
         if twice := next((size for i, size in enumerate(each) if size in each[:i]), None):
-            said = ", ".join(f"{key}={text(value)}" for key, value in zip(lengths, twice, strict=True))
+            said = ", ".join(
+                f"{key}={text(value)}" for key, value in zip(lengths, twice, strict=True)
+            )
             yield f"sizes: must differ; got {said} twice."
 
 
@@ -99,17 +117,28 @@ def _multiples(options: Any) -> Iterator[str]:
 @apart
 def _enough(options: Any) -> Iterator[str]:
     """As many sizes as the fit needs, before anything is composed."""
-    counts, multiples = {len(values) for values in options.sizes.values()}, len(set(options.multiples))
+    counts, multiples = (
+        {len(values) for values in options.sizes.values()},
+        len(set(options.multiples)),
+    )
     if len(counts) == 1 and multiples and (count := counts.pop()) < (needed := fewest(multiples)):
         said = (
-            "one number of tokens per parameter" if multiples == 1 else f"{multiples} numbers of tokens per parameter"
+            "one number of tokens per parameter"
+            if multiples == 1
+            else f"{multiples} numbers of tokens per parameter"
         )
-        more = " Or give a second multiple, with which 3 do." if multiples == 1 and count == fewest(2) else ""
+        more = (
+            " Or give a second multiple, with which 3 do."
+            if multiples == 1 and count == fewest(2)
+            else ""
+        )
         yield f"sizes: must be at least {needed} for a law with {said}; got {count}.{more}"
 
 
 def axis(multiples: Iterable[float]) -> str | None:
-    """The axis of the law; None for both. With one number of tokens per parameter, tokens grow in step with parameters."""
+    """The axis of the law; None for both. With one number of tokens per parameter, tokens grow in
+    step with parameters.
+    """
     return "parameters" if len(set(multiples)) == 1 else None
 
 
@@ -119,12 +148,18 @@ def _rung(size: Mapping[str, Any], multiple: float) -> Rung:
 
 
 def _budget(budget: Mapping[str, Any], sizes: Mapping[str, Any]) -> Iterator[str]:
-    """On each rung a variant may be brought to the baseline by a knob that is not the ladder's own."""
+    """On each rung a variant may be brought to the baseline by a knob that is not the ladder's
+    own.
+    """
     what, knob = budget["match"], budget["by"]
     if what != "none" and knob == LENGTH:
         yield (
-            f"study.budget: {what} are matched by {LENGTH}, which the ladder sets from the tokens per parameter of a rung. Try "
-            "budget: {match: params, by: ffn.width}, {match: flops, by: ffn.width}, or none."
+            f"study.budget: {what} are matched by {LENGTH}, which the ladder sets from the tokens"
+            " per parameter of a rung. Try budget: {match: params, by: ffn.width}, {match:"
+            " flops, by: ffn.width}, or none."
         )
     elif knob in sizes:
-        yield f"study.budget.by: must not be a size of the ladder; got {knob}. Turn another knob, such as ffn.width."
+        yield (
+            f"study.budget.by: must not be a size of the ladder; got {knob}. Turn another knob,"
+            " such as ffn.width."
+        )

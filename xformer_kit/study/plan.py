@@ -1,4 +1,6 @@
-"""Which runs does a study consist of? Variants x seeds; each run has a config, a key, and words that compose it."""
+"""Which runs does a study consist of? Variants x seeds; each run has a config, a key, and words
+that compose it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +13,16 @@ from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
 from xformer_kit.study.question import label, levels_of
 
-Compose = Callable[[list[str]], tuple[dict[str, Any], list[str]]]  # words -> the config, and what is wrong with it
+Compose = Callable[
+    [list[str]], tuple[dict[str, Any], list[str]]
+]  # words -> the config, and what is wrong with it
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One combination of levels. `name` is what the report calls it, `words` compose it behind those of the command line."""
+    """One combination of levels. `name` is what the report calls it, `words` compose it behind
+    those of the command line.
+    """
 
     label: str
     name: str
@@ -64,7 +70,8 @@ class Run:
 def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     """The variants of a study's complete node, composed and checked, the baseline first.
 
-    Raises ConfigError with the faults of all of them, each with its variant, and where there are too many runs.
+    Raises ConfigError with the faults of all of them, each with its variant, and where there are
+    too many runs.
     """
     factors, chosen = levels_of(node)
     found, wrong = [], dict[str, list[str]]()  # fault -> the variants that have it
@@ -74,7 +81,9 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     for levels in chosen:
         named = label(factors, levels)
         name, words = str((node["labels"] or {}).get(named, named)), words_of(factors, levels)
-        known = dict[tuple[str, ...], dict[str, Any]]()  # rungs of a size have one config until their steps are counted
+        known = dict[
+            tuple[str, ...], dict[str, Any]
+        ]()  # rungs of a size have one config until their steps are counted
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
             if size not in known:
@@ -82,7 +91,9 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
                 for fault in faults:
                     wrong.setdefault(fault, []).append(" ".join((named, *size)))
                 tried += 1
-            found.append(Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung))
+            found.append(
+                Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung)
+            )
     faults = [f"{fault} [{_of(names, tried)}]" for fault, names in wrong.items()]
     faults += _labels(node, found) + _claimed(node, found) + ([] if faults else _same(found))
     if faults:
@@ -95,7 +106,9 @@ def _of(names: list[str], count: int) -> str:
     if len(names) == count > 1:
         return "every variant"
     few = names[:3] if len(names) > 4 else names
-    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}" + f" and {len(names) - 3} more" * (few != names)
+    return f"variant{'s' * (len(names) > 1)} {'; '.join(few)}" + f" and {len(names) - 3} more" * (
+        few != names
+    )
 
 
 def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> None:
@@ -106,8 +119,9 @@ def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> 
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
     fits = most // each - 1  # variants beside the baseline
     raise ConfigError(
-        f"study.max_runs: must hold the runs of the design; got {most}, and {_counted(count, 'variant')} with "
-        f"{_counted(len(seeds(node, 0)), 'seed')}{times} make {count * each}. Raise it, or take fewer seeds or levels"
+        f"study.max_runs: must hold the runs of the design; got {most}, and"
+        f" {_counted(count, 'variant')} with {_counted(len(seeds(node, 0)), 'seed')}{times} make"
+        f" {count * each}. Raise it, or take fewer seeds or levels"
         + (f", or design={{name: random, count: {fits}}}." if fits > 0 and len(rungs) == 1 else ".")
     )
 
@@ -119,9 +133,12 @@ def _counted(count: int, what: str) -> str:
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
     """The overrides of a combination; a factor whose condition is not met says nothing."""
     met = {
-        name: all(levels[other] in wanted for other, wanted in factor.when.items()) for name, factor in factors.items()
+        name: all(levels[other] in wanted for other, wanted in factor.when.items())
+        for name, factor in factors.items()
     }
-    return [word for name, factor in factors.items() if met[name] for word in factor.words(levels[name])]
+    return [
+        word for name, factor in factors.items() if met[name] for word in factor.words(levels[name])
+    ]
 
 
 def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -137,8 +154,12 @@ def seeds(node: Mapping[str, Any], first: int) -> list[int]:
     return list(given) if isinstance(given, list) else list(range(first, first + given))
 
 
-def runs(found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str, Any]], str]) -> list[Run]:
-    """All runs, seed by seed, so that a study that is stopped early has every variant at the same seeds."""
+def runs(
+    found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str, Any]], str]
+) -> list[Run]:
+    """All runs, seed by seed, so that a study that is stopped early has every variant at the same
+    seeds.
+    """
     made = [Run(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
     return [replace(run, key=key(run.config)) for run in made]
 
@@ -150,15 +171,20 @@ def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
         name = (node["labels"] or {}).get(one, one)
         if not isinstance(name, str) or not name.strip():
             faults.append(
-                f"study.labels.{one}: must be a name; got {shown(name)}. Leave it out, and it is called {one}."
+                f"study.labels.{one}: must be a name; got {shown(name)}. Leave it out, and it is"
+                f" called {one}."
             )
         elif other := called.get(name):
-            faults.append(f"study.labels: {other} and {one} are both called {name!r}. Give each a name of its own.")
+            faults.append(
+                f"study.labels: {other} and {one} are both called {name!r}. Give each a name of its"
+                " own."
+            )
         called.setdefault(str(name), one)
     for name in node["labels"] or {}:
         if name not in known:
             near = next(
-                (f" Did you mean {one}?" for one in known if one.endswith(f"={name}")), nearest(str(name), known)
+                (f" Did you mean {one}?" for one in known if one.endswith(f"={name}")),
+                nearest(str(name), known),
             )
             faults.append(f"study.labels.{name}: is no variant.{near} Known: {'; '.join(known)}.")
     return faults
@@ -168,11 +194,18 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     """A claim names variants by their label, or as the report calls them."""
     said = node.get("claim") or {}
     if unknown := sorted(said.keys() - {"paper", "expect"}):
-        return [f"study.claim.{unknown[0]}: is no part of a claim, which has paper and expect. Leave it out."]
+        return [
+            f"study.claim.{unknown[0]}: is no part of a claim, which has paper and expect. Leave it"
+            " out."
+        ]
     expect = said.get("expect")
     known = [variant.label for variant in found] + [variant.name for variant in found]
     wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
-    ways = {one["is"] for one in (expect if isinstance(expect, list) else [expect])} if expect and not wrong else set()
+    ways = (
+        {one["is"] for one in (expect if isinstance(expect, list) else [expect])}
+        if expect and not wrong
+        else set()
+    )
     if vain := sorted(ways & claim.WITHIN) if not node["margin"] else []:
         said = f"must say within what '{vain[0]}' is meant, for the claim expects it"
         return [f"study.margin: {said}; got {shown(node['margin'])}. Try 0.05."]
@@ -180,14 +213,18 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
 
 
 def _same(found: list[Variant]) -> list[str]:
-    """Two variants of one config are one: a level that changes nothing would be reported as equal."""
+    """Two variants of one config are one: a level that changes nothing would be reported as
+    equal.
+    """
     seen: list[Variant] = []
     faults = []
     for variant in found:
-        if twin := next((v for v in seen if v.config == variant.config and v.rung == variant.rung), None):
+        if twin := next(
+            (v for v in seen if v.config == variant.config and v.rung == variant.rung), None
+        ):
             faults.append(
-                f"study.factors: {variant.label} composes the same model as {twin.label}, so there is nothing to compare. "
-                "Leave one of them out."
+                f"study.factors: {variant.label} composes the same model as {twin.label}, so there"
+                " is nothing to compare. Leave one of them out."
             )
         seen.append(variant)
     return faults

@@ -1,8 +1,9 @@
 """What could so many seeds have seen, and how many see what one looks for?
 
-Power of the two-sided paired t test at n seeds, with r = true difference / sd of one seed's difference, by the noncentral t
-with n - 1 degrees of freedom and noncentrality r sqrt(n) (Cohen, 1988, chapter 2): exact for normal differences of known
-sd. An sd from few seeds is itself uncertain: at 5 seeds by a factor of 0.6 to 2.9, so these are figures for planning.
+Power of the two-sided paired t test at n seeds, with r = true difference / sd of one seed's
+difference, by the noncentral t with n - 1 degrees of freedom and noncentrality r sqrt(n) (Cohen,
+1988, chapter 2): exact for normal differences of known sd. An sd from few seeds is itself
+uncertain: at 5 seeds by a factor of 0.6 to 2.9, so these are figures for planning.
 """
 
 
@@ -10,14 +11,18 @@ def power_of(difference: float, sd: float, count: int, alpha: float = 0.05) -> f
     """The chance that `count` seeds show this true difference at p <= alpha."""
     from scipy.stats import ncf, t
 
-    # The square of a noncentral t is a noncentral F; scipy's noncentral t is NaN in its far tail, its F is not.
+    # The square of a noncentral t is a noncentral F; scipy's noncentral t is NaN in its far tail,
+    # its F is not.
     noncentral = count * (difference / sd) ** 2
     return float(ncf.sf(t.isf(alpha / 2, count - 1) ** 2, 1, count - 1, noncentral))
 
 
-def detectable(sd: float | None, count: int, power: float = 0.8, alpha: float = 0.05) -> float | None:
-    """The smallest true difference that `count` seeds see with that power; None below two seeds. For a family of m
-    comparisons under Holm, alpha / m is what the first of them has to pass."""
+def detectable(
+    sd: float | None, count: int, power: float = 0.8, alpha: float = 0.05
+) -> float | None:
+    """The smallest true difference that `count` seeds see with that power; None below two seeds.
+    For a family of m comparisons under Holm, alpha / m is what the first of them has to pass.
+    """
     from scipy.optimize import brentq
 
     if sd is None or count < 2:
@@ -43,5 +48,7 @@ def seeds_needed(sd: float, difference: float, power: float = 0.8, alpha: float 
     low = high // 2  # too few, or one
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if power_of(difference, sd, middle, alpha) >= power else (middle, high)
+        low, high = (
+            (low, middle) if power_of(difference, sd, middle, alpha) >= power else (middle, high)
+        )
     return high

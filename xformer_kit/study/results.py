@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 from xformer_kit.study.plan import titled
 
-Status = Literal["finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"]
+Status = Literal[
+    "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
+]
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,15 @@ class Results:
     study: Mapping[str, Any]  # the study's complete node
     command: list[str]  # overrides that asked for it
     parts: list[str]  # files of one's own parts
-    variants: list[Mapping[str, Any]]  # label, name, levels, words, tuned, cost, knob, off; the baseline first
+    variants: list[
+        Mapping[str, Any]
+    ]  # label, name, levels, words, tuned, cost, knob, off; the baseline first
     outcomes: list[Outcome]
-    search: Mapping[str, Any] | None = None  # what the trials of a search came to; see tasks/study/search.py
-    stopped: Mapping[str, str] = field(default_factory=dict)  # label -> why study.stop ended the variant
+    # what the trials of a search came to; see tasks/study/search.py
+    search: Mapping[str, Any] | None = None
+    stopped: Mapping[str, str] = field(
+        default_factory=dict
+    )  # label -> why study.stop ended the variant
 
     def of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, by seed."""
@@ -50,4 +57,6 @@ class Results:
         """Seed -> the metric at the end of each finished run."""
         name = metric or self.study["metric"]
         found = {o.seed: o.facts.get(name) for o in self.of(variant) if o.status == "finished"}
-        return {seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))}
+        return {
+            seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))
+        }

@@ -2,11 +2,12 @@
 
     L(N, D) = E + A N^-alpha + B D^-beta          N parameters, D tokens, L in nats per token
 
-(Hoffmann et al., 2022, arXiv:2203.15556, section 3.3). Where one of them is the same in all runs, its term is part of E.
-Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of log L, minimized from a grid of
-starts. Two things differ. The terms are measured at the middle of the sizes (A N^-alpha = a (N / middle)^-alpha), which
-moves no optimum but lets the search see the exponents apart from the factors; only the starts of the grid that already fit
-best are followed. And the losses are summed, not averaged, with tight tolerances: averaged, the search stops early and
+(Hoffmann et al., 2022, arXiv:2203.15556, section 3.3). Where one of them is the same in all runs,
+its term is part of E. Fitted as in their appendix D.3: the Huber loss (delta 1e-3) of the error of
+log L, minimized from a grid of starts. Two things differ. The terms are measured at the middle of
+the sizes (A N^-alpha = a (N / middle)^-alpha), which moves no optimum but lets the search see the
+exponents apart from the factors; only the starts of the grid that already fit best are followed.
+And the losses are summed, not averaged, with tight tolerances: averaged, the search stops early and
 gives intervals that are far too narrow (Besiroglu et al., 2024, arXiv:2404.10102).
 """
 
@@ -54,7 +55,8 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A fitted law. `intervals`: name -> (low, high) of E, A, alpha, B, beta; terms of an axis that did not vary are None.
+    """A fitted law. `intervals`: name -> (low, high) of E, A, alpha, B, beta; terms of an axis that
+    did not vary are None.
 
     at_bounds: exponents that the search left at its bounds: the points do not say how they end.
     """
@@ -77,17 +79,23 @@ class Law:
         return self.E + sum(a * size**-exponent for a, exponent, size in terms if a is not None)
 
     def predict(self, parameters: float, tokens: float) -> Prediction:
-        """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law goes on. In simulations
-        (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals at 95 % held the true loss at 10 times the
-        largest size."""
-        return Prediction(self.loss(parameters, tokens), *self._bounds(self._at(parameters, tokens)))
+        """L(N, D) with the interval of the law there: of the mean of many runs, as far as the law
+        goes on. In simulations (normal errors of 0.3 %, 15 to 36 runs) 89 to 93 % of the intervals
+        at 95 % held the true loss at 10 times the largest size.
+        """
+        return Prediction(
+            self.loss(parameters, tokens), *self._bounds(self._at(parameters, tokens))
+        )
 
     def gap(self, other: "Law", parameters: float, tokens: float) -> Prediction:
-        """What this law predicts there minus what the other does; the two must be drawn from different seeds."""
+        """What this law predicts there minus what the other does; the two must be drawn from
+        different seeds.
+        """
         draws = self._at(parameters, tokens) - other._at(parameters, tokens)
         freedom = min(self.freedom, other.freedom)
         return Prediction(
-            self.loss(parameters, tokens) - other.loss(parameters, tokens), *_bounds(draws, self.level, freedom)
+            self.loss(parameters, tokens) - other.loss(parameters, tokens),
+            *_bounds(draws, self.level, freedom),
         )
 
     def _at(self, parameters: float, tokens: float) -> np.ndarray:
@@ -106,13 +114,16 @@ class Law:
     def optimal(self, flops: float, per: float = 6.0) -> Optimum:
         """The N and D of the lowest loss under flops = per N D (equation 4 of the paper):
 
-        N = G (C / per)^(beta / (alpha + beta)), D = C / (per N), G = (alpha A / (beta B))^(1 / (alpha + beta)).
+        N = G (C / per)^(beta / (alpha + beta)), D = C / (per N), G = (alpha A / (beta B))^(1 /
+        (alpha + beta)).
 
-        per: training FLOPs of a parameter and token; 6 leaves attention's scores out (Kaplan et al., 2020).
-        Raises ValueError where the law has one axis.
+        per: training FLOPs of a parameter and token; 6 leaves attention's scores out (Kaplan et
+        al., 2020). Raises ValueError where the law has one axis.
         """
         if self.A is None or self.B is None:
-            raise ValueError("A law of one axis knows no best split of compute: vary parameters and tokens.")
+            raise ValueError(
+                "A law of one axis knows no best split of compute: vary parameters and tokens."
+            )
         best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
         low, high = self._bounds(_split(self.draws, flops / per))
         tokens = flops / per / float(best)
@@ -120,18 +131,27 @@ class Law:
 
 
 def fit(
-    points: Sequence[Point], axis: str | None = None, *, level: float = 0.95, resamples: int = 400, seed: int = 0
+    points: Sequence[Point],
+    axis: str | None = None,
+    *,
+    level: float = 0.95,
+    resamples: int = 400,
+    seed: int = 0,
 ) -> Law:
-    """The law of these runs. axis: parameters or tokens for a law of one of them; by default of what varies.
+    """The law of these runs. axis: parameters or tokens for a law of one of them; by default of
+    what varies.
 
-    Intervals are those of the residual bootstrap: the sizes stay, for they were chosen; residuals of log L, as much too
-    small as the fit is close (sqrt(n / (n - numbers of the law))), are dealt out anew and the law is fitted again. Their
-    level is raised as that of a t interval is (Hesterberg, 2015, arXiv:1411.5279). In simulations with normal errors (15
-    runs on one axis, 24 on two) 89 to 98 % of the intervals at 95 % held the true exponent.
-    Raises ValueError where a loss is not above 0, or where the runs do not identify the law.
+    Intervals are those of the residual bootstrap: the sizes stay, for they were chosen; residuals
+    of log L, as much too small as the fit is close (sqrt(n / (n - numbers of the law))), are dealt
+    out anew and the law is fitted again. Their level is raised as that of a t interval is
+    (Hesterberg, 2015, arXiv:1411.5279). In simulations with normal errors (15 runs on one axis, 24
+    on two) 89 to 98 % of the intervals at 95 % held the true exponent. Raises ValueError where a
+    loss is not above 0, or where the runs do not identify the law.
     """
     axes = _axes(points, axis)
-    sizes = np.log(np.array([[getattr(point, name) for name in axes] for point in points], dtype=float))
+    sizes = np.log(
+        np.array([[getattr(point, name) for name in axes] for point in points], dtype=float)
+    )
     y = np.log(np.array([point.loss for point in points], dtype=float))
     middle = sizes.mean(0)
     x = sizes - middle
@@ -139,28 +159,48 @@ def fit(
     best = found[losses.argmin()]
     residuals = (y - _predicted(best, x)) * math.sqrt(len(y) / (len(y) - len(best)))
     rng = np.random.default_rng(seed)
-    drawn = np.array([_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples)])
+    drawn = np.array(
+        [_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples)]
+    )
     again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
     draws = np.array([_plain(theta, middle, axes) for theta in again])
     names = ("E", "A", "alpha", "B", "beta")
     values = _plain(best, middle, axes)
-    known = {name: None if math.isnan(v) else float(v) for name, v in zip(names, values, strict=True)}
-    intervals = {
-        name: _bounds(draws[:, i], level, len(y) - len(best)) for i, name in enumerate(names) if known[name] is not None
+    known = {
+        name: None if math.isnan(v) else float(v) for name, v in zip(names, values, strict=True)
     }
-    at = tuple(AXES[a] for a in axes if min(abs(known[AXES[a]] - bound) for bound in EXPONENTS) < 1e-6)
+    intervals = {
+        name: _bounds(draws[:, i], level, len(y) - len(best))
+        for i, name in enumerate(names)
+        if known[name] is not None
+    }
+    at = tuple(
+        AXES[a] for a in axes if min(abs(known[AXES[a]] - bound) for bound in EXPONENTS) < 1e-6
+    )
     residual = float(np.sqrt(np.mean((y - _predicted(best, x)) ** 2)))
-    return Law(**known, intervals=intervals, points=len(y), residual=residual, at_bounds=at, level=level, draws=draws)
+    return Law(
+        **known,
+        intervals=intervals,
+        points=len(y),
+        residual=residual,
+        at_bounds=at,
+        level=level,
+        draws=draws,
+    )
 
 
 def fewest(multiples: int) -> int:
-    """Sizes without which no law is found, from runs of so many numbers of tokens per parameter. A law of both axes has
-    5 numbers and takes sizes x multiples pairs of them, of which two multiples give 6."""
+    """Sizes without which no law is found, from runs of so many numbers of tokens per parameter. A
+    law of both axes has 5 numbers and takes sizes x multiples pairs of them, of which two multiples
+    give 6.
+    """
     return 3 + SPARE if multiples == 1 else 3
 
 
 def identified(points: Sequence[Point], axis: str | None = None) -> list[str]:
-    """The axes of the law of these runs, whatever their losses. Raises ValueError where they do not identify one."""
+    """The axes of the law of these runs, whatever their losses. Raises ValueError where they do not
+    identify one.
+    """
     return _axes([point._replace(loss=1.0) for point in points], axis)
 
 
@@ -173,12 +213,21 @@ def _axes(points: Sequence[Point], axis: str | None) -> list[str]:
     distinct = {name: len({getattr(point, name) for point in points}) for name in AXES}
     axes = [axis] if axis else [name for name in AXES if distinct[name] > 1]
     if not axes:
-        raise ValueError("A scaling law needs runs of several sizes; parameters and tokens are the same in all.")
+        raise ValueError(
+            "A scaling law needs runs of several sizes; parameters and tokens are the same in all."
+        )
     for name in axes:
         needed = fewest(len(axes))
         if distinct[name] < needed:
-            hint = "" if len(axes) == 1 else f" Or keep {name} the same in all runs, for a law of the other."
-            raise ValueError(f"A scaling law needs at least {needed} numbers of {name}; got {distinct[name]}.{hint}")
+            hint = (
+                ""
+                if len(axes) == 1
+                else f" Or keep {name} the same in all runs, for a law of the other."
+            )
+            raise ValueError(
+                f"A scaling law needs at least {needed} numbers of {name}; got"
+                f" {distinct[name]}.{hint}"
+            )
     if len(axes) == 2:
         _together(points)
     return axes
@@ -188,17 +237,22 @@ def _together(points: Sequence[Point]) -> None:
     """Both axes have to move, and not in step."""
     pairs = sorted({(point.parameters, point.tokens) for point in points})
     if len(pairs) < 5 + SPARE:
-        raise ValueError(f"A scaling law of parameters and tokens needs at least {5 + SPARE} pairs; got {len(pairs)}.")
+        raise ValueError(
+            f"A scaling law of parameters and tokens needs at least {5 + SPARE} pairs; got"
+            f" {len(pairs)}."
+        )
     x = np.log(np.array(pairs))
     if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
-            "Tokens grow in step with parameters, so their exponents cannot be told apart: take more than one number of "
-            "tokens per parameter, or fit one axis (axis=parameters)."
+            "Tokens grow in step with parameters, so their exponents cannot be told apart: take"
+            " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
         )
 
 
 def _predicted(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """log L. theta: log of the floor, then for each axis the log of its term in the middle, and its exponent."""
+    """log L. theta: log of the floor, then for each axis the log of its term in the middle, and its
+    exponent.
+    """
     return _curve(theta, x)[0]
 
 
@@ -232,7 +286,10 @@ def _starts(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     middle = float(np.median(y))
     grid = np.array(
         [
-            [middle + floor, *(value for share, exponent in axes for value in (middle + share, exponent))]
+            [
+                middle + floor,
+                *(value for share, exponent in axes for value in (middle + share, exponent)),
+            ]
             for floor in np.log([0.05, 0.3, 0.6, 0.9])
             for axes in product(product(shares, exponents), repeat=x.shape[1])
         ]

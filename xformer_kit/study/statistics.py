@@ -1,7 +1,8 @@
 """What do a few seeds say? Means with intervals, differences seed by seed, and curves with bands.
 
-Every function takes plain numbers of runs that finished. A run that diverged has no figure: it is left out by the caller,
-`count` shows it, and `divergence` tests whether one variant diverges more often than another.
+Every function takes plain numbers of runs that finished. A run that diverged has no figure: it is
+left out by the caller, `count` shows it, and `divergence` tests whether one variant diverges more
+often than another.
 """
 
 import math
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 BOOTSTRAP_FROM = 20  # seeds
-# Differences are taken as equal where they differ by rounding alone, relative to the largest figure.
+# Differences are taken as equal where they differ by rounding alone, relative to the largest
+# figure.
 ROUNDING = 1e-12
 
 
@@ -29,15 +31,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """variant - baseline, over the seeds that both have; what cannot be known from so many seeds is None.
+    """variant - baseline, over the seeds that both have; what cannot be known from so many seeds is
+    None.
 
     method: how bounds and p were found, one of
         t          both from the paired t
         bootstrap  bounds from the bootstrap, p from the paired t
         equal      every difference is 0: bounds 0 and 0, p 1
-        sign       every difference is the same and not 0, so that t is undefined: no bounds, p of the exact sign test
-        one seed   no bounds and no p
-        no seed    nothing
+        sign       every difference is the same and not 0, so that t is undefined: no bounds, p of
+        the exact sign test one seed   no bounds and no p no seed    nothing
     """
 
     mean: float | None
@@ -53,7 +55,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Band:
-    """The mean curve of some seeds with its interval at every step, point by point. One seed: low and high are None."""
+    """The mean curve of some seeds with its interval at every step, point by point. One seed: low
+    and high are None.
+    """
 
     steps: list[int]
     mean: list[float]
@@ -63,7 +67,8 @@ class Band:
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student, 1908).
+    """mean +- t sd / sqrt(n), t the quantile of Student's t at n - 1 degrees of freedom (Student,
+    1908).
 
     Raises ValueError where a value is not finite.
     """
@@ -72,7 +77,9 @@ def interval(values: Sequence[float], level: float = 0.95) -> Interval:
         return Interval(float(x[0]) if len(x) else None, None, None, len(x), None, level)
     sd = float(x.std(ddof=1))
     reach = _t(len(x), level) * sd / math.sqrt(len(x))
-    return Interval(float(x.mean()), float(x.mean() - reach), float(x.mean() + reach), len(x), sd, level)
+    return Interval(
+        float(x.mean()), float(x.mean() - reach), float(x.mean() + reach), len(x), sd, level
+    )
 
 
 def paired(
@@ -83,44 +90,62 @@ def paired(
     scale: float | None = None,
     resamples: int = 9999,
 ) -> Difference:
-    """variant - baseline at every seed that both have: the seed is the block, so what it does to both drops out.
+    """variant - baseline at every seed that both have: the seed is the block, so what it does to
+    both drops out.
 
-    p: the paired t test. Bounds: the same t below 20 seeds; from 20 seeds the BCa bootstrap (Efron, 1987), which follows
-    skewed differences. Plain BCa is too narrow for few values (it covers 92 % at 20 where 95 % are asked for): its level is
-    raised so that on symmetric values it is as wide as the t interval (Hesterberg, 2015, arXiv:1411.5279, "expanded
-    percentile"). The bootstrap draws from a fixed seed.
-    effect: J d, with d = mean / sd of the differences and J = Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2)) at
-    m = n - 1, which makes it unbiased (Hedges, 1981; d_z of Lakens, 2013). Undefined below three seeds.
+    p: the paired t test. Bounds: the same t below 20 seeds; from 20 seeds the BCa bootstrap (Efron,
+    1987), which follows skewed differences. Plain BCa is too narrow for few values (it covers 92 %
+    at 20 where 95 % are asked for): its level is raised so that on symmetric values it is as wide
+    as the t interval (Hesterberg, 2015, arXiv:1411.5279, "expanded percentile"). The bootstrap
+    draws from a fixed seed.
+    effect: J d, with d = mean / sd of the differences and J = Gamma(m / 2) / (sqrt(m / 2) Gamma((m
+    - 1) / 2)) at m = n - 1, which makes it unbiased (Hedges, 1981; d_z of Lakens, 2013). Undefined
+    below three seeds.
     scale: the size of the figures, beside which a difference may be rounding; by default their own.
     Raises ValueError where a figure is not finite.
     """
     seeds = sorted(baseline.keys() & variant.keys())
-    before, after = (_finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant))
+    before, after = (
+        _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
+    )
     x = after - before
     if len(x) < 2:
         known = float(x[0]) if len(x) else None
-        return Difference(known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level)
+        return Difference(
+            known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level
+        )
     mean, sd = float(x.mean()), float(x.std(ddof=1))
-    rounding = ROUNDING * (max(np.abs(before).max(), np.abs(after).max()) if scale is None else scale)
+    rounding = ROUNDING * (
+        max(np.abs(before).max(), np.abs(after).max()) if scale is None else scale
+    )
     if np.ptp(x) <= rounding:
         return _constant(mean if abs(mean) > rounding else 0.0, len(x), level)
-    p, reach = _two_sided(mean / sd * math.sqrt(len(x)), len(x)), _t(len(x), level) * sd / math.sqrt(len(x))
+    p, reach = (
+        _two_sided(mean / sd * math.sqrt(len(x)), len(x)),
+        _t(len(x), level) * sd / math.sqrt(len(x)),
+    )
     low, high, method = mean - reach, mean + reach, "t"
-    if len(x) >= BOOTSTRAP_FROM and all(map(math.isfinite, bounds := _bootstrap(x, level, resamples))):
+    if len(x) >= BOOTSTRAP_FROM and all(
+        map(math.isfinite, bounds := _bootstrap(x, level, resamples))
+    ):
         low, high, method = *bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
     return Difference(mean, low, high, p, effect, len(x), sd, method, level)
 
 
 def hedges(count: int) -> float:
-    """J, by which a standardized mean difference of so many values is too large on average (Hedges, 1981)."""
+    """J, by which a standardized mean difference of so many values is too large on average (Hedges,
+    1981).
+    """
     half = (count - 1) / 2
     return math.exp(math.lgamma(half) - math.lgamma(half - 0.5)) / math.sqrt(half)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """p-values of a family, so corrected that the chance of any false alarm in it is at most alpha (Holm, 1979): the
-    k-th smallest of m times m - k + 1, never below the one before it. None stays None and does not count."""
+    """p-values of a family, so corrected that the chance of any false alarm in it is at most alpha
+    (Holm, 1979): the k-th smallest of m times m - k + 1, never below the one before it. None stays
+    None and does not count.
+    """
     known = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i])
     corrected: list[float | None] = [None] * len(ps)
     least = 0.0
@@ -130,8 +155,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def equivalence(difference: Difference, margin: float) -> float | None:
-    """p of the hypothesis that the true difference is as large as the margin or larger, either way: two one-sided tests, of
-    which the larger p counts (Schuirmann, 1987). A small p says: equal, for all that matters. None for fewer than two seeds.
+    """p of the hypothesis that the true difference is as large as the margin or larger, either way:
+    two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p says: equal, for
+    all that matters. None for fewer than two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
@@ -140,10 +166,11 @@ def equivalence(difference: Difference, margin: float) -> float | None:
 
 
 def beyond(difference: Difference, margin: float, sign: int) -> float | None:
-    """p of the hypothesis that `sign` times the true difference is as large as the margin or larger: the one-sided paired t
-    test of (margin - sign mean) sqrt(n) / sd. With the sign of what is worse, a small p says: no worse, for all that matters
-    (non-inferiority: Blackwelder, 1982). Without variance, where there is no t, the sign test: 2^-n if the difference lies
-    below the margin, else 1. None for fewer than two seeds.
+    """p of the hypothesis that `sign` times the true difference is as large as the margin or
+    larger: the one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of what
+    is worse, a small p says: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
+    Without variance, where there is no t, the sign test: 2^-n if the difference lies below the
+    margin, else 1. None for fewer than two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
@@ -160,20 +187,27 @@ def beyond(difference: Difference, margin: float, sign: int) -> float | None:
 
 
 def divergence(baseline: tuple[int, int], variant: tuple[int, int]) -> float:
-    """p of Fisher's exact test that both diverge equally often; each a pair (runs that diverged, all runs). Two-sided."""
+    """p of Fisher's exact test that both diverge equally often; each a pair (runs that diverged,
+    all runs). Two-sided.
+    """
     from scipy.stats import fisher_exact
 
     return float(fisher_exact([[lost, runs - lost] for lost, runs in (baseline, variant)]).pvalue)
 
 
 def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: float = 0.95) -> Band:
-    """curves: seed -> (steps, values). The interval of `interval` at every step at which all seeds have a finite value, so
-    that no step compares other seeds than the next. The level holds for each step, not for all at once."""
+    """curves: seed -> (steps, values). The interval of `interval` at every step at which all seeds
+    have a finite value, so that no step compares other seeds than the next. The level holds for
+    each step, not for all at once.
+    """
     finite = [
-        {step: value for step, value in zip(*curve, strict=True) if math.isfinite(value)} for curve in curves.values()
+        {step: value for step, value in zip(*curve, strict=True) if math.isfinite(value)}
+        for curve in curves.values()
     ]
     steps = sorted(set.intersection(*map(set, finite))) if finite else []
-    y = np.array([[curve[step] for step in steps] for curve in finite]).reshape(len(finite), len(steps))
+    y = np.array([[curve[step] for step in steps] for curve in finite]).reshape(
+        len(finite), len(steps)
+    )
     if len(y) < 2:
         return Band(steps, y.sum(0).tolist(), None, None, len(y))
     mean, reach = y.mean(0), _t(len(y), level) * y.std(0, ddof=1) / math.sqrt(len(y))
@@ -183,7 +217,9 @@ def band(curves: Mapping[int, tuple[Sequence[int], Sequence[float]]], level: flo
 def _finite(values: Mapping[int, float], what: str) -> np.ndarray:
     for key, value in values.items():
         if not math.isfinite(value):
-            raise ValueError(f"{what} {key}: {value} is no figure to compare. Leave runs that diverged out.")
+            raise ValueError(
+                f"{what} {key}: {value} is no figure to compare. Leave runs that diverged out."
+            )
     return np.array(list(values.values()), dtype=float)
 
 
@@ -200,7 +236,9 @@ def _two_sided(statistic: float, count: int) -> float:
 
 
 def _constant(value: float, count: int, level: float) -> Difference:
-    """Every seed says the same: no t. The sign test asks only how often chance alone would agree with itself."""
+    """Every seed says the same: no t. The sign test asks only how often chance alone would agree
+    with itself.
+    """
     if value == 0:
         return Difference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
     return Difference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)

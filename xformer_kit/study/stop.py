@@ -1,15 +1,17 @@
 """Which variants are not worth further seeds? Opt-in: study.stop: {after: 3, margin: 0.1}.
 
-Behind each seed from the `after`-th to the last but one, a variant is stopped where its runs so far show it to be worse than
-the baseline by more than the margin: the one-sided paired t at p <= alpha / looks, looks = seeds - after (Bonferroni). So a
-variant that is no worse than that is stopped in at most alpha of all studies, however often one looks.
+Behind each seed from the `after`-th to the last but one, a variant is stopped where its runs so far
+show it to be worse than the baseline by more than the margin: the one-sided paired t at p <= alpha
+/ looks, looks = seeds - after (Bonferroni). So a variant that is no worse than that is stopped in
+at most alpha of all studies, however often one looks.
 
-A look is at the first seeds of the study's list alone, whoever ran them and in whatever order they ended: a study that was
-killed, or that two processes share, stops the same variants. Runs of later seeds count as left out, whether they are there
-or not. What a claim names is never stopped: it is asked to the end.
+A look is at the first seeds of the study's list alone, whoever ran them and in whatever order they
+ended: a study that was killed, or that two processes share, stops the same variants. Runs of later
+seeds count as left out, whether they are there or not. What a claim names is never stopped: it is
+asked to the end.
 
-A variant that was stopped is not tested any more. In Holm's family it stands with p = 1, as a test that was not passed: that
-can only make false alarms rarer, for it and for the others.
+A variant that was stopped is not tested any more. In Holm's family it stands with p = 1, as a test
+that was not passed: that can only make false alarms rarer, for it and for the others.
 """
 
 import math
@@ -34,7 +36,9 @@ class Stopped:
 
 
 def applied(results: Results) -> Results:
-    """The results without what the study stopped: outcomes of seeds behind it are left out, whatever became of them."""
+    """The results without what the study stopped: outcomes of seeds behind it are left out,
+    whatever became of them.
+    """
     found, order = decided(results), seeds(results)
     if not found:
         return results
@@ -54,12 +58,21 @@ def decided(results: Results) -> dict[str, Stopped]:
     node = results.study.get("stop")
     if not node:
         return {}
-    order, measured = seeds(results), metric(results.study["metric"], results.study.get("higher_is_better"))
+    order, measured = (
+        seeds(results),
+        metric(results.study["metric"], results.study.get("higher_is_better")),
+    )
     margin = node["margin"] if node["margin"] is not None else results.study.get("margin") or 0.0
     looks, found = range(node["after"], len(order)), dict[str, Stopped]()
     for count in looks:
-        part = replace(results, outcomes=[one for one in results.outcomes if one.seed in order[:count]])
-        open_ = {results.variants[one.variant]["label"] for one in part.outcomes if one.status not in OVER}
+        part = replace(
+            results, outcomes=[one for one in results.outcomes if one.seed in order[:count]]
+        )
+        open_ = {
+            results.variants[one.variant]["label"]
+            for one in part.outcomes
+            if one.status not in OVER
+        }
         never = exempt(results) | open_ | found.keys()
         if _base(results) in open_ or all(v["label"] in never for v in results.variants):
             continue
@@ -67,7 +80,11 @@ def decided(results: Results) -> dict[str, Stopped]:
         for arm in others:
             d = paired(base.runs.values, arm.runs.values)
             p = worse(d, margin, measured)
-            if arm.label not in never and p is not None and p <= threshold(node["alpha"], len(looks)):
+            if (
+                arm.label not in never
+                and p is not None
+                and p <= threshold(node["alpha"], len(looks))
+            ):
                 of = f"look {count - looks.start + 1} of {len(looks)}"
                 sentence = _sentence(arm, base, d, p, margin, measured, (count, len(order)), of)
                 found[arm.label] = Stopped(count, sentence)
@@ -75,13 +92,17 @@ def decided(results: Results) -> dict[str, Stopped]:
 
 
 def threshold(alpha: float, looks: int) -> float:
-    """What p has to pass at each of so many looks, for all of them together to err in at most alpha (Bonferroni)."""
+    """What p has to pass at each of so many looks, for all of them together to err in at most alpha
+    (Bonferroni).
+    """
     return alpha / looks
 
 
 def worse(d: Difference, margin: float, measured: Metric) -> float | None:
-    """One-sided p of a true difference that is no worse than the margin: t = (mean - margin) sqrt(n) / sd, the mean counted
-    towards the worse. Without variance, where there is no t, 2^-n by the sign test; None for fewer than two seeds."""
+    """One-sided p of a true difference that is no worse than the margin: t = (mean - margin)
+    sqrt(n) / sd, the mean counted towards the worse. Without variance, where there is no t, 2^-n by
+    the sign test; None for fewer than two seeds.
+    """
     from scipy.stats import t
 
     if d.count < 2:
@@ -93,7 +114,9 @@ def worse(d: Difference, margin: float, measured: Metric) -> float | None:
 
 
 def waiting(results: Results) -> set[str]:
-    """Keys of runs that an earlier seed may still spare: one of their variant's or of the baseline's is not over."""
+    """Keys of runs that an earlier seed may still spare: one of their variant's or of the
+    baseline's is not over.
+    """
     node, order = results.study.get("stop"), seeds(results)
     if not node:
         return set()
@@ -105,7 +128,9 @@ def waiting(results: Results) -> set[str]:
     base, never, found = _base(results), exempt(results), set[str]()
     for one in results.outcomes:
         label, place = results.variants[one.variant]["label"], order.index(one.seed)
-        late = place >= node["after"] and min(first.get(label, place), first.get(base, place)) < place
+        late = (
+            place >= node["after"] and min(first.get(label, place), first.get(base, place)) < place
+        )
         if late and label not in never:
             found.add(one.key)
     return found
@@ -115,9 +140,14 @@ def exempt(results: Results) -> set[str]:
     """Labels that are never stopped: the baseline's, and those of the claim."""
     expect = (results.study.get("claim") or {}).get("expect") or []
     named = {
-        one.get(key) for one in ([expect] if isinstance(expect, Mapping) else expect) for key in ("variant", "than")
+        one.get(key)
+        for one in ([expect] if isinstance(expect, Mapping) else expect)
+        for key in ("variant", "than")
     }
-    return {_base(results), *(v["label"] for v in results.variants if named & {v["label"], v["name"]})}
+    return {
+        _base(results),
+        *(v["label"] for v in results.variants if named & {v["label"], v["name"]}),
+    }
 
 
 def seeds(results: Results) -> list[int]:
@@ -132,10 +162,11 @@ def notes(results: Results) -> list[str]:
         return []
     count = len(seeds(results))
     return [
-        f"Variants were to be stopped behind {node['after']} to {count - 1} of {count} seeds, where the one-sided paired t "
-        f"showed them worse than the margin; one that is not is stopped in at most {100 * node['alpha']:g} % of such studies. "
-        "The difference of one that was stopped is that of seeds that spoke against it, so it is too large on average, and "
-        f"no test is made of it. Stopped: {', '.join(results.stopped) or 'none'}."
+        f"Variants were to be stopped behind {node['after']} to {count - 1} of {count} seeds, where"
+        " the one-sided paired t showed them worse than the margin; one that is not is stopped in"
+        f" at most {100 * node['alpha']:g} % of such studies. The difference of one that was"
+        " stopped is that of seeds that spoke against it, so it is too large on average, and no"
+        f" test is made of it. Stopped: {', '.join(results.stopped) or 'none'}."
     ]
 
 
@@ -144,11 +175,18 @@ def _base(results: Results) -> str:
 
 
 def _sentence(
-    arm: Arm, base: Arm, d: Difference, p: float, margin: float, measured: Metric, seen: tuple[int, int], look: str
+    arm: Arm,
+    base: Arm,
+    d: Difference,
+    p: float,
+    margin: float,
+    measured: Metric,
+    seen: tuple[int, int],
+    look: str,
 ) -> str:
     beyond = f", beyond the margin of {measured.as_given(margin)}," if margin else ""
     how = f"one-sided {'t' if d.sd else 'sign test'}, {p_said(p)}, {look}"
     return (
-        f"{arm.name} was stopped after {seen[0]} of {seen[1]} seeds: it was worse than {base.name} by "
-        f"{measured.said(abs(d.mean))}{beyond} in {d.count} of them ({how})."
+        f"{arm.name} was stopped after {seen[0]} of {seen[1]} seeds: it was worse than {base.name}"
+        f" by {measured.said(abs(d.mean))}{beyond} in {d.count} of them ({how})."
     )

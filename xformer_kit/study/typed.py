@@ -1,4 +1,6 @@
-"""What does one type for a study to go on? The words that Hydra was given, as a person writes them."""
+"""What does one type for a study to go on? The words that Hydra was given, as a person writes
+them.
+"""
 
 import os
 import shlex
@@ -9,8 +11,9 @@ OWN = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # which a study tells 
 
 
 def command(words: Iterable[str], *more: str) -> str:
-    """A line for the shell. `++key=value`, by which Hydra sets a key whether it exists or not, is typed `key=value`; a word
-    in `more` replaces the one of the same key."""
+    """A line for the shell. `++key=value`, by which Hydra sets a key whether it exists or not, is
+    typed `key=value`; a word in `more` replaces the one of the same key.
+    """
     keys = {*OWN, *(word.partition("=")[0] for word in more)}
     plain = [word.removeprefix("++") for word in words]
     kept = [word for word in plain if word.partition("=")[0] not in keys]
@@ -18,6 +21,12 @@ def command(words: Iterable[str], *more: str) -> str:
 
 
 def from_here(line: str, folder: Path) -> str:
-    """The line, behind a change of directory where the study was started from another one: outputs/ lies there."""
+    """The line, behind a change of directory where the study was started from another one: outputs/
+    lies there.
+    """
     root = folder.resolve().parents[2]
-    return line if root == Path.cwd().resolve() else f"cd {shlex.quote(os.path.relpath(root))} && {line}"
+    return (
+        line
+        if root == Path.cwd().resolve()
+        else f"cd {shlex.quote(os.path.relpath(root))} && {line}"
+    )

@@ -1,4 +1,6 @@
-"""unigram and wordpiece: the library's ids and texts, the same each time, and nothing that is dropped in silence."""
+"""unigram and wordpiece: the library's ids and texts, the same each time, and nothing that is
+dropped in silence.
+"""
 
 import itertools
 import json
@@ -10,7 +12,10 @@ from xformer_kit.data.tokenizer import TOKENIZERS, Unigram, WordPiece, load_toke
 from xformer_kit.data.tokenizer.texts import sample
 from xformer_kit.registry import ConfigError, Context
 
-PROSE = "The quick brown fox jumps over the lazy dog; it doesn't stop.\n    Naïve café, 1234 times!\n" * 30
+PROSE = (
+    "The quick brown fox jumps over the lazy dog; it doesn't stop.\n    Naïve café, 1234 times!\n"
+    * 30
+)
 
 
 def learned(kind, text=PROSE, **options):
@@ -35,7 +40,9 @@ def test_ids_and_text_are_those_of_the_library(kind, tmp_path):
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])
 def test_the_same_text_gives_the_same_file(kind):
     """The library's own trainers depend on the order of a hash table."""
-    assert len({learned(kind, vocab_size=size).library.to_str() for size in (350, 350, 350, 350)}) == 1
+    assert (
+        len({learned(kind, vocab_size=size).library.to_str() for size in (350, 350, 350, 350)}) == 1
+    )
 
 
 @pytest.mark.parametrize("kind", [Unigram, WordPiece])
@@ -64,14 +71,20 @@ def test_unigram_finds_the_likeliest_pieces(word):
 def test_a_character_that_unigram_has_not_seen_is_spelled_in_bytes():
     tokenizer = learned(Unigram)
     ids = tokenizer.encode("fox 🙂")
-    assert tokenizer.library.encode("fox 🙂").tokens[-4:] == ["<0xF0>", "<0x9F>", "<0x99>", "<0x82>"]
+    assert tokenizer.library.encode("fox 🙂").tokens[-4:] == [
+        "<0xF0>",
+        "<0x9F>",
+        "<0x99>",
+        "<0x82>",
+    ]
     assert tokenizer.decode(ids) == "fox 🙂" and tokenizer.count_unknown(ids) == 0
     stream = tokenizer.stream()
     assert [stream(i) for i in ids[-4:].tolist()] == ["", "", "", "🙂"]
 
 
 @pytest.mark.parametrize(
-    "text", ["\u2581", "a\u2581b", "<0x41>", "x<0x41>", "<unk>", "  two", " \u2581 ", "<0x4", "a\r\n b"]
+    "text",
+    ["\u2581", "a\u2581b", "<0x41>", "x<0x41>", "<unk>", "  two", " \u2581 ", "<0x4", "a\r\n b"],
 )
 def test_what_unigram_writes_for_itself_is_text_too(text):
     tokenizer = learned(Unigram, PROSE + "<0x41> <unk> \u2581 " * 50)
@@ -89,26 +102,37 @@ def test_a_vocabulary_smaller_than_the_alphabet():
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
     with pytest.raises(ConfigError) as error:
         learned(Unigram, text, vocab_size=300)
-    assert str(error.value) == (
-        "tokenizer.vocab_size: must hold `<unk>`, the 256 bytes and the characters of the text, 359 tokens; got 300. "
-        "Try 1024, or a smaller tokenizer.coverage."
+    assert (
+        str(error.value)
+        == "tokenizer.vocab_size: must hold `<unk>`, the 256 bytes and the characters of the text,"
+        " 359 tokens; got 300. Try 1024, or a smaller tokenizer.coverage."
     )
     assert learned(Unigram, text, vocab_size=359).vocab_size == 359
     with pytest.raises(
-        ConfigError, match=r"^tokenizer\.vocab_size: must hold `\[UNK\]` and the characters of the text,"
+        ConfigError,
+        match=r"^tokenizer\.vocab_size: must hold `\[UNK\]` and the characters of the text,",
     ):
         learned(WordPiece, "".join(map(chr, range(0x430, 0x44A))), vocab_size=40)
 
 
 def test_the_smallest_vocabulary_of_wordpiece_spells_every_word():
     tokenizer = learned(WordPiece, "ab ac", vocab_size=6)
-    assert {tokenizer.library.id_to_token(i) for i in range(6)} == {"[UNK]", "a", "b", "c", "##b", "##c"}
+    assert {tokenizer.library.id_to_token(i) for i in range(6)} == {
+        "[UNK]",
+        "a",
+        "b",
+        "c",
+        "##b",
+        "##c",
+    }
     with pytest.raises(ConfigError, match=r"the characters of the text, twice, 6 tokens; got 5\."):
         learned(WordPiece, "ab ac", vocab_size=5)
 
 
 def test_wordpiece_has_a_token_for_every_letter_of_a_large_alphabet():
-    letters = [chr(0xAC00 + i) for i in range(300)]  # of Hangul, which BERT does not split into words
+    letters = [
+        chr(0xAC00 + i) for i in range(300)
+    ]  # of Hangul, which BERT does not split into words
     text = " ".join("".join(letters[i : i + 10]) for i in range(0, 300, 10))
     tokenizer = learned(WordPiece, text, vocab_size=1000)
     assert tokenizer.count_unknown(tokenizer.encode(text)) == 0
@@ -122,7 +146,13 @@ def test_an_empty_text_teaches_nothing_and_breaks_nothing(kind):
 
 def test_wordpiece_by_eye():
     tokenizer = learned(WordPiece, "un able unable un able stop stopped " * 50, vocab_size=60)
-    assert tokenizer.library.encode("unable, stopp!").tokens == ["unable", "[UNK]", "stop", "##p", "[UNK]"]
+    assert tokenizer.library.encode("unable, stopp!").tokens == [
+        "unable",
+        "[UNK]",
+        "stop",
+        "##p",
+        "[UNK]",
+    ]
     ids = tokenizer.encode("unable stopp stopable")
     assert tokenizer.decode(ids) == "unable stopp stopable"
     starts = tokenizer.word_starts(ids)
@@ -133,7 +163,9 @@ def test_whole_words_of_wordpiece_are_those_without_a_sign():
     tokenizer = learned(WordPiece, vocab_size=120)
     text = "jumpy; overlazy dog."
     names = tokenizer.library.encode(text).tokens
-    assert tokenizer.word_starts(tokenizer.encode(text)).tolist() == [not name.startswith("##") for name in names]
+    assert tokenizer.word_starts(tokenizer.encode(text)).tolist() == [
+        not name.startswith("##") for name in names
+    ]
     assert "##" in "".join(names) and ";" in names
 
 
@@ -149,9 +181,11 @@ def test_what_wordpiece_does_not_know_is_counted_or_refused(tmp_path):
         for encode in (one.encode, lambda text, one=one: list(one.encode_each([text]))):
             with pytest.raises(ConfigError) as error:
                 encode("the 漢字 fox Ω")
-            assert str(error.value) == (
-                f"tokenizer: the {strict.vocab_size} tokens of 'wordpiece' must spell every word; got 'Ω', '字', '漢'. "
-                "Leave them out of the text, or train with tokenizer.unknown=token."
+            assert (
+                str(error.value)
+                == f"tokenizer: the {strict.vocab_size} tokens of 'wordpiece' must spell every"
+                " word; got 'Ω', '字', '漢'. Leave them out of the text, or train with"
+                " tokenizer.unknown=token."
             )
 
 
@@ -166,7 +200,9 @@ def test_lowercase_is_as_in_the_uncased_models():
 def test_each_text_by_itself(kind):
     tokenizer = learned(kind)
     texts = ["the fox", "", " dog", "caf\u00e9 \u2581", "it"]
-    assert [ids.tolist() for ids in tokenizer.encode_each(texts)] == [tokenizer.encode(text).tolist() for text in texts]
+    assert [ids.tolist() for ids in tokenizer.encode_each(texts)] == [
+        tokenizer.encode(text).tolist() for text in texts
+    ]
 
 
 def test_a_sample_is_spread_evenly():
@@ -194,4 +230,7 @@ def test_options_out_of_range(name):
 def test_the_file_is_json_of_the_library(tmp_path):
     tokenizer = learned(Unigram)
     tokenizer.save(tmp_path / "tokenizer.json")
-    assert json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))["model"]["type"] == "Unigram"
+    assert (
+        json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))["model"]["type"]
+        == "Unigram"
+    )

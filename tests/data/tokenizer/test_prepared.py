@@ -1,4 +1,6 @@
-"""Each kind of tokens prepares a corpus: the bytes are counted, what is unknown is reported, another file is other data."""
+"""Each kind of tokens prepares a corpus: the bytes are counted, what is unknown is reported,
+another file is other data.
+"""
 
 import pytest
 
@@ -15,11 +17,19 @@ def config(tmp_path, text=PROSE, **tokenizer):
 
 
 @pytest.mark.parametrize(
-    "node", [{"name": "word"}, {"name": "unigram", "vocab_size": 330}, {"name": "wordpiece", "vocab_size": 100}]
+    "node",
+    [
+        {"name": "word"},
+        {"name": "unigram", "vocab_size": 330},
+        {"name": "wordpiece", "vocab_size": 100},
+    ],
 )
 def test_ids_and_bytes_are_those_of_the_whole_text(tmp_path, node):
     made = prepare(config(tmp_path, **node))
-    for split, text in (("train", PROSE[: int(len(PROSE) * 0.9)]), ("valid", PROSE[int(len(PROSE) * 0.9) :])):
+    for split, text in (
+        ("train", PROSE[: int(len(PROSE) * 0.9)]),
+        ("valid", PROSE[int(len(PROSE) * 0.9) :]),
+    ):
         windows, tokenizer = getattr(made, split), made.tokenizer
         assert windows.ids.tolist() == tokenizer.encode(text).tolist()
         whole = tokenizer.decode(windows.ids)

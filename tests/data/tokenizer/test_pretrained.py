@@ -1,4 +1,6 @@
-"""A tokenizer.json that others made: the library's ids, any bytes where its tokens are bytes, sentences where it is missing."""
+"""A tokenizer.json that others made: the library's ids, any bytes where its tokens are bytes,
+sentences where it is missing.
+"""
 
 import errno
 import itertools
@@ -25,8 +27,14 @@ def built(form):
 
     if form in ("llama", "gemma"):
         return _llama(prefix=form == "llama")
-    made, trainer = {"gpt2": _bytes, "roberta_prefix": lambda: _bytes(space=True), "t5": _t5, "bert": _bert,
-                     "suffix": _suffix, "words": _words}[form]()  # fmt: skip
+    made, trainer = {
+        "gpt2": _bytes,
+        "roberta_prefix": lambda: _bytes(space=True),
+        "t5": _t5,
+        "bert": _bert,
+        "suffix": _suffix,
+        "words": _words,
+    }[form]()
     made.train_from_iterator([PROSE], trainer)
     if form == "gpt2":
         made.add_tokens([AddedToken("    ", normalized=False)])
@@ -44,14 +52,26 @@ def _bytes(space=False):
     made = Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = level(add_prefix_space=space), decoders.ByteLevel()
     return made, trainers.BpeTrainer(
-        vocab_size=400, initial_alphabet=sorted(level.alphabet()), special_tokens=["<|endoftext|>"], show_progress=False
+        vocab_size=400,
+        initial_alphabet=sorted(level.alphabet()),
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
     )
 
 
 def _llama(prefix=True):
-    """The trainer needs words, the model has none: it is trained with them and rebuilt without. Gemma's has no `prefix`: no
-    space is put in front of a text, and none is stripped."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    """The trainer needs words, the model has none: it is trained with them and rebuilt without.
+    Gemma's has no `prefix`: no space is put in front of a text, and none is stripped.
+    """
+    from tokenizers import (
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
 
     space, rules = "\u2581", {"unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True}
     trained = Tokenizer(models.BPE(**rules))
@@ -59,12 +79,16 @@ def _llama(prefix=True):
     trained.normalizer = normalizers.Sequence([*put, normalizers.Replace(" ", space)])
     trained.pre_tokenizer = pre_tokenizers.Split(space, "merged_with_next")
     names = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=names, show_progress=False, max_token_length=8)
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=names, show_progress=False, max_token_length=8
+    )
     trained.train_from_iterator([PROSE], trainer)
     made = Tokenizer(models.BPE(trained.get_vocab(), _merges(trained), **rules))
     made.normalizer = trained.normalizer
     strip = [decoders.Strip(" ", 1, 0)] * prefix
-    made.decoder = decoders.Sequence([decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
     made.add_special_tokens(["<unk>", "<s>"])
     made.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
     return made
@@ -77,7 +101,10 @@ def _t5():
     made.normalizer = normalizers.Replace("  ", " ")
     made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     return made, trainers.UnigramTrainer(
-        vocab_size=200, unk_token="<unk>", special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False
+        vocab_size=200,
+        unk_token="<unk>",
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        show_progress=False,
     )
 
 
@@ -85,10 +112,15 @@ def _bert():
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.normalizer, made.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
     made.decoder = decoders.WordPiece()
     return made, trainers.WordPieceTrainer(
-        vocab_size=120, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False
+        vocab_size=120,
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        show_progress=False,
     )
 
 
@@ -99,7 +131,9 @@ def _suffix():
     end = {"end_of_word_suffix": "</w>"}
     made = Tokenizer(models.BPE(unk_token="<unk>", **end))
     made.pre_tokenizer, made.decoder = pre_tokenizers.Whitespace(), decoders.BPEDecoder()
-    return made, trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>", "</s>"], show_progress=False, **end)
+    return made, trainers.BpeTrainer(
+        vocab_size=120, special_tokens=["<unk>", "</s>"], show_progress=False, **end
+    )
 
 
 def _words():
@@ -131,7 +165,9 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(files):
-    return {form: TOKENIZERS.create({"name": "pretrained", "path": str(files / form)}) for form in FORMS}
+    return {
+        form: TOKENIZERS.create({"name": "pretrained", "path": str(files / form)}) for form in FORMS
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -144,7 +180,9 @@ def test_ids_and_text_are_those_of_the_library(made, files, form):
     ids = ours.encode(PROSE).tolist()
     assert ids == theirs.encode(PROSE, add_special_tokens=False).ids
     text = theirs.decode(ids)
-    assert ours.decode(ids) == (text.removeprefix(" ") if form == "roberta_prefix" else text)  # the space it put there
+    assert ours.decode(ids) == (
+        text.removeprefix(" ") if form == "roberta_prefix" else text
+    )  # the space it put there
     assert ours.vocab_size == max(theirs.get_vocab().values()) + 1
     assert ours.count_bytes(ids) == len(ours.decode(ids).encode()) == len(ours.to_bytes(ids))
 
@@ -180,10 +218,15 @@ def test_any_bytes_come_back(made, form, data):
 def test_pieces_of_a_text_are_encoded_as_the_whole(made, form):
     text = (PROSE + "x") * 100  # no white space at the end of a piece that is not the last
     pieces = [text[a:b] for a, b in itertools.pairwise([0, 5, 70_000, 70_001, len(text)])]
-    assert np.concatenate(list(made[form].encode_all(pieces))).tolist() == made[form].encode(text).tolist()
+    assert (
+        np.concatenate(list(made[form].encode_all(pieces))).tolist()
+        == made[form].encode(text).tolist()
+    )
 
 
-@pytest.mark.parametrize(("form", "special"), [("gpt2", "<|endoftext|>"), ("llama", "<s>"), ("bert", "[MASK]")])
+@pytest.mark.parametrize(
+    ("form", "special"), [("gpt2", "<|endoftext|>"), ("llama", "<s>"), ("bert", "[MASK]")]
+)
 def test_no_text_is_a_special_token_of_theirs(made, form, special):
     one = made[form].library.token_to_id(special)
     ids = made[form].encode(f"it {special} stop").tolist()
@@ -208,7 +251,10 @@ def test_special_tokens_of_theirs_spell_nothing(made, form):
 )
 def test_what_it_does_not_know_is_counted_and_shown(made, form, shown):
     ids = made[form].encode("it 漢 stop.")
-    assert made[form].count_unknown(ids) == 1 and made[form].count_unknown(made[form].encode("it stop.")) == 0
+    assert (
+        made[form].count_unknown(ids) == 1
+        and made[form].count_unknown(made[form].encode("it stop.")) == 0
+    )
     assert shown in made[form].decode(ids)
 
 
@@ -218,7 +264,9 @@ def test_words_begin_where_they_do(made, form):
     ids = made[form].encode(text)
     starts = np.flatnonzero(made[form].word_starts(ids))
     words = [made[form].decode(word).strip() for word in np.split(ids, starts[1:])]
-    assert [word.replace(" ", "") for word in words] == (text.split() if form != "suffix" else _marks(text))
+    assert [word.replace(" ", "") for word in words] == (
+        text.split() if form != "suffix" else _marks(text)
+    )
 
 
 def _marks(text):
@@ -261,10 +309,12 @@ def test_the_content_of_the_file_is_known(files, tmp_path):
 def test_a_directory_without_the_file(tmp_path):
     (tmp_path / "vocab.txt").touch()
     said = (
-        f"tokenizer.path: must hold a tokenizer.json; '{tmp_path}' holds vocab.txt. Save it there, e.g. with transformers' "
-        "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        f"tokenizer.path: must hold a tokenizer.json; '{tmp_path}' holds vocab.txt. Save it there,"
+        " e.g. with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...)."
     )
-    assert list(TOKENIZERS.faults({"name": "pretrained", "path": str(tmp_path)}, "tokenizer", Context())) == [said]
+    assert list(
+        TOKENIZERS.faults({"name": "pretrained", "path": str(tmp_path)}, "tokenizer", Context())
+    ) == [said]
     with pytest.raises(ConfigError) as error:
         Pretrained(path=str(tmp_path))
     assert str(error.value) == said
@@ -272,20 +322,27 @@ def test_a_directory_without_the_file(tmp_path):
 
 @pytest.mark.parametrize("path", ["./none.json", "/no/where", "none.json", "a/b/c"])
 def test_a_file_that_is_missing(path):
-    assert list(TOKENIZERS.faults({"name": "pretrained", "path": path}, "tokenizer", Context())) == [
-        f"tokenizer.path: must be a tokenizer.json, a directory that holds one, or a name on the hub; '{path}' is not there."
+    assert list(
+        TOKENIZERS.faults({"name": "pretrained", "path": path}, "tokenizer", Context())
+    ) == [
+        "tokenizer.path: must be a tokenizer.json, a directory that holds one, or a name on the"
+        f" hub; '{path}' is not there."
     ]
 
 
 def test_a_name_on_the_hub_is_not_asked_for_while_a_config_is_checked(hub):
-    assert not list(TOKENIZERS.faults({"name": "pretrained", "path": "openai/gpt"}, "tokenizer", Context()))
+    assert not list(
+        TOKENIZERS.faults({"name": "pretrained", "path": "openai/gpt"}, "tokenizer", Context())
+    )
     assert hub.asked == []
 
 
 @pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "BPE"}}'])
 def test_a_file_that_is_another(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"^tokenizer\.path: '.*' must be a tokenizer\.json of the library"):
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer\.path: '.*' must be a tokenizer\.json of the library"
+    ):
         Pretrained(path=str(tmp_path))
 
 
@@ -322,7 +379,9 @@ def hub(monkeypatch):
 def test_a_name_on_the_hub(hub, files):
     hub.answer = str(files / "gpt2" / "tokenizer.json")
     assert Pretrained(path="openai-community/gpt2").decode([]) == ""
-    assert hub.asked == [("openai-community/gpt2", "tokenizer.json", local) for local in (True, False)]
+    assert hub.asked == [
+        ("openai-community/gpt2", "tokenizer.json", local) for local in (True, False)
+    ]
 
 
 def test_a_name_that_was_fetched_before_needs_no_network(hub, files):
@@ -336,7 +395,10 @@ def test_a_name_that_was_fetched_before_needs_no_network(hub, files):
     [
         (
             "LocalEntryNotFoundError",
-            "it is no file here, the hub's cache on this machine has no tokenizer.json of it, and the hub cannot be reached",
+            (
+                "it is no file here, the hub's cache on this machine has no tokenizer.json of it,"
+                " and the hub cannot be reached"
+            ),
         ),
         ("EntryNotFoundError", "the hub has this model, but no tokenizer.json in it."),
         ("RepositoryNotFoundError", "the hub has no such model, or it asks you to log in."),
@@ -389,8 +451,10 @@ def test_without_a_network_one_sentence_comes_at_once(away, monkeypatch, capfd, 
     (said,) = raised.value.faults
     refused = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
     reason = refused if how == "refused" else "no answer in 0.5 seconds"
-    assert said == (
-        "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': it is no file here, the hub's cache on "
-        f"this machine has no tokenizer.json of it, and the hub cannot be reached ({reason}). Start once with a network, or "
-        "copy the model's tokenizer.json here and set tokenizer.path to it."
+    assert (
+        said
+        == "tokenizer.path: must be a tokenizer.json or a name on the hub; got 'gpt2': it is no"
+        " file here, the hub's cache on this machine has no tokenizer.json of it, and the hub"
+        f" cannot be reached ({reason}). Start once with a network, or copy the model's"
+        " tokenizer.json here and set tokenizer.path to it."
     )

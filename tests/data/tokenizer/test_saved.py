@@ -1,4 +1,6 @@
-"""A tokenizer.json that is no run's, or was edited, is refused in one sentence with the file, the key and the way out."""
+"""A tokenizer.json that is no run's, or was edited, is refused in one sentence with the file, the
+key and the way out.
+"""
 
 import json
 
@@ -20,14 +22,21 @@ FOREIGN = [
     ),
     (
         {"tokenizer": "word", "state": WORD | {"a.b": 2, "c": 3}},
-        " with the unknown key 'state.a.b', 'state.c'. A run writes: state.words, state.unknown." + REMOVE,
+        " with the unknown key 'state.a.b', 'state.c'. A run writes: state.words, state.unknown."
+        + REMOVE,
     ),
     ({"tokenizer": "byte", "state": {"foo": 1}}, " with the unknown key 'state.foo'." + REMOVE),
     ({}, " without the key 'tokenizer'." + BACK),
     ({"tokenizer": "char"}, " without the key 'state'." + BACK),
-    (CHAR | {"state": {"letters": "ab"}}, " without the key 'state.alphabet'. It has: state.letters." + BACK),
+    (
+        CHAR | {"state": {"letters": "ab"}},
+        " without the key 'state.alphabet'. It has: state.letters." + BACK,
+    ),
     (CHAR | {"state": ["ab"]}, ", which is none of tokenizer 'char'." + BACK),
-    ({"tokenizer": "bpe", "state": {"vocab_size": 300}}, ", which is none of tokenizer 'bpe'." + BACK),
+    (
+        {"tokenizer": "bpe", "state": {"vocab_size": 300}},
+        ", which is none of tokenizer 'bpe'." + BACK,
+    ),
     (
         CHAR | {"state": {"alphabet": 3}},
         " of tokenizer 'char' with other values (object of type 'int' has no len())." + BACK,
@@ -60,10 +69,13 @@ def test_an_edited_file_of_the_library(tmp_path):
     made.save(file := tmp_path / "tokenizer.json")
     data = json.loads(file.read_text())
     file.write_text(json.dumps(data | {"foo": 1}))
-    assert refused(file).startswith(SAVED.format(file=file) + " with the unknown key 'foo'. A run writes: version, ")
+    assert refused(file).startswith(
+        SAVED.format(file=file) + " with the unknown key 'foo'. A run writes: version, "
+    )
     file.write_text(json.dumps(data | {"decoder": {"type": "none"}}))
     assert refused(file).startswith(
-        f"tokenizer: must be a tokenizer.json of the library tokenizers; got '{file}' (data did not match"
+        f"tokenizer: must be a tokenizer.json of the library tokenizers; got '{file}' (data did not"
+        " match"
     )
     file.write_text(json.dumps(data))
     assert load_tokenizer(file).encode("a text").tolist() == made.encode("a text").tolist()
@@ -88,4 +100,6 @@ def test_a_part_of_ones_own_may_read_keys_that_it_does_not_write(tmp_path, monke
     file.write_text(json.dumps({"tokenizer": "own", "state": {"lower": True, "old": 1}}))
     assert load_tokenizer(file).lower is True
     file.write_text(json.dumps({"tokenizer": "own", "state": {"upper": True}}))
-    assert refused(file) == SAVED.format(file=file) + " with the unknown key 'state.upper'." + REMOVE
+    assert (
+        refused(file) == SAVED.format(file=file) + " with the unknown key 'state.upper'." + REMOVE
+    )

@@ -1,4 +1,6 @@
-"""Words of white space: the most frequent have an id, the others are reported; also from a list that is given."""
+"""Words of white space: the most frequent have an id, the others are reported; also from a list
+that is given.
+"""
 
 from itertools import pairwise
 
@@ -43,8 +45,9 @@ def test_an_unknown_word_is_refused_by_name():
     tokenizer = learned(unknown="error")
     with pytest.raises(ConfigError) as error:
         tokenizer.encode("a hen saw the cow and the hen")
-    assert str(error.value) == (
-        "tokenizer: the words of 'word' are the 6 of its list; got 'and', 'cow', 'hen'. "
+    assert (
+        str(error.value)
+        == "tokenizer: the words of 'word' are the 6 of its list; got 'and', 'cow', 'hen'. "
         "Leave them out of the text, or train with tokenizer.unknown=token."
     )
     assert tokenizer.count_unknown(tokenizer.encode("the cat")) == 0
@@ -72,7 +75,9 @@ def test_a_list_of_words_gives_the_ids(tmp_path):
 
 @pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], [" a"], [1]])
 def test_a_list_that_is_no_vocabulary(words):
-    with pytest.raises(ConfigError, match=r"^tokenizer: words must be texts without white space, each once; got "):
+    with pytest.raises(
+        ConfigError, match=r"^tokenizer: words must be texts without white space, each once; got "
+    ):
         Word.of(words)
 
 
@@ -82,7 +87,9 @@ def test_each_word_begins_one():
 
 
 def test_too_few_words():
-    assert list(TOKENIZERS.faults({"name": "word", "vocab_size": 1, "min_count": 0}, "tokenizer", Context())) == [
+    assert list(
+        TOKENIZERS.faults({"name": "word", "vocab_size": 1, "min_count": 0}, "tokenizer", Context())
+    ) == [
         "tokenizer.vocab_size: must be at least 2, `<unk>` and a word; got 1. null is all words.",
         "tokenizer.min_count: must be at least 1 time; got 0.",
     ]

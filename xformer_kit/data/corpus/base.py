@@ -1,6 +1,7 @@
 """What can every corpus do? Give its splits, always in the same order, and say what its content is.
 
-The splits are disjoint and fixed: what is read for validation is never read for training, whatever the seed.
+The splits are disjoint and fixed: what is read for validation is never read for training, whatever
+the seed.
 """
 
 import hashlib
@@ -13,18 +14,23 @@ from xformer_kit.registry import Registry
 class Corpus:
     """What every corpus can do. `split` is one of its `splits`.
 
-    form: what it gives. `text`: one long text, from `texts`. `pairs`: a source and a target each, from `pairs`. `labelled`:
-    examples whose tokens are asked for at some places only, from `dataset`.
+    form: what it gives. `text`: one long text, from `texts`. `pairs`: a source and a target each,
+    from `pairs`. `labelled`: examples whose tokens are asked for at some places only, from
+    `dataset`.
     """
 
     form = "text"
     documents = False  # whether each piece of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")
-    of: Mapping[str, "Corpus"] = {}  # the corpora that it is made of, by name, where it is a mixture
+    of: Mapping[
+        str, "Corpus"
+    ] = {}  # the corpora that it is made of, by name, where it is a mixture
 
     @classmethod
     def forms(cls) -> dict[str, str]:
-        """Every form that it can give -> what has to be set for it on the command line, with a space in front."""
+        """Every form that it can give -> what has to be set for it on the command line, with a
+        space in front.
+        """
         return {cls.form: ""}
 
     @classmethod
@@ -38,11 +44,15 @@ class Corpus:
         return cls.documents and cls.form_of(options) == "text"
 
     def stamp(self) -> list[Any]:
-        """Plain values, found in an instant, that differ whenever the content may differ: paths, sizes, times."""
+        """Plain values, found in an instant, that differ whenever the content may differ: paths,
+        sizes, times.
+        """
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """sha256 of the text of all splits: of content, not of places, so that a corpus can be moved."""
+        """sha256 of the text of all splits: of content, not of places, so that a corpus can be
+        moved.
+        """
         digest = hashlib.sha256()
         for split in self.splits:
             digest.update(b"\xff" + split.encode())  # 0xFF never stands in utf-8
@@ -51,7 +61,9 @@ class Corpus:
         return digest.hexdigest()
 
     def texts(self, split: str) -> Iterator[str]:
-        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError where it cannot."""
+        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError where
+        it cannot.
+        """
         raise NotImplementedError
 
     def size(self) -> int:
@@ -63,7 +75,9 @@ CORPORA = Registry("corpus", base=Corpus, group="data")
 
 
 class PairCorpus(Corpus):
-    """Pairs of a source and its target. A part defines `pairs`, `stamp` and, where there is a test set, `splits`."""
+    """Pairs of a source and its target. A part defines `pairs`, `stamp` and, where there is a test
+    set, `splits`.
+    """
 
     form = "pairs"
 
@@ -72,7 +86,9 @@ class PairCorpus(Corpus):
         raise NotImplementedError
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
-        """What a tokenizer learns from: each text with a line end; `side` is "source", "target", or None for both."""
+        """What a tokenizer learns from: each text with a line end; `side` is "source", "target", or
+        None for both.
+        """
         for source, target in self.pairs(split):
             if side != "target":
                 yield source + "\n"
@@ -89,5 +105,7 @@ class PairCorpus(Corpus):
 
 
 def share(name: str) -> float:
-    """Where a name falls in [0, 1), by its hash: the same on every machine, so that a split by it is fixed."""
+    """Where a name falls in [0, 1), by its hash: the same on every machine, so that a split by it
+    is fixed.
+    """
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

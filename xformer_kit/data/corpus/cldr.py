@@ -1,4 +1,6 @@
-"""What the world calls dates, countries and languages, as corpora: made from the CLDR data that the library Babel carries."""
+"""What the world calls dates, countries and languages, as corpora: made from the CLDR data that the
+library Babel carries.
+"""
 
 import importlib.util
 from collections.abc import Iterator
@@ -24,29 +26,42 @@ class _Babel(PairCorpus):
     @classmethod
     def check(cls, options, context):
         if importlib.util.find_spec("babel") is None:
-            yield "name: needs the library Babel, which is not installed. Run pip install 'xformer_kit[data]'."
+            yield (
+                "name: needs the library Babel, which is not installed. Run pip install"
+                " 'xformer_kit[data]'."
+            )
 
     def stamp(self) -> list[Any]:
         import babel
 
         name = next(name for name, part in CORPORA.items() if part is type(self))
-        return [name, babel.__version__, {option: getattr(self, option) for option in CORPORA.options(name)}]
+        return [
+            name,
+            babel.__version__,
+            {option: getattr(self, option) for option in CORPORA.options(name)},
+        ]
 
 
 @CORPORA.register("dates", also_called=("babel_dates",))
 class Dates(_Babel):
-    """A date in words -> ISO 8601: `mardi 23 juin 1987` -> `1987-06-23`, in some 280 languages (Unicode CLDR, through Babel).
+    """A date in words -> ISO 8601: `mardi 23 juin 1987` -> `1987-06-23`, in some 280 languages
+    (Unicode CLDR, through Babel).
 
-    A share of the languages is kept for the test set, so that it asks for dates in languages that training never shows;
-    validation asks for those of training. A tenth of the days is for validation and test alone. Of languages that write
-    all dates alike one is taken. `short` has the year in two digits and the month as a number, in an order that differs by
+    A share of the languages is kept for the test set, so that it asks for dates in languages that
+    training never shows; validation asks for those of training. A tenth of the days is for
+    validation and test alone. Of languages that write all dates alike one is taken. `short` has the
+    year in two digits and the month as a number, in an order that differs by
     language: no model can tell some of them, so that it is left out by default.
     """
 
     def __init__(
         self,
         *,
-        formats: tuple[Format, ...] = ("full", "long", "medium"),  # of CLDR: with the weekday, in words, abbreviated
+        formats: tuple[Format, ...] = (
+            "full",
+            "long",
+            "medium",
+        ),  # of CLDR: with the weekday, in words, abbreviated
         first: int = 1900,  # year
         last: int = 2099,  # year
         held_out: float = 0.1,  # fraction of the languages, for the test set
@@ -62,7 +77,10 @@ class Dates(_Babel):
         yield from super().check(options, context)
         yield from at_least(options, first=1, pairs=1, examples=1)
         if options.last > 9999 or options.last < options.first:
-            yield f"last: must be a year from first={options.first} to 9999; got {options.last}. Try 2099."
+            yield (
+                f"last: must be a year from first={options.first} to 9999; got {options.last}. Try"
+                " 2099."
+            )
         if not options.formats:
             yield "formats: must name at least one; got none. Try [long]."
         if not 0 < options.held_out < 1:
@@ -87,35 +105,56 @@ class Dates(_Babel):
 
     def locales(self, split: str) -> list[str]:
         """The languages of a split: valid has those of train."""
-        return [name for name in _writers() if (share(f"dates {name}") < self.held_out) == (split == "test")]
+        return [
+            name
+            for name in _writers()
+            if (share(f"dates {name}") < self.held_out) == (split == "test")
+        ]
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         from babel.dates import format_date
 
-        days = np.arange(date(self.first, 1, 1).toordinal(), date(self.last, 12, 31).toordinal() + 1)
+        days = np.arange(
+            date(self.first, 1, 1).toordinal(), date(self.last, 12, 31).toordinal() + 1
+        )
         kept = mix(days.astype(np.uint64)) % np.uint64(10) == 0
         days = days[kept != (split == "train")]
         locales, count = self.locales(split), self.count if split == "train" else self.examples
-        of = {"day": len(days), "locale": len(locales), "format": len(self.formats)}  # more pairs begin with the fewer
-        draws = [Draw("dates", self.examples_seed, split, what).below(n, count).tolist() for what, n in of.items()]
+        of = {
+            "day": len(days),
+            "locale": len(locales),
+            "format": len(self.formats),
+        }  # more pairs begin with the fewer
+        draws = [
+            Draw("dates", self.examples_seed, split, what).below(n, count).tolist()
+            for what, n in of.items()
+        ]
         for day, locale, form in zip(*draws, strict=True):
             when = date.fromordinal(int(days[day]))
-            yield format_date(when, self.formats[form], locale=_locale(locales[locale])), when.isoformat()
+            yield (
+                format_date(when, self.formats[form], locale=_locale(locales[locale])),
+                when.isoformat(),
+            )
 
 
 @CORPORA.register("names", also_called=("babel_names",))
 class Names(_Babel):
-    """What a language calls a territory or a language -> what English calls it: `Frankreich` -> `France`.
+    """What a language calls a territory or a language -> what English calls it: `Frankreich` ->
+    `France`.
 
     Unicode CLDR, through Babel: some 90,000 different pairs of 250 languages.
 
-    valid and test are a fixed share each, by the hash of the name, so that no name of theirs stands in training.
+    valid and test are a fixed share each, by the hash of the name, so that no name of theirs stands
+    in training.
     """
 
     def __init__(
         self,
         *,
-        kinds: tuple[Literal["territories", "languages"], ...] = ("territories", "languages"),  # what is named
+        kinds: tuple[Literal["territories", "languages"], ...] = (
+            "territories",
+            "languages",
+        ),  # what is named
         held_out: float = 0.05,  # fraction of the names, for each of valid and test
     ):
         self.kinds, self.held_out = tuple(kinds), held_out
@@ -154,13 +193,20 @@ def _languages() -> list[str]:
 
 @cache
 def _writers() -> list[str]:
-    """The languages that write dates in a way of their own; of those that write alike, the first."""
+    """The languages that write dates in a way of their own; of those that write alike, the
+    first.
+    """
     from babel.dates import format_date
 
     days, forms = [date(1987, month, 23) for month in range(1, 13)], ("full", "long", "medium")
     found: dict[tuple[str, ...], str] = {}
-    for name in ["root", *_languages()]:  # the root writes for all languages that have no names of their own
-        written = tuple(format_date(day, form, locale=_locale(name)) for form in forms for day in days)
+    for name in [
+        "root",
+        *_languages(),
+    ]:  # the root writes for all languages that have no names of their own
+        written = tuple(
+            format_date(day, form, locale=_locale(name)) for form in forms for day in days
+        )
         found.setdefault(written, name)
     return sorted(set(found.values()) - {"root"})
 
@@ -172,5 +218,7 @@ def _named(kinds: tuple[str, ...]) -> list[tuple[str, str]]:
     for language in _languages():
         for kind in kinds if language != "en" else ():
             theirs, ours = getattr(_locale(language), kind), getattr(english, kind)
-            found |= {(name, ours[code]) for code, name in theirs.items() if code in ours and name != code}
+            found |= {
+                (name, ours[code]) for code, name in theirs.items() if code in ours and name != code
+            }
     return sorted(found)

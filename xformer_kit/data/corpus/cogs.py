@@ -17,9 +17,10 @@ class Cogs(PairCorpus):
     """Sentence -> logical form, from the published files (Kim & Linzen, 2020, arXiv:2010.05465):
     https://github.com/najoungkim/COGS, directory `data`.
 
-    train.tsv (24,155 pairs), dev.tsv (3,000; here `valid`), test.tsv (3,000) and gen.tsv (21,000), whose sentences need
-    words and structures in places where training never shows them; each may be packed as .gz. gen.2020.tsv is another
-    name of the last, for the version before its correction in 2022, which published results are on.
+    train.tsv (24,155 pairs), dev.tsv (3,000; here `valid`), test.tsv (3,000) and gen.tsv (21,000),
+    whose sentences need words and structures in places where training never shows them; each may be
+    packed as .gz. gen.2020.tsv is another name of the last, for the version before its correction
+    in 2022, which published results are on.
     """
 
     splits = tuple(FILES)
@@ -44,14 +45,18 @@ class Cogs(PairCorpus):
         return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
 
     def size(self) -> int:
-        return sum(file.stat().st_size * (7 if file.suffix == ".gz" else 1) for file in self.files.values())
+        return sum(
+            file.stat().st_size * (7 if file.suffix == ".gz" else 1) for file in self.files.values()
+        )
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         for sentence, form, _ in _rows(self.files[split]):
             yield sentence, form
 
     def kinds(self, split: str) -> list[str]:
-        """Of each pair, in their order: in_distribution, primitive, or what of the generalisation set it tests."""
+        """Of each pair, in their order: in_distribution, primitive, or what of the generalisation
+        set it tests.
+        """
         return [kind for _, _, kind in _rows(self.files[split])]
 
 
@@ -60,8 +65,9 @@ def _file(path: str, split: str) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ConfigError(
-            f"data.path: must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv; got '{path}', "
-            "which is no directory. Get them from https://github.com/najoungkim/COGS, directory data."
+            "data.path: must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv;"
+            f" got '{path}', which is no directory. Get them from"
+            " https://github.com/najoungkim/COGS, directory data."
         )
     names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
@@ -75,18 +81,23 @@ def _file(path: str, split: str) -> Path:
 
 
 def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
-    """The fields of each line. Raises ConfigError "data.path: ..." with the first line that has others."""
+    """The fields of each line. Raises ConfigError "data.path: ..." with the first line that has
+    others.
+    """
     number = 0
     for line in _lines(file, at_most):
         number += 1
         fields = line.split("\t")
         if len(fields) != 3:
             raise ConfigError(
-                f"data.path: each line must hold {FIELDS}; got {len(fields)} in '{file}', line {number:,}."
+                f"data.path: each line must hold {FIELDS}; got {len(fields)} in '{file}', line"
+                f" {number:,}."
             )
         yield fields
     if not number:
-        raise ConfigError(f"data.path: must hold pairs; got '{file}', which is empty. Get the file again.")
+        raise ConfigError(
+            f"data.path: must hold pairs; got '{file}', which is empty. Get the file again."
+        )
 
 
 def _lines(file: Path, at_most: int | None) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Corpora of pairs that are read from somewhere, whose splits are given, or cut by a hash of the source."""
+"""Corpora of pairs that are read from somewhere, whose splits are given, or cut by a hash of the
+source.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,26 +15,47 @@ VALID = 0.05  # share of the sources for validation, where nothing else is said
 
 
 class Divided(PairCorpus):
-    """Pairs whose splits are given, or cut from those of training: by a hash of the source, so that all targets of a
-    source are in one split, the same whatever else there is. A part defines `rows`, and calls `divide` or `find`."""
+    """Pairs whose splits are given, or cut from those of training: by a hash of the source, so that
+    all targets of a source are in one split, the same whatever else there is. A part defines
+    `rows`, and calls `divide` or `find`.
+    """
 
     files: dict[Any, list[Path]]  # what is given for a split -> its files
     chosen: Any = None  # plain values: what is read of the files
     own = "data.{split}_path"  # what gives a split of its own
 
     def find(
-        self, suffixes: tuple[str, ...], valid: float | None, test: float, path: str, **others: str | None
+        self,
+        suffixes: tuple[str, ...],
+        valid: float | None,
+        test: float,
+        path: str,
+        **others: str | None,
     ) -> None:
-        """Splits in files: `rows` is given "path", "valid_path" or "test_path", the option that names them."""
+        """Splits in files: `rows` is given "path", "valid_path" or "test_path", the option that
+        names them.
+        """
         named = {"path": path, **others}
         options = {"train": "path", "valid": "valid_path", "test": "test_path"}
-        self.divide({split: o if named[o] is not None else None for split, o in options.items()}, valid, test)
-        self.files = {option: files.find(str(named[option]), option, suffixes) for option in self.given.values()}
+        self.divide(
+            {split: o if named[o] is not None else None for split, o in options.items()},
+            valid,
+            test,
+        )
+        self.files = {
+            option: files.find(str(named[option]), option, suffixes)
+            for option in self.given.values()
+        }
 
     def divide(self, given: Mapping[str, Any], valid: float | None, test: float) -> None:
-        """`given`: split -> what `rows` reads; "train" always, and the others where it is not None."""
+        """`given`: split -> what `rows` reads; "train" always, and the others where it is not
+        None.
+        """
         self.given = {split: what for split, what in given.items() if what is not None}
-        self.shares = {"test": test, "valid": (0.0 if "valid" in self.given else VALID) if valid is None else valid}
+        self.shares = {
+            "test": test,
+            "valid": (0.0 if "valid" in self.given else VALID) if valid is None else valid,
+        }
         self.splits = ("train", "valid", *(["test"] if test or "test" in self.given else []))
 
     def stamp(self) -> list[Any]:
@@ -42,7 +65,9 @@ class Divided(PairCorpus):
         return sum(map(files.size, self.files.values()))
 
     def rows(self, what: Any) -> Iterator[tuple[str, str]]:
-        """(source, target) of what is given for a split. Raises ConfigError where it cannot be read."""
+        """(source, target) of what is given for a split. Raises ConfigError where it cannot be
+        read.
+        """
         raise NotImplementedError
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
@@ -63,7 +88,9 @@ class Divided(PairCorpus):
         return "train"
 
     def why_empty(self, split: str) -> str | None:
-        """The sentence for a split that is empty since the training data repeat a few sources; None for other causes."""
+        """The sentence for a split that is empty since the training data repeat a few sources; None
+        for other causes.
+        """
         if split != "train" and split in self.given:
             return None
         found: set[int] = set()
@@ -78,23 +105,41 @@ class Divided(PairCorpus):
             return None
         what = "sources" if self.form == "pairs" else "documents"
         few = (
-            f"all {count:,} {what} are equal" if len(found) == 1 else f"of {count:,} {what} only {len(found):,} differ"
+            f"all {count:,} {what} are equal"
+            if len(found) == 1
+            else f"of {count:,} {what} only {len(found):,} differ"
         )
         other = "test" if split == "test" else "valid"
-        own = f"a {'test' if split == 'test' else 'validation'} set in {self.own.format(split=other)}"
+        own = (
+            f"a {'test' if split == 'test' else 'validation'} set in {self.own.format(split=other)}"
+        )
         return (
-            f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to the same split, by a hash. "
-            f"Give {what} that differ, or {own}."
+            f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to"
+            f" the same split, by a hash. Give {what} that differ, or {own}."
         )
 
 
 def share_faults(options: Options, valid: str, test: str) -> Iterator[str]:
-    """Sentences on the shares `valid` and `test`, beside the options of these names that give whole splits."""
+    """Sentences on the shares `valid` and `test`, beside the options of these names that give whole
+    splits.
+    """
     for name, other, least in (("valid", valid, "above 0"), ("test", test, "at least 0")):
         size, given = getattr(options, name), getattr(options, other)
         if size and given is not None:
-            yield f"{name}: is a share of the training data, and data.{other} gives a split; leave one of them out."
-        elif size is not None and not ((0 < size < 1) or (size == 0 and (least != "above 0" or given is not None))):
+            yield (
+                f"{name}: is a share of the training data, and data.{other} gives a split; leave"
+                " one of them out."
+            )
+        elif size is not None and not (
+            (0 < size < 1) or (size == 0 and (least != "above 0" or given is not None))
+        ):
             yield f"{name}: must be {least} and below 1; got {size}. Try {VALID}."
-    if 0 < (options.valid or 0) < 1 and 0 < (options.test or 0) < 1 and options.valid + options.test >= 1:
-        yield f"valid: must leave something for training, with data.test; got {options.valid} and {options.test}."
+    if (
+        0 < (options.valid or 0) < 1
+        and 0 < (options.test or 0) < 1
+        and options.valid + options.test >= 1
+    ):
+        yield (
+            f"valid: must leave something for training, with data.test; got {options.valid} and"
+            f" {options.test}."
+        )

@@ -14,8 +14,9 @@ from xformer_kit.registry import ConfigError, nearest
 class Hub(Records):
     """A data set of the library `datasets`, from the hub or from this machine (the extra `hub`).
 
-    It has a name on the hub, or is a directory that `save_to_disk` wrote, or a directory of data files. It is loaded
-    whole; no code of a data set is run. The splits are the data set's own, or shares of its training split.
+    It has a name on the hub, or is a directory that `save_to_disk` wrote, or a directory of data
+    files. It is loaded whole; no code of a data set is run. The splits are the data set's own, or
+    shares of its training split.
     """
 
     own = "data.{split}_split"
@@ -38,7 +39,9 @@ class Hub(Records):
         self.choose(source, target, text)
         names = {"train": train_split, "valid": valid_split, "test": test_split}
         options = {name: f"{split}_split" for split, name in names.items()}
-        self.divide({split: name and (name, options[name]) for split, name in names.items()}, valid, test)
+        self.divide(
+            {split: name and (name, options[name]) for split, name in names.items()}, valid, test
+        )
         self._loaded: Mapping[str, Any] | None = None
 
     @classmethod
@@ -46,14 +49,23 @@ class Hub(Records):
         yield from absent("hub", "datasets", "hub")
         yield from field_faults(options)
         yield from share_faults(options, "valid_split", "test_split")
-        names = [n for n in (options.train_split, options.valid_split, options.test_split) if n is not None]
+        names = [
+            n
+            for n in (options.train_split, options.valid_split, options.test_split)
+            if n is not None
+        ]
         if len(set(names)) < len(names):
-            yield f"valid_split: must be other examples than the other splits; got {', '.join(names)}. Use data.valid=0.05."
+            yield (
+                "valid_split: must be other examples than the other splits; got"
+                f" {', '.join(names)}. Use data.valid=0.05."
+            )
         if not options.dataset:
             yield "dataset: must name a data set or a directory; got ''."
 
     def stamp(self) -> list[Any]:
-        prints = {name: self._split_of(name, option)._fingerprint for name, option in self.given.values()}
+        prints = {
+            name: self._split_of(name, option)._fingerprint for name, option in self.given.values()
+        }
         return [self.dataset, self.subset, self.fields, self.shares, prints]
 
     def size(self) -> int:
@@ -69,15 +81,18 @@ class Hub(Records):
         for batch in split.iter(AT_ONCE):
             for values in zip(*batch.values(), strict=True):
                 number += 1
-                yield dict(zip(batch, values, strict=True)), f"example {number:,} of '{self.dataset}'"
+                yield (
+                    dict(zip(batch, values, strict=True)),
+                    f"example {number:,} of '{self.dataset}'",
+                )
 
     def _split_of(self, name: str, option: str) -> Any:
         if self._loaded is None:
             self._loaded = _load(self.dataset, self.subset)
         if name not in self._loaded:
             raise ConfigError(
-                f"data.{option}: the data set '{self.dataset}' has no split '{name}'.{nearest(name, self._loaded)} "
-                f"It has: {', '.join(self._loaded)}."
+                f"data.{option}: the data set '{self.dataset}' has no split"
+                f" '{name}'.{nearest(name, self._loaded)} It has: {', '.join(self._loaded)}."
             )
         return self._loaded[name]
 
@@ -92,9 +107,11 @@ def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
             found = datasets.load_from_disk(str(where))
         else:
             found = datasets.load_dataset(str(where) if where.is_dir() else dataset, subset)
-    except Exception as error:  # of the library, the network, the file system: whatever it is, the data are not there
+    # of the library, the network, the file system: whatever it is, the data are not there
+    except Exception as error:
         said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         raise ConfigError(
-            f"data.dataset: cannot be loaded; got '{dataset}' ({said}). Name another, or a directory."
+            f"data.dataset: cannot be loaded; got '{dataset}' ({said}). Name another, or a"
+            " directory."
         ) from None
     return found if isinstance(found, Mapping) else {"train": found}

@@ -11,23 +11,29 @@ from xformer_kit.registry import listed, nearest
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
 class Mixture(Corpus):
-    """Several texts, or several corpora of pairs, mixed by weight: p_k = w_k^(1/T) / sum_j w_j^(1/T)
+    """Several texts, or several corpora of pairs, mixed by weight: p_k = w_k^(1/T) / sum_j
+    w_j^(1/T)
 
-    p_k: the probability that an example is of part k (Raffel et al., 2020, JMLR 21(140), section 3.5.2).
-    w: `weights`, or without them the numbers of training examples, so that each is seen once an epoch (there:
-    examples-proportional mixing). T: `temperature` (there: temperature-scaled mixing); 1 takes the weights as they are, a
-    large one makes all parts alike.
-    An epoch has as many examples as all parts together, n; n p_k of them, rounded, are of part k, in random places. Of a
-    part none comes again before all have come. One tokenizer is learned from the training texts of all parts.
-    Validation and test are all examples of all parts, each once; the loss of each part is reported too.
+    p_k: the probability that an example is of part k (Raffel et al., 2020, JMLR 21(140), section
+    3.5.2).
+    w: `weights`, or without them the numbers of training examples, so that each is seen once an
+    epoch (there: examples-proportional mixing). T: `temperature` (there: temperature-scaled
+    mixing); 1 takes the weights as they are, a large one makes all parts alike. An epoch has as
+    many examples as all parts together, n; n p_k of them, rounded, are of part k, in random places.
+    Of a part none comes again before all have come. One tokenizer is learned from the training
+    texts of all parts. Validation and test are all examples of all parts, each once; the loss of
+    each part is reported too.
     """
 
     def __init__(
         self,
         *,
         of: dict[str, Corpus],  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
-        weights: dict[str, float] | None = None,  # name -> how often, such as {prose: 2, code: 1}; null: by size
-        temperature: float = 1.0,  # above 1: nearer to all alike; below: nearer to the largest weight alone
+        weights: (
+            dict[str, float] | None
+        ) = None,  # name -> how often, such as {prose: 2, code: 1}; null: by size
+        # above 1: nearer to all alike; below: nearer to the largest weight alone
+        temperature: float = 1.0,
     ):
         self.of, self.weights, self.temperature = of, weights, temperature
         self.form = next(iter(of.values())).form
@@ -46,15 +52,23 @@ class Mixture(Corpus):
     @classmethod
     def documents_of(cls, options: Mapping[str, Any]) -> bool:
         nodes = [_named(node) for node in _parts(options).values()]
-        return all(n.get("name") in CORPORA and CORPORA[n["name"]].documents_of(_whole(n)) for n in nodes)
+        return all(
+            n.get("name") in CORPORA and CORPORA[n["name"]].documents_of(_whole(n)) for n in nodes
+        )
 
     @classmethod
     def check(cls, options, context):
         if not options.of:
-            yield "of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name: stdlib_code}}."
+            yield (
+                "of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name:"
+                " stdlib_code}}."
+            )
             return
         if options.temperature <= 0:
-            yield f"temperature: must be above 0; got {options.temperature}. 1 takes the weights as they are."
+            yield (
+                f"temperature: must be above 0; got {options.temperature}. 1 takes the weights as"
+                " they are."
+            )
         yield from _name_faults(options.of)
         yield from _form_faults(options.of)
         if options.weights is not None:
@@ -74,7 +88,9 @@ class Mixture(Corpus):
 
 
 def located(fault: str, name: str, part: str) -> str:
-    """A sentence of the corpus `part`, which knows nothing of the mixture, with the config paths that it has as `name`."""
+    """A sentence of the corpus `part`, which knows nothing of the mixture, with the config paths
+    that it has as `name`.
+    """
     options = "|".join(map(re.escape, CORPORA.options(part)))
     fault = re.sub(r"^data(\.name)?:", f"data.of.{name}:", fault)
     fault = re.sub(rf"\bdata\.({options})\b", rf"data.of.{name}.\1", fault) if options else fault
@@ -104,32 +120,47 @@ def _form(node: Any) -> str | None:
 def _name_faults(of: Mapping[Any, Any]) -> Iterator[str]:
     for name in of:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            yield f"of: must give each corpus a name of letters, digits and _, which names its figures; got {name!r}. Try part_1."
+            yield (
+                "of: must give each corpus a name of letters, digits and _, which names its"
+                f" figures; got {name!r}. Try part_1."
+            )
 
 
 def _form_faults(of: Mapping[str, Any]) -> Iterator[str]:
     forms = {name: _form(node) for name, node in of.items()}
     for name, node in of.items():
         if _named(node)["name"] == "mixture":
-            yield f"of.{name}: is a mixture itself; name its corpora in data.of, each with its weight."
+            yield (
+                f"of.{name}: is a mixture itself; name its corpora in data.of, each with its"
+                " weight."
+            )
         elif forms[name] == "labelled":
             yield (
-                f"of.{name}: corpus '{_named(node)['name']}' is a probe with a vocabulary of its own, which no other corpus "
-                f"shares. Train on data={_named(node)['name']} alone."
+                f"of.{name}: corpus '{_named(node)['name']}' is a probe with a vocabulary of its"
+                f" own, which no other corpus shares. Train on data={_named(node)['name']} alone."
             )
     found = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
     if all(found.values()):
         yield (
-            f"of: must be texts or pairs; got text from {' and '.join(found['text'])}, and pairs from "
-            f"{' and '.join(found['pairs'])}. Leave one of the two out."
+            f"of: must be texts or pairs; got text from {' and '.join(found['text'])}, and pairs"
+            f" from {' and '.join(found['pairs'])}. Leave one of the two out."
         )
 
 
 def _weight_faults(of: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[str]:
     for name, weight in weights.items():
         if name not in of:
-            yield f"weights.{name}: data.of names no such corpus.{nearest(str(name), of)} It has: {', '.join(of)}."
+            yield (
+                f"weights.{name}: data.of names no such corpus.{nearest(str(name), of)} It has:"
+                f" {', '.join(of)}."
+            )
         elif not (weight > 0 and math.isfinite(weight)):
-            yield f"weights.{name}: must be above 0; got {weight}. Leave the corpus out of data.of for none of it."
+            yield (
+                f"weights.{name}: must be above 0; got {weight}. Leave the corpus out of data.of"
+                " for none of it."
+            )
     if missing := [name for name in of if name not in weights]:
-        yield f"weights: must give each corpus a weight; got none for {listed(missing)}. null is by size."
+        yield (
+            f"weights: must give each corpus a weight; got none for {listed(missing)}. null is by"
+            " size."
+        )

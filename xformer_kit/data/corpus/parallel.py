@@ -1,4 +1,6 @@
-"""Translations and other pairs in text files: a file for each side, or a file with a column for each."""
+"""Translations and other pairs in text files: a file for each side, or a file with a column for
+each.
+"""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -16,8 +18,8 @@ TSV = (".tsv", ".tsv.gz", ".tsv.zst")
 class Parallel(Divided):
     """Two text files in utf-8, one for each side: line i of the one belongs to line i of the other.
 
-    The splits are files of their own, or shares of the training lines by a hash of the source. Pairs with an empty line
-    are left out and counted.
+    The splits are files of their own, or shares of the training lines by a hash of the source.
+    Pairs with an empty line are left out and counted.
     """
 
     own = "data.{split}_source and data.{split}_target"
@@ -25,23 +27,36 @@ class Parallel(Divided):
     def __init__(
         self,
         *,
-        source: str,  # a file of training sources such as train.en; a name in .gz or .zst is unpacked
+        # a file of training sources such as train.en; a name in .gz or .zst is unpacked
+        source: str,
         target: str,  # a file of training targets such as train.de
-        valid: float | None = None,  # share of the training sources for validation; null is 0.05, or files below
+        valid: (
+            float | None
+        ) = None,  # share of the training sources for validation; null is 0.05, or files below
         test: float = 0.0,  # share of the training sources for the test
         valid_source: str | None = None,  # file of sources for validation
         valid_target: str | None = None,  # file of targets for validation
         test_source: str | None = None,  # file of sources for the test
         test_target: str | None = None,  # file of targets for the test
     ):
-        named = {"train": (source, target), "valid": (valid_source, valid_target), "test": (test_source, test_target)}
+        named = {
+            "train": (source, target),
+            "valid": (valid_source, valid_target),
+            "test": (test_source, test_target),
+        }
         self.options = {
-            split: tuple(f"{'' if split == 'train' else split + '_'}{side}" for side in ("source", "target"))
+            split: tuple(
+                f"{'' if split == 'train' else split + '_'}{side}" for side in ("source", "target")
+            )
             for split in named
         }
-        self.divide({split: split if paths[0] else None for split, paths in named.items()}, valid, test)
+        self.divide(
+            {split: split if paths[0] else None for split, paths in named.items()}, valid, test
+        )
         self.files = {
-            split: [files.one(str(p), o) for p, o in zip(named[split], self.options[split], strict=True)]
+            split: [
+                files.one(str(p), o) for p, o in zip(named[split], self.options[split], strict=True)
+            ]
             for split in self.given
         }
 
@@ -50,16 +65,23 @@ class Parallel(Divided):
         whole = []
         for split in ("", "valid_", "test_"):
             given = [
-                f"{split}{side}" for side in ("source", "target") if getattr(options, f"{split}{side}") is not None
+                f"{split}{side}"
+                for side in ("source", "target")
+                if getattr(options, f"{split}{side}") is not None
             ]
             if len(given) == 1:
                 other = "target" if given[0].endswith("source") else "source"
-                yield f"{given[0]}: needs data.{split}{other} beside it, line by line; give both or none."
+                yield (
+                    f"{given[0]}: needs data.{split}{other} beside it, line by line; give both or"
+                    " none."
+                )
             whole += [split] if len(given) == 2 else []
             for name in given:
                 yield from files.faults(getattr(options, name), name)
         for side in ("source", "target"):
-            yield from files.named_twice({f"{split}{side}": getattr(options, f"{split}{side}") for split in whole})
+            yield from files.named_twice(
+                {f"{split}{side}": getattr(options, f"{split}{side}") for split in whole}
+            )
         yield from share_faults(options, "valid_source", "test_source")
 
     def rows(self, what: str) -> Iterator[tuple[str, str]]:
@@ -73,14 +95,16 @@ class Parallel(Divided):
     def _alone(self, split: str, number: int, short: int) -> str:
         option, (ends, goes_on) = self.options[split], self.files[split][:: -1 if short else 1]
         return (
-            f"data.{option[short]}: must have a line for each of data.{option[1 - short]}; line {number:,} of '{goes_on}' is "
-            f"the first without a partner, for '{ends}' ends at line {number - 1:,}. Align the two files."
+            f"data.{option[short]}: must have a line for each of data.{option[1 - short]}; line"
+            f" {number:,} of '{goes_on}' is the first without a partner, for '{ends}' ends at line"
+            f" {number - 1:,}. Align the two files."
         )
 
 
 @CORPORA.register("tsv", also_called=("tab", "tabs", "csv"))
 class Tabs(Divided):
-    """Text files in utf-8 with a pair in each line, in columns between tabs; nothing is quoted or escaped.
+    """Text files in utf-8 with a pair in each line, in columns between tabs; nothing is quoted or
+    escaped.
 
     Columns may be named: then each file's first line holds the names.
     """
@@ -88,9 +112,15 @@ class Tabs(Divided):
     def __init__(
         self,
         *,
-        path: str,  # a file such as train.tsv, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
-        columns: tuple[int | str, int | str] = (1, 2),  # of source and target: numbers from 1, or names
-        valid: float | None = None,  # share of the sources for validation; null is 0.05, or valid_path
+        # a file such as train.tsv, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
+        path: str,
+        columns: tuple[int | str, int | str] = (
+            1,
+            2,
+        ),  # of source and target: numbers from 1, or names
+        valid: (
+            float | None
+        ) = None,  # share of the sources for validation; null is 0.05, or valid_path
         test: float = 0.0,  # share of the sources for the test
         valid_path: str | None = None,  # files for validation
         test_path: str | None = None,  # files for the test
@@ -102,13 +132,18 @@ class Tabs(Divided):
     def check(cls, options, context):
         names = [isinstance(column, str) for column in options.columns]
         if any(names) and not all(names):
-            yield f"columns: must be two numbers or two names; got {list(options.columns)}. Try [1,2]."
+            yield (
+                f"columns: must be two numbers or two names; got {list(options.columns)}. Try"
+                " [1,2]."
+            )
         elif not any(names) and min(options.columns) < 1:
             yield f"columns: are counted from 1; got {list(options.columns)}. Try [1,2]."
         elif options.columns[0] == options.columns[1]:
             yield f"columns: must be two; got {options.columns[0]} twice. Try [1,2]."
         yield from share_faults(options, "valid_path", "test_path")
-        yield from files.named_twice({name: getattr(options, name) for name in ("path", "valid_path", "test_path")})
+        yield from files.named_twice(
+            {name: getattr(options, name) for name in ("path", "valid_path", "test_path")}
+        )
         for name in ("path", "valid_path", "test_path"):
             if getattr(options, name) is not None:
                 yield from files.faults(getattr(options, name), name, TSV)
@@ -129,15 +164,16 @@ class Tabs(Divided):
                     yield "", ""  # counted as empty
                 else:
                     raise ConfigError(
-                        f"data.{what}: must have {needed} columns between tabs; got {len(cells)} in line {number:,} of "
-                        f"'{file}'. Mend the line, or set data.columns."
+                        f"data.{what}: must have {needed} columns between tabs; got {len(cells)} in"
+                        f" line {number:,} of '{file}'. Mend the line, or set data.columns."
                     )
 
     def _named(self, file: Path, names: list[str]) -> Iterator[int]:
         for column in self.columns:
             if column not in names:
                 raise ConfigError(
-                    f"data.columns: no column of '{file}' is called '{column}'.{nearest(str(column), names)} "
-                    f"It has: {', '.join(names)}. A number from 1 also names one."
+                    f"data.columns: no column of '{file}' is called"
+                    f" '{column}'.{nearest(str(column), names)} It has: {', '.join(names)}. A"
+                    " number from 1 also names one."
                 )
             yield names.index(str(column))

@@ -20,9 +20,9 @@ LONG = 80  # characters from which on a paragraph that recurs is left out
 
 
 class _Library(Corpus):
-    """Documents made of the standard library. A document is for validation where the hash of its name says so, one in ten:
-    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by version:
-    see the fingerprint. Tests are left out.
+    """Documents made of the standard library. A document is for validation where the hash of its
+    name says so, one in ten: the split is the same in every version of Python. Distributions may
+    leave parts out, and the text differs by version: see the fingerprint. Tests are left out.
     """
 
     name: ClassVar[str]
@@ -41,13 +41,17 @@ class _Library(Corpus):
     @classmethod
     def _absent(cls, library: Path) -> str:
         return (
-            f"corpus '{cls.name}' needs the sources of the standard library; got none in '{library}'. "
-            "Use data=text data.path=FILE, or a Python that has them."
+            f"corpus '{cls.name}' needs the sources of the standard library; got none in"
+            f" '{library}'. Use data=text data.path=FILE, or a Python that has them."
         )
 
     def stamp(self) -> list[Any]:
         stats = [(name, os.stat(self.library / name)) for name in self._modules()]
-        return [sys.version, str(self.library), *([name, s.st_size, s.st_mtime_ns] for name, s in stats)]
+        return [
+            sys.version,
+            str(self.library),
+            *([name, s.st_size, s.st_mtime_ns] for name, s in stats),
+        ]
 
     def texts(self, split: str) -> Iterator[str]:
         for name, text in self._documents().items():
@@ -70,23 +74,35 @@ class _Library(Corpus):
         raise NotImplementedError
 
     def _modules(self) -> list[str]:
-        """The sources of the standard library, relative to it, sorted; without tests and installed packages."""
+        """The sources of the standard library, relative to it, sorted; without tests and installed
+        packages.
+        """
         left_out = {"test", "tests", "idle_test", "__pycache__", "site-packages", "dist-packages"}
         found = []
         for at, folders, names in os.walk(self.library):
             folders[:] = [f for f in folders if f not in left_out]
-            found += [Path(at, name).relative_to(self.library).as_posix() for name in names if name.endswith(".py")]
-        return sorted(name for name in found if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata")))
+            found += [
+                Path(at, name).relative_to(self.library).as_posix()
+                for name in names
+                if name.endswith(".py")
+            ]
+        return sorted(
+            name
+            for name in found
+            if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata"))
+        )
 
 
 @CORPORA.register("pydoc", also_called=("stdlib", "python"))
 class PyDoc(_Library):
-    """The English prose that every Python carries: its reference topics and the docstrings of its standard library.
+    """The English prose that every Python carries: its reference topics and the docstrings of its
+    standard library.
 
-    A document is one topic, or the docstrings of one module, so that the methods of a class are never on both sides of
-    the split; a docstring or a long paragraph that stands in several documents counts once, since topics share sections
-    and modules copy. Tests are left out. A document is for validation where the hash of its name says so, one in ten:
-    the split is the same in every version of Python. Distributions may leave parts out, and the text differs by
+    A document is one topic, or the docstrings of one module, so that the methods of a class are
+    never on both sides of the split; a docstring or a long paragraph that stands in several
+    documents counts once, since topics share sections and modules copy. Tests are left out. A
+    document is for validation where the hash of its name says so, one in ten: the split is the same
+    in every version of Python. Distributions may leave parts out, and the text differs by
     version: see the fingerprint.
     """
 
@@ -116,11 +132,13 @@ class PyDoc(_Library):
 
 @CORPORA.register("stdlib_code", also_called=("python_code", "code"))
 class StdlibCode(_Library):
-    """The Python that every Python carries: the sources of its standard library, without tests; about 12 MB.
+    """The Python that every Python carries: the sources of its standard library, without tests;
+    about 12 MB.
 
-    A document is a module; of modules with the same content the first counts. A document is for validation where the
-    hash of its name says so, one in ten: the split is the same in every version of Python. Distributions may leave
-    parts out, and the text differs by version: see the fingerprint.
+    A document is a module; of modules with the same content the first counts. A document is for
+    validation where the hash of its name says so, one in ten: the split is the same in every
+    version of Python. Distributions may leave parts out, and the text differs by version: see the
+    fingerprint.
     """
 
     name = "stdlib_code"
@@ -142,7 +160,9 @@ def _for_validation(name: str) -> bool:
 
 
 def _unseen(text: str, seen: set[str]) -> str:
-    """The text without its paragraphs that stood elsewhere before; short ones go only with the whole of a text."""
+    """The text without its paragraphs that stood elsewhere before; short ones go only with the
+    whole of a text.
+    """
     key = " ".join(text.split())
     if key in seen:
         return ""
@@ -158,7 +178,9 @@ def _unseen(text: str, seen: set[str]) -> str:
 
 
 def _docstrings(file: Path) -> list[str]:
-    """The docstrings of a module, its classes and functions, in the order of the source, without running it."""
+    """The docstrings of a module, its classes and functions, in the order of the source, without
+    running it.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old escapes in strings
@@ -169,7 +191,9 @@ def _docstrings(file: Path) -> list[str]:
 
 
 def _source(file: Path) -> str:
-    """The text of a module in the encoding that it declares, without NULs and spaces at its ends."""
+    """The text of a module in the encoding that it declares, without NULs and spaces at its
+    ends.
+    """
     try:
         with tokenize.open(file) as source:
             return source.read().replace("\0", "").strip()

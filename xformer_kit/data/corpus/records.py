@@ -1,6 +1,7 @@
 """Corpora whose entries have named fields: lines of JSON, parquet tables.
 
-Two fields are a pair; one field is a text. A dot leads into a field that has fields itself: `translation.en`.
+Two fields are a pair; one field is a text. A dot leads into a field that has fields itself:
+`translation.en`.
 """
 
 import json
@@ -21,8 +22,8 @@ Entry = tuple[Any, str]  # a mapping of fields, and where it stands, for a sente
 class Records(Divided):
     """What they share. A part defines `entries`.
 
-    With the option `text` it gives texts, a blank line behind each, else pairs of the fields `source` and `target`.
-    Splits are cut by a hash of the text or of the source.
+    With the option `text` it gives texts, a blank line behind each, else pairs of the fields
+    `source` and `target`. Splits are cut by a hash of the text or of the source.
     """
 
     documents = True
@@ -30,7 +31,9 @@ class Records(Divided):
 
     def choose(self, source: str, target: str, text: str | None) -> None:
         self.form = "pairs" if text is None else "text"
-        self.fields = self.chosen = (("source", source), ("target", target)) if text is None else (("text", text),)
+        self.fields = self.chosen = (
+            (("source", source), ("target", target)) if text is None else (("text", text),)
+        )
 
     @classmethod
     def forms(cls) -> dict[str, str]:
@@ -41,7 +44,9 @@ class Records(Divided):
         return "pairs" if options.get("text") is None else "text"
 
     def entries(self, what: Any) -> Iterator[Entry]:
-        """The entries of what is given for a split, with at least the fields that are asked for, where they exist."""
+        """The entries of what is given for a split, with at least the fields that are asked for,
+        where they exist.
+        """
         raise NotImplementedError
 
     def rows(self, what: Any) -> Iterator[tuple[str, str]]:
@@ -64,7 +69,10 @@ class Records(Divided):
 def field_faults(options: Options) -> Iterator[str]:
     """Sentences on `source`, `target` and `text`."""
     if options.text is not None and (options.source, options.target) != ("source", "target"):
-        yield "text: is the field of a text, and data.source and data.target are those of a pair; leave one of them out."
+        yield (
+            "text: is the field of a text, and data.source and data.target are those of a pair;"
+            " leave one of them out."
+        )
     elif options.source == options.target:
         yield f"target: must be another field than data.source; got '{options.target}' for both."
 
@@ -83,25 +91,31 @@ def _field(entry: Any, option: str, name: str, where: str) -> str:
         return ""  # counted as empty
     if not isinstance(value, str):
         raise ConfigError(
-            f"data.{option}: must be a text; got {str(value)[:40]} as '{name}' in {where}. Name another field."
+            f"data.{option}: must be a text; got {str(value)[:40]} as '{name}' in {where}. Name"
+            " another field."
         )
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"data.{option}: must be Unicode; got half a surrogate pair at character {error.start} of '{name}' in {where}. "
-            "Leave it out."
+            f"data.{option}: must be Unicode; got half a surrogate pair at character {error.start}"
+            f" of '{name}' in {where}. Leave it out."
         ) from None
     return value
 
 
 def absent(name: str, package: str, extra: str) -> Iterator[str]:
     if find_spec(package) is None:
-        yield f"name: corpus '{name}' needs the package {package}; got none. Use pip install 'xformer_kit[{extra}]'."
+        yield (
+            f"name: corpus '{name}' needs the package {package}; got none. Use pip install"
+            f" 'xformer_kit[{extra}]'."
+        )
 
 
 class RecordFiles(Records):
-    """Records in files of a user. A part defines `suffixes`, and `opened` where it does more than find them."""
+    """Records in files of a user. A part defines `suffixes`, and `opened` where it does more than
+    find them.
+    """
 
     suffixes: tuple[str, ...]
 
@@ -124,7 +138,9 @@ class RecordFiles(Records):
     def check(cls, options, context):
         yield from field_faults(options)
         yield from share_faults(options, "valid_path", "test_path")
-        yield from files.named_twice({name: getattr(options, name) for name in ("path", "valid_path", "test_path")})
+        yield from files.named_twice(
+            {name: getattr(options, name) for name in ("path", "valid_path", "test_path")}
+        )
         for name in ("path", "valid_path", "test_path"):
             if getattr(options, name) is not None:
                 yield from cls.opened(getattr(options, name), name)
@@ -137,8 +153,9 @@ class RecordFiles(Records):
 
 @CORPORA.register("jsonl", also_called=("json", "json_lines", "ndjson"))
 class JSONLines(RecordFiles):
-    """Text files in utf-8 with one JSON object in each line: *.jsonl, *.jsonl.gz, *.jsonl.zst. Empty lines, and fields
-    that are null, count as empty."""
+    """Text files in utf-8 with one JSON object in each line: *.jsonl, *.jsonl.gz, *.jsonl.zst.
+    Empty lines, and fields that are null, count as empty.
+    """
 
     suffixes = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
@@ -158,20 +175,22 @@ def _object(line: str, option: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"data.{option}: must hold one JSON object in each line; {where} cannot be read ({reason}). "
-            "A file that was cut off ends so; write it again."
+            f"data.{option}: must hold one JSON object in each line; {where} cannot be read"
+            f" ({reason}). A file that was cut off ends so; write it again."
         ) from None
     if not isinstance(found, dict):
         raise ConfigError(
-            f"data.{option}: must hold one JSON object in each line; got {line[:40]} in {where}. Use {{...}}."
+            f"data.{option}: must hold one JSON object in each line; got {line[:40]} in {where}."
+            " Use {...}."
         )
     return found
 
 
 @CORPORA.register("parquet", also_called=("arrow", "pyarrow"))
 class Parquet(RecordFiles):
-    """Parquet files, *.parquet, read a piece at a time (needs pyarrow, the extra `data`). Fields that are null count as
-    empty."""
+    """Parquet files, *.parquet, read a piece at a time (needs pyarrow, the extra `data`). Fields
+    that are null count as empty.
+    """
 
     suffixes = (".parquet",)
 
@@ -194,8 +213,12 @@ class Parquet(RecordFiles):
         for file in self.files[what]:
             with _table(file, what) as table:
                 there, number = table.schema_arrow.names, 0
-                wanted = {name if name in there else name.partition(".")[0] for _, name in self.fields}
-                columns = sorted(wanted) if wanted <= set(there) else there  # all, so that a sentence can name them
+                wanted = {
+                    name if name in there else name.partition(".")[0] for _, name in self.fields
+                }
+                columns = (
+                    sorted(wanted) if wanted <= set(there) else there
+                )  # all, so that a sentence can name them
                 try:
                     for batch in table.iter_batches(AT_ONCE, columns=columns):
                         for entry in batch.to_pylist():
@@ -217,4 +240,7 @@ def _table(file: Path, option: str) -> Any:
 
 def _unreadable(file: Path, option: str, error: Exception, where: str = "") -> ConfigError:
     reason = " ".join(str(error).split())[:120].rstrip(".")
-    return ConfigError(f"data.{option}: must be a whole parquet file; got '{file}'{where} ({reason}). Write it again.")
+    return ConfigError(
+        f"data.{option}: must be a whole parquet file; got '{file}'{where} ({reason}). Write it"
+        " again."
+    )

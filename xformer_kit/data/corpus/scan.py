@@ -13,7 +13,8 @@ TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
 TIMES = {"": 1, " twice": 2, " thrice": 3}
 CUTOFF = {"length": 22, "length_cutoff_26": 26}  # actions of the longest training example
-# Copies of the one primitive that is taught alone: with them it is a tenth of the published training files.
+# Copies of the one primitive that is taught alone: with them it is a tenth of the published
+# training files.
 ALONE = {"addprim_jump": ("jump", 1467), "addprim_turn_left": ("turn left", 2189)}
 
 Split = Literal["simple", "length", "length_cutoff_26", "addprim_jump", "addprim_turn_left"]
@@ -21,14 +22,16 @@ Split = Literal["simple", "length", "length_cutoff_26", "addprim_jump", "addprim
 
 @CORPORA.register("scan", also_called=("SCAN",))
 class Scan(PairCorpus):
-    """All 20,910 commands of SCAN -> their actions (Lake & Baroni, 2018, arXiv:1711.00350; grammar and meanings: figures
-    6 and 7), made from the grammar. `turn around left twice` -> eight times I_TURN_LEFT.
+    """All 20,910 commands of SCAN -> their actions (Lake & Baroni, 2018, arXiv:1711.00350; grammar
+    and meanings: figures 6 and 7), made from the grammar. `turn around left twice` -> eight times
+    I_TURN_LEFT.
 
-    split: simple, a random 16,728 to 4,182 (experiment 1); length, up to 22 actions to 24 and more (experiment 2);
-    length_cutoff_26, up to 26 to more (Csordás et al., 2021, arXiv:2108.12284); addprim_jump and
-    addprim_turn_left, one primitive is seen alone and tested in commands (experiment 3). All equal the published files;
-    the random split cannot be made from a rule, so that `scan_simple.bin` holds it, a bit per command.
-    A fixed share of the training commands is for validation; the test set is the published one.
+    split: simple, a random 16,728 to 4,182 (experiment 1); length, up to 22 actions to 24 and more
+    (experiment 2); length_cutoff_26, up to 26 to more (Csordás et al., 2021, arXiv:2108.12284);
+    addprim_jump and addprim_turn_left, one primitive is seen alone and tested in commands
+    (experiment 3). All equal the published files; the random split cannot be made from a rule, so
+    that `scan_simple.bin` holds it, a bit per command. A fixed share of the training commands is
+    for validation; the test set is the published one.
     """
 
     splits = ("train", "valid", "test")
@@ -55,11 +58,19 @@ class Scan(PairCorpus):
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         commands = grammar()
         alone, copies = ALONE.get(self.split, ("", 1))
-        for (command, actions), tested in zip(commands.items(), self._tested(commands), strict=True):
+        for (command, actions), tested in zip(
+            commands.items(), self._tested(commands), strict=True
+        ):
             if command == alone:  # all copies are for training: the valid commands are others
                 belongs = "train"
             else:
-                belongs = "test" if tested else "valid" if share(f"scan {command}") < self.valid else "train"
+                belongs = (
+                    "test"
+                    if tested
+                    else "valid"
+                    if share(f"scan {command}") < self.valid
+                    else "train"
+                )
             if belongs == split:
                 yield from [(command, " ".join(actions))] * (copies if command == alone else 1)
 
@@ -67,7 +78,11 @@ class Scan(PairCorpus):
         """Which commands, in the order of the grammar, are the published test set."""
         if self.split == "simple":
             packed = zlib.decompress(Path(__file__).with_name("scan_simple.bin").read_bytes())
-            return np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=len(commands)).astype(bool).tolist()
+            return (
+                np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=len(commands))
+                .astype(bool)
+                .tolist()
+            )
         if self.split in CUTOFF:
             return [len(actions) > CUTOFF[self.split] for actions in commands.values()]
         alone = ALONE[self.split][0]
@@ -75,8 +90,12 @@ class Scan(PairCorpus):
 
 
 def grammar() -> dict[str, list[str]]:
-    """Command -> actions, all 20,910, in the order of the grammar C -> S | S and S | S after S; S -> V | V twice | V thrice."""
-    sentences = {verb + times: acts * n for verb, acts in _verbs().items() for times, n in TIMES.items()}
+    """Command -> actions, all 20,910, in the order of the grammar C -> S | S and S | S after S; S
+    -> V | V twice | V thrice.
+    """
+    sentences = {
+        verb + times: acts * n for verb, acts in _verbs().items() for times, n in TIMES.items()
+    }
     commands = dict(sentences)
     for first, before in sentences.items():
         for second, behind in sentences.items():
@@ -86,7 +105,9 @@ def grammar() -> dict[str, list[str]]:
 
 
 def _verbs() -> dict[str, list[str]]:
-    """V -> U | D | U opposite d | U around d, where D -> U d and d -> left | right; `turn` never stands alone."""
+    """V -> U | D | U opposite d | U around d, where D -> U d and d -> left | right; `turn` never
+    stands alone.
+    """
     verbs = {verb: acts for verb, acts in ACT.items() if acts}
     for verb, acts in ACT.items():
         for way, turn in TURN.items():

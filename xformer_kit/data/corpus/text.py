@@ -13,14 +13,17 @@ from xformer_kit.data.corpus.base import CORPORA, Corpus
 class Text(Corpus):
     """Text files of yours, in utf-8, one after the other in the order of their names.
 
-    The first `1 - valid` of the characters are for training, the last `valid` for validation: with 0.1, nanoGPT's split
-    of tinyshakespeare. A line end is put between two files where the first has none.
+    The first `1 - valid` of the characters are for training, the last `valid` for validation: with
+    0.1, nanoGPT's split of tinyshakespeare. A line end is put between two files where the first has
+    none.
     """
 
     def __init__(
         self,
         *,
-        path: str,  # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'
+        # a file such as book.txt, a directory (its *.txt, *.txt.gz, *.txt.zst), or a glob such as
+        # 'corpus/**/*.txt'
+        path: str,
         valid: float = 0.1,  # fraction of the characters, from the end
     ):
         self.path, self.valid = path, valid
@@ -58,7 +61,8 @@ class Text(Corpus):
                 yield part
 
     def copies(self) -> dict[str, list[Any]]:
-        """{"valid": [its files that are copies of files of training, all its files, "files"]}; {} where there are none.
+        """{"valid": [its files that are copies of files of training, all its files, "files"]}; {}
+        where there are none.
 
         A file that is split is in both, and no copy of itself.
         """
@@ -69,7 +73,9 @@ class Text(Corpus):
         cut = int(ends[-1] * (1 - self.valid))
         starts = dict(zip(self.files, [0, *ends], strict=False))
         valid = [file for file, end in zip(self.files, ends, strict=True) if end > cut]
-        copied = [file for file in valid if any(starts[other] < cut for other in same.get(file, ()))]
+        copied = [
+            file for file in valid if any(starts[other] < cut for other in same.get(file, ()))
+        ]
         return {"valid": [len(copied), len(valid), "files"]} if copied else {}
 
     def _whole(self) -> Iterator[str]:

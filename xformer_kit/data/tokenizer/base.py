@@ -1,9 +1,11 @@
-"""How does text become numbers? A tokenizer turns text into ids and back, and fits into one JSON file.
+"""How does text become numbers? A tokenizer turns text into ids and back, and fits into one JSON
+file.
 
-Every token stands for a string of bytes, so decoding is one rule for most: join the bytes and read them as utf-8. Bytes
-that are no utf-8 are shown as U+FFFD. Text comes back unchanged from tokens of bytes (byte, bpe, unigram) and of
-characters; from those of words up to white space and unknown words. Special tokens are those of an objective (an end, a
-mask): they stand behind the tokens of the text, which never encodes to one, and for no bytes.
+Every token stands for a string of bytes, so decoding is one rule for most: join the bytes and read
+them as utf-8. Bytes that are no utf-8 are shown as U+FFFD. Text comes back unchanged from tokens of
+bytes (byte, bpe, unigram) and of characters; from those of words up to white space and unknown
+words. Special tokens are those of an objective (an end, a mask): they stand behind the tokens of
+the text, which never encodes to one, and for no bytes.
 """
 
 import codecs
@@ -22,20 +24,26 @@ TOKENIZERS = Registry("tokenizer")
 
 
 class Tokenizer:
-    """What every tokenizer can do. A part defines `encode` and `pieces`; a learner `fit`, `state`, `restore` too."""
+    """What every tokenizer can do. A part defines `encode` and `pieces`; a learner `fit`, `state`,
+    `restore` too.
+    """
 
     learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
     vocab_size: int  # tokens of the text: ids are 0 .. vocab_size - 1
     fewest: int = 0  # tokens of the text that there are whatever is learned from it
     specials: tuple[str, ...] = ()  # their ids follow: vocab_size .. size - 1
-    spaced: bool = False  # words begin with a space of their own, which is left out where the text begins
-    unknown_id: int | None = None  # the token for what the tokenizer does not know, where there is one
+    # words begin with a space of their own, which is left out where the text begins
+    spaced: bool = False
+    # the token for what the tokenizer does not know, where there is one
+    unknown_id: int | None = None
 
     def fit(self, texts: Iterable[str]) -> None:
         """Learn from pieces of one text, cut anywhere."""
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """The ids of a text, of the smallest unsigned type that holds them. Raises ConfigError where it cannot."""
+        """The ids of a text, of the smallest unsigned type that holds them. Raises ConfigError
+        where it cannot.
+        """
         raise NotImplementedError
 
     def pieces(self) -> list[bytes]:
@@ -61,10 +69,18 @@ class Tokenizer:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(np.uint8 if self.vocab_size <= 2**8 else np.uint16 if self.vocab_size <= 2**16 else np.uint32)
+        return np.dtype(
+            np.uint8
+            if self.vocab_size <= 2**8
+            else np.uint16
+            if self.vocab_size <= 2**16
+            else np.uint32
+        )
 
     def join(self, ids: int | Iterable[int]) -> bytes:
-        """The bytes of one id or of a sequence of them, one after the other. Special tokens have none."""
+        """The bytes of one id or of a sequence of them, one after the other. Special tokens have
+        none.
+        """
         pieces, known = self._pieces, self.vocab_size
         return b"".join([pieces[i] for i in _flat(ids).tolist() if i < known])
 
@@ -80,7 +96,9 @@ class Tokenizer:
         return self.to_bytes(ids).decode("utf-8", "replace")
 
     def stream(self, goes_on: bool = False) -> "Stream":
-        """A decoder that is given ids as they come; `goes_on`: behind a text that is there already."""
+        """A decoder that is given ids as they come; `goes_on`: behind a text that is there
+        already.
+        """
         return Stream(self, goes_on)
 
     def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
@@ -95,20 +113,30 @@ class Tokenizer:
 
     def count_unknown(self, ids: Iterable[int]) -> int:
         """How many of the ids stand for something that the tokenizer does not know."""
-        return 0 if self.unknown_id is None else int(np.count_nonzero(_flat(ids) == self.unknown_id))
+        return (
+            0 if self.unknown_id is None else int(np.count_nonzero(_flat(ids) == self.unknown_id))
+        )
 
     def word_starts(self, ids: Iterable[int]) -> np.ndarray:
         """True where a token begins a word, so that whole words can be masked: a bool for each id.
 
-        A word is a run of characters that are not white space; it begins with the token that holds its first byte. So
-        tokens of white space alone begin none. A special token is a word of its own, and what follows it begins anew.
+        A word is a run of characters that are not white space; it begins with the token that holds
+        its first byte. So tokens of white space alone begin none. A special token is a word of its
+        own, and what follows it begins anew.
         """
         flat, known = _flat(ids), self.vocab_size
         special = flat >= known
-        pieces = [b"\n" if alone else self._pieces[i] for i, alone in zip(flat.tolist(), special.tolist(), strict=True)]
+        pieces = [
+            b"\n" if alone else self._pieces[i]
+            for i, alone in zip(flat.tolist(), special.tolist(), strict=True)
+        ]
         text = b"".join(pieces)
         spaces = [match.span() for match in _SPACES.finditer(text)]
-        begins = [end for _, end in spaces] if spaces and spaces[0][0] == 0 else [0, *(end for _, end in spaces)]
+        begins = (
+            [end for _, end in spaces]
+            if spaces and spaces[0][0] == 0
+            else [0, *(end for _, end in spaces)]
+        )
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
         holds = np.searchsorted(ends, [at for at in begins if at < len(text)], side="right")
         starts = special.copy()
@@ -116,7 +144,9 @@ class Tokenizer:
         return starts
 
     def content(self) -> str | None:
-        """sha256 of what the options name without holding it, such as a file; None where there is no such thing."""
+        """sha256 of what the options name without holding it, such as a file; None where there is
+        no such thing.
+        """
         return None
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -129,13 +159,18 @@ class Tokenizer:
 
     @classmethod
     def recognises(cls, data: Mapping[str, Any]) -> bool:
-        """Whether a tokenizer.json of the library `tokenizers`, as plain values, is one that this class saved."""
+        """Whether a tokenizer.json of the library `tokenizers`, as plain values, is one that this
+        class saved.
+        """
         return False
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, complete or not at all."""
         name = next(name for name, part in TOKENIZERS.items() if part is type(self))
-        self._write(path, json.dumps({"tokenizer": name, "state": self.state()}, ensure_ascii=False, indent=1))
+        self._write(
+            path,
+            json.dumps({"tokenizer": name, "state": self.state()}, ensure_ascii=False, indent=1),
+        )
 
     @staticmethod
     def _write(path: str | os.PathLike[str], text: str) -> None:
@@ -181,7 +216,8 @@ def _flat(ids: Any) -> np.ndarray:
 _SPACES = re.compile(
     b"(?:"
     + b"|".join(
-        re.escape(c.encode()) for c in "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
+        re.escape(c.encode())
+        for c in "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
     )
     + b"|\xe2\x80[\x80-\x8a])+"
 )

@@ -1,4 +1,6 @@
-"""Which parts of words are worth a token? Learned from the training split: bpe, unigram, wordpiece."""
+"""Which parts of words are worth a token? Learned from the training split: bpe, unigram,
+wordpiece.
+"""
 
 import json
 import re
@@ -17,11 +19,13 @@ SPACE = "\u2581"  # what SentencePiece writes for a space
 
 @TOKENIZERS.register("bpe", also_called=("byte_bpe", "byte_pair"))
 class BPE(Library):
-    """Byte pairs merged by frequency, within words, over all 256 bytes (Sennrich et al., 2016, arXiv:1508.07909;
-    over bytes: Radford et al., 2019, section 2.2). Any bytes can be encoded and come back unchanged.
+    """Byte pairs merged by frequency, within words, over all 256 bytes (Sennrich et al., 2016,
+    arXiv:1508.07909; over bytes: Radford et al., 2019, section 2.2). Any bytes can be encoded and
+    come back unchanged.
 
-    Learned from the training split by the library `tokenizers`; the file is that library's own `tokenizer.json`. A
-    small text yields fewer tokens than asked for: `vocab_size` of the fitted tokenizer is what was learned.
+    Learned from the training split by the library `tokenizers`; the file is that library's own
+    `tokenizer.json`. A small text yields fewer tokens than asked for: `vocab_size` of the fitted
+    tokenizer is what was learned.
     """
 
     learns_from = ("train",)
@@ -45,7 +49,9 @@ class BPE(Library):
         made.pre_tokenizer = level(add_prefix_space=False)
         made.decoder = tokenizers.decoders.ByteLevel()
         trainer = tokenizers.trainers.BpeTrainer(
-            vocab_size=self.vocab_size, initial_alphabet=sorted(level.alphabet()), show_progress=False
+            vocab_size=self.vocab_size,
+            initial_alphabet=sorted(level.alphabet()),
+            show_progress=False,
         )
         made.train_from_iterator(whole_words(texts), trainer)
         self.adopt(made)
@@ -63,23 +69,27 @@ class BPE(Library):
 
 @TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
 class Unigram(Library):
-    """The likeliest pieces of a text, each with a probability of its own (Kudo, 2018, arXiv:1804.10959, section 3.2).
+    """The likeliest pieces of a text, each with a probability of its own (Kudo, 2018,
+    arXiv:1804.10959, section 3.2).
 
-    As SentencePiece does (Kudo and Richardson, 2018, arXiv:1808.06226): a space belongs to the word behind it, a piece
-    mixes no letters with digits or marks, and characters too rare for a token are spelled in bytes. Unlike it, nothing is
+    As SentencePiece does (Kudo and Richardson, 2018, arXiv:1808.06226): a space belongs to the word
+    behind it, a piece mixes no letters with digits or marks, and characters too rare for a token
+    are spelled in bytes. Unlike it, nothing is
     normalised: any bytes can be encoded and come back unchanged.
     """
 
     learns_from = ("train",)
     fewest = 257  # `<unk>` and the bytes
-    # Beside bytes that are no utf-8: what the text may not say lest it be read as a space or as a byte.
+    # Beside bytes that are no utf-8: what the text may not say lest it be read as a space or as a
+    # byte.
     apart = re.compile(f"[\udc80-\udcff{SPACE}]|<(?=0x[0-9A-F]{{2}}>|unk>)")
 
     def __init__(
         self,
         *,
         vocab_size: int = 2048,  # tokens: `<unk>`, the 256 bytes, characters and pieces
-        coverage: float = 0.9995,  # fraction of the characters in the text that a token of their own covers
+        # fraction of the characters in the text that a token of their own covers
+        coverage: float = 0.9995,
         sample: int = 2_000_000,  # characters to learn from, spread over the training split
     ):
         self.vocab_size, self.coverage, self.sample = vocab_size, coverage, sample
@@ -95,17 +105,27 @@ class Unigram(Library):
 
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = library()
-        regex = rf"\n|{SPACE}*[\p{{L}}\p{{M}}]+|{SPACE}*\p{{N}}+|{SPACE}*[^{SPACE}\n\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}+"
+        other = rf"{SPACE}*[^{SPACE}\n\p{{L}}\p{{M}}\p{{N}}]+"
+        regex = rf"\n|{SPACE}*[\p{{L}}\p{{M}}]+|{SPACE}*\p{{N}}+|{other}|{SPACE}+"
         made = tokenizers.Tokenizer(tokenizers.models.Unigram())
         normal, decoders = tokenizers.normalizers, tokenizers.decoders
         made.normalizer = normal.Sequence([normal.Prepend(SPACE), normal.Replace(" ", SPACE)])
         made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(regex), "isolated")
         made.decoder = decoders.Sequence(
-            [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+            [
+                decoders.Replace(SPACE, " "),
+                decoders.ByteFallback(),
+                decoders.Fuse(),
+                decoders.Strip(" ", 1, 0),
+            ]
         )
         covered, alphabet = _covered(sample(texts, self.sample), self.coverage, apart=SPACE)
         alphabet |= {"\n"}
-        _room(self.vocab_size, 257 + len(alphabet - {" "}) + 1, "`<unk>`, the 256 bytes and the characters of the text")
+        _room(
+            self.vocab_size,
+            257 + len(alphabet - {" "}) + 1,
+            "`<unk>`, the 256 bytes and the characters of the text",
+        )
         trainer = tokenizers.trainers.UnigramTrainer(
             vocab_size=self.vocab_size - 256,
             unk_token="<unk>",
@@ -118,7 +138,9 @@ class Unigram(Library):
         )  # of nothing, probabilities are not numbers
         words = _settled(json.loads(made.to_str())["model"]["vocab"])
         spelled = [(f"<0x{byte:02X}>", words[-1][1]) for byte in range(256)]
-        made.model = tokenizers.models.Unigram([("<unk>", 0.0), *spelled, *words], unk_id=0, byte_fallback=True)
+        made.model = tokenizers.models.Unigram(
+            [("<unk>", 0.0), *spelled, *words], unk_id=0, byte_fallback=True
+        )
         self.adopt(_without_added(made))
 
     @classmethod
@@ -134,11 +156,12 @@ class Unigram(Library):
 
 @TOKENIZERS.register("wordpiece", also_called=("word_piece",))
 class WordPiece(Library):
-    """The longest known pieces of each word, `##` before those inside it, as in BERT (Wu et al., 2016,
-    arXiv:1609.08144, section 4.1; Devlin et al., 2019, arXiv:1810.04805).
+    """The longest known pieces of each word, `##` before those inside it, as in BERT (Wu et al.,
+    2016, arXiv:1609.08144, section 4.1; Devlin et al., 2019, arXiv:1810.04805).
 
-    White space is not kept, and each punctuation mark is a word of its own. A word with a character that the text had not
-    becomes `[UNK]`, id 0, which `count_unknown` counts; or is refused, and then there is no such token.
+    White space is not kept, and each punctuation mark is a word of its own. A word with a character
+    that the text had not becomes `[UNK]`, id 0, which `count_unknown` counts; or is refused, and
+    then there is no such token.
     """
 
     learns_from = ("train",)
@@ -147,8 +170,11 @@ class WordPiece(Library):
         self,
         *,
         vocab_size: int = 2048,  # tokens: `[UNK]`, characters and pieces
-        lowercase: bool = False,  # all letters small and without accents, as in BERT's uncased models
-        unknown: Literal["error", "token"] = "token",  # a word that cannot be spelled: refused, or `[UNK]`
+        # all letters small and without accents, as in BERT's uncased models
+        lowercase: bool = False,
+        unknown: Literal[
+            "error", "token"
+        ] = "token",  # a word that cannot be spelled: refused, or `[UNK]`
         coverage: float = 1.0,  # fraction of the characters in the text that are in the alphabet
         sample: int = 10_000_000,  # characters to learn from, spread over the training split
     ):
@@ -163,34 +189,47 @@ class WordPiece(Library):
     def fit(self, texts: Iterable[str]) -> None:
         tokenizers = library()
         made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-        made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase, strip_accents=self.lowercase)
+        made.normalizer = tokenizers.normalizers.BertNormalizer(
+            lowercase=self.lowercase, strip_accents=self.lowercase
+        )
         made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
         made.decoder = tokenizers.decoders.WordPiece()
         covered, _ = _covered(sample(texts, self.sample), self.coverage)
         first, inside = _letters(made, covered)
-        _room(self.vocab_size, 1 + len(first | inside) + len(inside), "`[UNK]` and the characters of the text, twice")
+        _room(
+            self.vocab_size,
+            1 + len(first | inside) + len(inside),
+            "`[UNK]` and the characters of the text, twice",
+        )
         trainer = tokenizers.trainers.WordPieceTrainer(
             vocab_size=self.vocab_size,
-            # In this order, else the order of a hash table decides between merges that are equally frequent.
+            # In this order, else the order of a hash table decides between merges that are equally
+            # frequent.
             special_tokens=["[UNK]", *sorted("##" + letter for letter in inside)],
             limit_alphabet=2**31 - 1,
             show_progress=False,
         )
         made.train_from_iterator(covered, trainer)
         names = sorted(made.get_vocab(), key=made.token_to_id)[self.unknown == "error" :]
-        made.model = tokenizers.models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]")
+        made.model = tokenizers.models.WordPiece(
+            {name: i for i, name in enumerate(names)}, unk_token="[UNK]"
+        )
         self.adopt(_without_added(made))
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
-        words = sorted({word for text in texts for word, _ in self._words_of(text) if not self._known(word)})
+        words = sorted(
+            {word for text in texts for word, _ in self._words_of(text) if not self._known(word)}
+        )
         named = ", ".join(map(repr, words[:8])) + (", ..." if len(words) > 8 else "")
         return ConfigError(
-            f"tokenizer: the {self.vocab_size} tokens of 'wordpiece' must spell every word; got {named}. "
-            "Leave them out of the text, or train with tokenizer.unknown=token."
+            f"tokenizer: the {self.vocab_size} tokens of 'wordpiece' must spell every word; got"
+            f" {named}. Leave them out of the text, or train with tokenizer.unknown=token."
         )
 
     def _words_of(self, text: str) -> list[tuple[str, Any]]:
-        return self.library.pre_tokenizer.pre_tokenize_str(self.library.normalizer.normalize_str(text))
+        return self.library.pre_tokenizer.pre_tokenize_str(
+            self.library.normalizer.normalize_str(text)
+        )
 
     def _known(self, word: str) -> bool:
         try:
@@ -200,7 +239,9 @@ class WordPiece(Library):
 
     @classmethod
     def recognises(cls, data: Mapping[str, Any]) -> bool:
-        return [_type(data, key) for key in ("normalizer", "pre_tokenizer", "model", "decoder")] == [
+        return [
+            _type(data, key) for key in ("normalizer", "pre_tokenizer", "model", "decoder")
+        ] == [
             "BertNormalizer",
             "BertPreTokenizer",
             "WordPiece",
@@ -221,13 +262,15 @@ def _sampling(options: Any) -> Any:
 def _room(wanted: int, needed: int, what: str) -> None:
     if wanted < needed:
         raise ConfigError(
-            f"tokenizer.vocab_size: must hold {what}, {needed} tokens; got {wanted}. Try {max(2 * needed, 1024)}, or a smaller "
-            "tokenizer.coverage."
+            f"tokenizer.vocab_size: must hold {what}, {needed} tokens; got {wanted}. Try"
+            f" {max(2 * needed, 1024)}, or a smaller tokenizer.coverage."
         )
 
 
 def _covered(texts: list[str], coverage: float, apart: str = "") -> tuple[list[str], set[str]]:
-    """The texts with a line end for each character that is too rare to be covered or stands `apart`; and the others."""
+    """The texts with a line end for each character that is too rare to be covered or stands
+    `apart`; and the others.
+    """
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
@@ -245,32 +288,49 @@ def _covered(texts: list[str], coverage: float, apart: str = "") -> tuple[list[s
 
 
 def _letters(made: Any, texts: list[str]) -> tuple[set[str], set[str]]:
-    """The characters that begin words, and those that stand inside one, as the normaliser leaves them."""
+    """The characters that begin words, and those that stand inside one, as the normaliser leaves
+    them.
+    """
     pairs: set[tuple[str, str]] = set()
     for text in texts:
         pairs.update(pairwise(f" {text}"))
     first: set[str] = set()
     inside: set[str] = set()
     for pair in pairs:
-        for word, _ in made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str("".join(pair))):
+        for word, _ in made.pre_tokenizer.pre_tokenize_str(
+            made.normalizer.normalize_str("".join(pair))
+        ):
             first.add(word[0])
             inside.update(word[1:])
     return first, inside
 
 
 def _settled(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
-    """The pieces and their scores, the likeliest first, without what depends on the order of a hash table: the last digits,
-    and the steps of 0.0001 by which the library tells characters apart that it found no use for."""
+    """The pieces and their scores, the likeliest first, without what depends on the order of a hash
+    table: the last digits, and the steps of 0.0001 by which the library tells characters apart that
+    it found no use for.
+    """
     scores = {name: score for name, score in vocabulary if name != "<unk>"}
     least = min(scores.values())
     near = least + 1e-4 * sum(len(name) == 1 for name in scores)
-    level = {name: least if len(name) == 1 and score <= near else score for name, score in scores.items()}
-    return sorted(((name, round(score, 6)) for name, score in level.items()), key=lambda item: (-item[1], item[0]))
+    level = {
+        name: least if len(name) == 1 and score <= near else score for name, score in scores.items()
+    }
+    return sorted(
+        ((name, round(score, 6)) for name, score in level.items()),
+        key=lambda item: (-item[1], item[0]),
+    )
 
 
 def _without_added(made: Any) -> Any:
-    """The same tokenizer, where the trainer's special tokens are tokens of the model alone: no text is searched for them."""
+    """The same tokenizer, where the trainer's special tokens are tokens of the model alone: no text
+    is searched for them.
+    """
     tokenizers = library()
     plain = tokenizers.Tokenizer(made.model)
-    plain.normalizer, plain.pre_tokenizer, plain.decoder = made.normalizer, made.pre_tokenizer, made.decoder
+    plain.normalizer, plain.pre_tokenizer, plain.decoder = (
+        made.normalizer,
+        made.pre_tokenizer,
+        made.decoder,
+    )
     return plain

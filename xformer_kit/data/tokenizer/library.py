@@ -1,4 +1,6 @@
-"""How does a tokenizer of the library `tokenizers` serve here? Its tokens get bytes, its file is its own tokenizer.json."""
+"""How does a tokenizer of the library `tokenizers` serve here? Its tokens get bytes, its file is
+its own tokenizer.json.
+"""
 
 import json
 import os
@@ -16,17 +18,24 @@ from xformer_kit.registry import ConfigError
 
 
 class Library(Tokenizer):
-    """A tokenizer that the library fits, reads and runs. A part defines `fit` and what it `recognises`.
+    """A tokenizer that the library fits, reads and runs. A part defines `fit` and what it
+    `recognises`.
 
-    Where there is a token for each of the 256 bytes, any bytes can be encoded: those that are no utf-8 one by one.
+    Where there is a token for each of the 256 bytes, any bytes can be encoded: those that are no
+    utf-8 one by one.
     """
 
     library: Any = None  # a tokenizers.Tokenizer, once fitted
-    apart: re.Pattern[str] = re.compile("[\udc80-\udcff]")  # characters that are spelled in bytes, by our own hand
-    cut: re.Pattern[str] | None = None  # where a long text may be cut; None: before a space or a line end
+    apart: re.Pattern[str] = re.compile(
+        "[\udc80-\udcff]"
+    )  # characters that are spelled in bytes, by our own hand
+    # where a long text may be cut; None: before a space or a line end
+    cut: re.Pattern[str] | None = None
 
     def adopt(self, library: Any) -> None:
-        """Take over a fitted tokenizer: never cut, never padded, and no text is one of its special tokens."""
+        """Take over a fitted tokenizer: never cut, never padded, and no text is one of its special
+        tokens.
+        """
         library.no_truncation()
         library.no_padding()
         library.encode_special_tokens = True
@@ -42,25 +51,35 @@ class Library(Tokenizer):
         self.bytes = self._byte_ids(vocabulary)
         inside, hidden = without_prefix(data, self.bytes is not None)
         self.hides = hidden and self.spaced  # " a" would be the same tokens as "a"
-        self._going_on = library if inside == data else _made(inside)  # for pieces of a text behind the first
+        self._going_on = (
+            library if inside == data else _made(inside)
+        )  # for pieces of a text behind the first
 
     def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
         """The token of each byte, where all are there."""
         if self.rule is None or self.rule.byte is None:
             return None
         names = [self.rule.byte(byte) for byte in range(256)]
-        return [vocabulary[name] for name in names] if all(name in vocabulary for name in names) else None
+        return (
+            [vocabulary[name] for name in names]
+            if all(name in vocabulary for name in names)
+            else None
+        )
 
     def encode(self, text: str | bytes) -> np.ndarray:
         return np.array(self._ids(self._readable(text), self.library), dtype=self.dtype)
 
     def _readable(self, text: str | bytes) -> str:
-        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError where none can."""
+        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError
+        where none can.
+        """
         data = text if isinstance(text, bytes) else utf8(text)
         return as_text(data) if self.bytes is None else data.decode("utf-8", "surrogateescape")
 
     def _ids(self, text: str, using: Any) -> list[int]:
-        """The ids of readable text, `using` the library for the first piece of a text or for one that goes on."""
+        """The ids of readable text, `using` the library for the first piece of a text or for one
+        that goes on.
+        """
         ids: list[int] = []
         at = 0
         if self.hides and using is self.library and text[:1] == " ":
@@ -82,7 +101,9 @@ class Library(Tokenizer):
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
         """What the library says of a text that it cannot encode."""
-        return ConfigError(f"tokenizer: the text must be one that it can encode; got {texts[0][:40]!r} ({error}).")
+        return ConfigError(
+            f"tokenizer: the text must be one that it can encode; got {texts[0][:40]!r} ({error})."
+        )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         pieces = whole_words(texts, end=self.cut)
@@ -100,10 +121,15 @@ class Library(Tokenizer):
             lists = (self._ids(self._readable(text), using) for text in texts)
         else:
             try:
-                encodings = using.encode_batch_fast(texts, add_special_tokens=False)  # without offsets
+                encodings = using.encode_batch_fast(
+                    texts, add_special_tokens=False
+                )  # without offsets
             except Exception as error:
                 raise self._cannot(texts, error) from None
-            lists = (encoding.ids if text else [] for text, encoding in zip(texts, encodings, strict=True))
+            lists = (
+                encoding.ids if text else []
+                for text, encoding in zip(texts, encodings, strict=True)
+            )
         return (np.array(ids, dtype=self.dtype) for ids in lists)
 
     def pieces(self) -> list[bytes]:
@@ -123,10 +149,16 @@ class Library(Tokenizer):
     def word_starts(self, ids: Iterable[int]) -> np.ndarray:
         if self.rule is None or not self.rule.continues:
             return super().word_starts(ids)
-        if not hasattr(self, "_begins"):  # by names: also a punctuation mark without a space is a word of its own
+        if not hasattr(
+            self, "_begins"
+        ):  # by names: also a punctuation mark without a space is a word of its own
             names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
-            self._begins = np.array([not name.startswith(self.rule.continues) for name in names] + [True])
-        return self._begins[np.minimum(np.asarray(ids, dtype=np.int64).reshape(-1), self.vocab_size)]
+            self._begins = np.array(
+                [not name.startswith(self.rule.continues) for name in names] + [True]
+            )
+        return self._begins[
+            np.minimum(np.asarray(ids, dtype=np.int64).reshape(-1), self.vocab_size)
+        ]
 
     def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
         if self.rule is not None:
@@ -144,7 +176,11 @@ class Library(Tokenizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: the file, and what was set."""
-        kept = {key: value for key, value in vars(self).items() if key not in _ADOPTED and not key.startswith("_")}
+        kept = {
+            key: value
+            for key, value in vars(self).items()
+            if key not in _ADOPTED and not key.startswith("_")
+        }
         return kept | {"library": self.library and self.library.to_str()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -163,11 +199,19 @@ class Library(Tokenizer):
         return made
 
 
-_ADOPTED = ("library", "model", "added", "rule", "bytes")  # made by `adopt` from the library's tokenizer
+_ADOPTED = (
+    "library",
+    "model",
+    "added",
+    "rule",
+    "bytes",
+)  # made by `adopt` from the library's tokenizer
 
 
 class Whole(Stream):
-    """For a decoder that looks at several tokens at once: what two successive decodings share is certain."""
+    """For a decoder that looks at several tokens at once: what two successive decodings share is
+    certain.
+    """
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)
@@ -177,7 +221,9 @@ class Whole(Stream):
     def __call__(self, ids: int | Iterable[int]) -> str:
         self.ids += np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
         before, self.text = self.text, self.tokenizer.decode(self.ids)
-        differ = (i for i, (old, new) in enumerate(zip(before, self.text, strict=False)) if old != new)
+        differ = (
+            i for i, (old, new) in enumerate(zip(before, self.text, strict=False)) if old != new
+        )
         shared = len(self.text[: next(differ, min(len(before), len(self.text)))].rstrip("\ufffd"))
         return self._give(max(shared, self.given))
 
@@ -190,7 +236,9 @@ class Whole(Stream):
 
 
 def library() -> Any:
-    """The library `tokenizers`; its threads stay allowed after a fork, where loader workers never encode."""
+    """The library `tokenizers`; its threads stay allowed after a fork, where loader workers never
+    encode.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     import tokenizers
 
@@ -203,8 +251,8 @@ def parsed(text: str) -> Any:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
         raise ConfigError(
-            f"tokenizer: must be a tokenizer.json of the library tokenizers; got another file ({error}). "
-            "Save it again with a version of today."
+            "tokenizer: must be a tokenizer.json of the library tokenizers; got another file"
+            f" ({error}). Save it again with a version of today."
         ) from None
 
 

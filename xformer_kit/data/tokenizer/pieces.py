@@ -1,4 +1,6 @@
-"""What does a token of the library `tokenizers` stand for? Its decoder says it, in bytes, token by token."""
+"""What does a token of the library `tokenizers` stand for? Its decoder says it, in bytes, token by
+token.
+"""
 
 import json
 import re
@@ -14,8 +16,10 @@ class Rule(NamedTuple):
 
     spell: Spell  # the bytes of a token, by its name
     spaced: bool = False  # a word brings its space along, which is left out where the text begins
-    byte: Callable[[int], str] | None = None  # the name of the token of one byte, where there are such tokens
-    continues: str = ""  # what begins the name of a token that does not begin a word; "" where white space says it
+    # the name of the token of one byte, where there are such tokens
+    byte: Callable[[int], str] | None = None
+    # what begins the name of a token that does not begin a word; "" where white space says it
+    continues: str = ""
 
 
 def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
@@ -40,17 +44,27 @@ def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
 def _steps(node: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     if node is None:
         return []
-    return [step for inner in node["decoders"] for step in _steps(inner)] if node["type"] == "Sequence" else [node]
+    return (
+        [step for inner in node["decoders"] for step in _steps(inner)]
+        if node["type"] == "Sequence"
+        else [node]
+    )
 
 
 def _byte_fallback(steps: list[Mapping[str, Any]]) -> Rule | None:
-    """Replaced characters, bytes by their numbers, and a space that is stripped from the start: Llama, Gemma, ours."""
+    """Replaced characters, bytes by their numbers, and a space that is stripped from the start:
+    Llama, Gemma, ours.
+    """
     replaced: list[tuple[str, str]] = []
     spaced = False
     for step in steps:
         if step["type"] == "Replace" and "String" in step["pattern"]:
             replaced.append((step["pattern"]["String"], step["content"]))
-        elif step["type"] == "Strip" and (step["content"], step["start"], step["stop"]) == (" ", 1, 0):
+        elif step["type"] == "Strip" and (step["content"], step["start"], step["stop"]) == (
+            " ",
+            1,
+            0,
+        ):
             spaced = True
         elif step["type"] not in ("ByteFallback", "Fuse"):
             return None
@@ -73,7 +87,11 @@ def _following(decoder: Any) -> Spell:
 
 
 def _byte_level(name: str) -> bytes:
-    return bytes(map(_BYTE_OF.__getitem__, name)) if all(c in _BYTE_OF for c in name) else name.encode()
+    return (
+        bytes(map(_BYTE_OF.__getitem__, name))
+        if all(c in _BYTE_OF for c in name)
+        else name.encode()
+    )
 
 
 def _prefixed(data: Mapping[str, Any]) -> bool:
@@ -81,18 +99,22 @@ def _prefixed(data: Mapping[str, Any]) -> bool:
 
 
 def without_prefix(data: Mapping[str, Any], spelled: bool) -> tuple[dict[str, Any], bool]:
-    """A tokenizer.json that puts no space in front of a text; and whether the given one puts it there only where the text
-    begins with none.
+    """A tokenizer.json that puts no space in front of a text; and whether the given one puts it
+    there only where the text begins with none.
 
-    spelled: there is a token for each byte. Where there is none, normalisers strip the text's own space, so that such a
-    conditional prefix stays.
+    spelled: there is a token for each byte. Where there is none, normalisers strip the text's own
+    space, so that such a conditional prefix stays.
     """
     hidden = False
 
     def edited(node: Any) -> Any:
         nonlocal hidden
         if isinstance(node, list):
-            return [edited(inner) for inner in node if not (isinstance(inner, dict) and inner.get("type") == "Prepend")]
+            return [
+                edited(inner)
+                for inner in node
+                if not (isinstance(inner, dict) and inner.get("type") == "Prepend")
+            ]
         if not isinstance(node, dict) or node.get("type") == "Prepend":
             return None if isinstance(node, dict) else node
         node = {key: edited(value) for key, value in node.items()}
@@ -107,7 +129,9 @@ def without_prefix(data: Mapping[str, Any], spelled: bool) -> tuple[dict[str, An
 
 
 def byte_characters() -> list[str]:
-    """The character for each byte in a byte-level vocabulary: itself where it prints, else from U+0100 on."""
+    """The character for each byte in a byte-level vocabulary: itself where it prints, else from
+    U+0100 on.
+    """
     shown = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = iter(range(0x100, 0x200))
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]

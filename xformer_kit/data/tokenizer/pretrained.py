@@ -1,4 +1,6 @@
-"""A tokenizer that others have learned: a tokenizer.json, from a file or from the Hugging Face hub."""
+"""A tokenizer that others have learned: a tokenizer.json, from a file or from the Hugging Face
+hub.
+"""
 
 import hashlib
 import logging
@@ -14,7 +16,8 @@ from xformer_kit.data.tokenizer.library import Library, parsed
 from xformer_kit.registry import ConfigError
 
 FILE = "tokenizer.json"
-# Models whose tokenizers are trained already -> their name on the hub, and the tokenizer here that learns one of that kind.
+# Models whose tokenizers are trained already -> their name on the hub, and the tokenizer here that
+# learns one of that kind.
 MODELS = {
     "gpt2": ("openai-community/gpt2", "bpe"),
     "roberta": ("FacebookAI/roberta-base", "bpe"),
@@ -27,10 +30,12 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 @TOKENIZERS.register("pretrained", also_called=("hub", "huggingface", "hf", "auto"))
 class Pretrained(Library):
-    """A finished tokenizer of the library `tokenizers`: a tokenizer.json of yours, or of a model on the hub.
+    """A finished tokenizer of the library `tokenizers`: a tokenizer.json of yours, or of a model on
+    the hub.
 
-    Byte-level tokens give back any bytes; others what their own decoder gives back. Its special tokens stay in the
-    vocabulary, but no text is encoded to one and decoding leaves them out. The run keeps its own copy of the file.
+    Byte-level tokens give back any bytes; others what their own decoder gives back. Its special
+    tokens stay in the vocabulary, but no text is encoded to one and decoding leaves them out. The
+    run keeps its own copy of the file.
     """
 
     sha256: str | None = None  # of the file that `path` named
@@ -39,7 +44,9 @@ class Pretrained(Library):
     def __init__(
         self,
         *,
-        path: str,  # a tokenizer.json, a directory that holds one, or a name on the hub such as 'openai-community/gpt2'
+        # a tokenizer.json, a directory that holds one, or a name on the hub such as
+        # 'openai-community/gpt2'
+        path: str,
     ):
         text = _read(path)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
@@ -47,7 +54,8 @@ class Pretrained(Library):
             self.adopt(parsed(text))
         except ConfigError as error:
             raise ConfigError(
-                fault.replace("tokenizer:", f"tokenizer.path: '{path}'", 1) for fault in error.faults
+                fault.replace("tokenizer:", f"tokenizer.path: '{path}'", 1)
+                for fault in error.faults
             ) from None
 
     @classmethod
@@ -60,8 +68,10 @@ class Pretrained(Library):
 
 
 TOKENIZERS.mistaken |= {
-    model: f"'{model}' is a tokenizer that is trained already: tokenizer=pretrained tokenizer.path={path}. tokenizer={kind} "
-    "learns one of that kind from your text."
+    model: (
+        f"'{model}' is a tokenizer that is trained already: tokenizer=pretrained"
+        f" tokenizer.path={path}. tokenizer={kind} learns one of that kind from your text."
+    )
     for model, (path, kind) in MODELS.items()
 }
 
@@ -72,17 +82,26 @@ def _fault(path: str) -> str | None:
     if place.is_dir() and not (place / FILE).is_file():
         there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
         return (
-            f"path: must hold a {FILE}; '{path}' holds {there}. Save it there, e.g. with transformers' "
-            "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+            f"path: must hold a {FILE}; '{path}' holds {there}. Save it there, e.g. with"
+            " transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...)."
         )
-    local = path.startswith((".", "/", "~")) or path.endswith((".json", os.sep)) or not HUB_NAME.fullmatch(path)
+    local = (
+        path.startswith((".", "/", "~"))
+        or path.endswith((".json", os.sep))
+        or not HUB_NAME.fullmatch(path)
+    )
     if local and not place.exists():
-        return f"path: must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is not there."
+        return (
+            f"path: must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is"
+            " not there."
+        )
     return None
 
 
 def _read(path: str) -> str:
-    """The text of the file that a path names. Raises ConfigError where there is none, or no network to fetch it."""
+    """The text of the file that a path names. Raises ConfigError where there is none, or no network
+    to fetch it.
+    """
     if fault := _fault(path):
         raise ConfigError(f"tokenizer.{fault}")
     place = Path(path).expanduser()
@@ -96,7 +115,9 @@ def _read(path: str) -> str:
 
 
 def _download(name: str) -> str:
-    """The place of a model's tokenizer.json in the hub's cache; the network is used only where it is not there yet."""
+    """The place of a model's tokenizer.json in the hub's cache; the network is used only where it
+    is not there yet.
+    """
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -114,25 +135,32 @@ def _download(name: str) -> str:
     except errors.LocalEntryNotFoundError as error:
         raise ConfigError(_no_network(name, _reason(error))) from None
     except errors.EntryNotFoundError:
-        said = f"the hub has this model, but no {FILE} in it. Convert it with transformers' AutoTokenizer, and give the path"
+        said = (
+            f"the hub has this model, but no {FILE} in it. Convert it with transformers'"
+            " AutoTokenizer, and give the path"
+        )
     except Exception as error:  # of the network, of the name: many libraries' own
         said = f"the hub did not give it ({_reason(error)}). Download {FILE}, and give its path"
-    raise ConfigError(f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {said}.")
+    raise ConfigError(
+        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {said}."
+    )
 
 
 def _no_network(name: str, reason: str) -> str:
     return (
-        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': it is no file here, the hub's cache on this "
-        f"machine has no {FILE} of it, and the hub cannot be reached ({reason}). Start once with a network, or copy the "
-        f"model's {FILE} here and set tokenizer.path to it."
+        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': it is no file here,"
+        f" the hub's cache on this machine has no {FILE} of it, and the hub cannot be reached"
+        f" ({reason}). Start once with a network, or copy the model's {FILE} here and set"
+        " tokenizer.path to it."
     )
 
 
 def _unreachable(name: str) -> str | None:
-    """Why no answer of the hub came in WAIT seconds; None after any answer. Raises what the library raises for a refusal.
+    """Why no answer of the hub came in WAIT seconds; None after any answer. Raises what the library
+    raises for a refusal.
 
-    hf_hub_download tries again for half a minute. The request runs in a thread, since resolving a name and trying each of
-    its addresses have time limits of their own, which add up.
+    hf_hub_download tries again for half a minute. The request runs in a thread, since resolving a
+    name and trying each of its addresses have time limits of their own, which add up.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -141,8 +169,11 @@ def _unreachable(name: str) -> str | None:
 
     def request() -> None:
         try:
-            # Longer than this thread is waited for, so that the reason does not depend on which ends first.
-            huggingface_hub.get_hf_file_metadata(huggingface_hub.hf_hub_url(name, FILE), timeout=2 * WAIT)
+            # Longer than this thread is waited for, so that the reason does not depend on which
+            # ends first.
+            huggingface_hub.get_hf_file_metadata(
+                huggingface_hub.hf_hub_url(name, FILE), timeout=2 * WAIT
+            )
         except Exception as error:
             raised.append(error)
 
@@ -153,7 +184,9 @@ def _unreachable(name: str) -> str | None:
         return f"no answer in {WAIT:g} seconds"
     if not raised:
         return None
-    if isinstance(raised[0], (errors.HfHubHTTPError, errors.EntryNotFoundError, errors.HFValidationError)):
+    if isinstance(
+        raised[0], (errors.HfHubHTTPError, errors.EntryNotFoundError, errors.HFValidationError)
+    ):
         raise raised[0]
     return _reason(raised[0])
 

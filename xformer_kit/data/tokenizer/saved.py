@@ -1,4 +1,6 @@
-"""Read a tokenizer that a run saved. A file that is damaged, edited or of another program is refused in one sentence."""
+"""Read a tokenizer that a run saved. A file that is damaged, edited or of another program is
+refused in one sentence.
+"""
 
 import json
 import os
@@ -11,18 +13,34 @@ from xformer_kit.registry import ConfigError, nearest
 
 KEYS = ("tokenizer", "state")
 LIBRARY_KEYS = (
-    *("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"),
+    *(
+        "version",
+        "truncation",
+        "padding",
+        "added_tokens",
+        "normalizer",
+        "pre_tokenizer",
+        "post_processor",
+        "decoder",
+    ),
     "model",
 )  # of a tokenizer.json of the library `tokenizers`
-WRONG = (TypeError, KeyError, ValueError, AttributeError, IndexError)  # what other values than a run's lead to
+WRONG = (
+    TypeError,
+    KeyError,
+    ValueError,
+    AttributeError,
+    IndexError,
+)  # what other values than a run's lead to
 WAY = "Bring a copy of the file back"
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that `save` wrote; `path` is the file, or the directory that holds `tokenizer.json`.
+    """The tokenizer that `save` wrote; `path` is the file, or the directory that holds
+    `tokenizer.json`.
 
-    Raises ConfigError where it is missing or cannot be read, has keys that no run writes, or lacks one, and where a user's
-    own tokenizer was not imported first.
+    Raises ConfigError where it is missing or cannot be read, has keys that no run writes, or lacks
+    one, and where a user's own tokenizer was not imported first.
     """
     file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
     try:
@@ -32,7 +50,8 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
             raise ValueError("no JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"tokenizer: must be a file that a run saved; got '{file}' ({error}). Name a run's directory."
+            f"tokenizer: must be a file that a run saved; got '{file}' ({error}). Name a run's"
+            " directory."
         ) from None
     return _library(file, text, data) if "model" in data else _own(file, data)
 
@@ -40,14 +59,18 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 def _library(file: Path, text: str, data: Mapping[str, Any]) -> Tokenizer:
     """From a file of the library `tokenizers`."""
     try:
-        part = next((p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"])
+        part = next(
+            (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
+        )
         return part.read(text)
     except (ConfigError, *WRONG) as error:
         if unknown := [key for key in data if key not in LIBRARY_KEYS]:
             raise _unknown(file, unknown, LIBRARY_KEYS) from None
         if not isinstance(error, ConfigError):
             raise _other(file, error) from None
-        raise ConfigError(fault.replace("got another file", f"got '{file}'", 1) for fault in error.faults) from None
+        raise ConfigError(
+            fault.replace("got another file", f"got '{file}'", 1) for fault in error.faults
+        ) from None
 
 
 def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
@@ -59,13 +82,14 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
         raise ConfigError(
-            f"tokenizer: no tokenizer is called '{name}' here, but '{file}' needs it.{nearest(name, TOKENIZERS)} "
-            "If it is your own, name its file in parts=[...]."
+            f"tokenizer: no tokenizer is called '{name}' here, but '{file}' needs"
+            f" it.{nearest(name, TOKENIZERS)} If it is your own, name its file in parts=[...]."
         )
     part = TOKENIZERS[name]
     if not isinstance(state, dict) or part.save is not Tokenizer.save:
         raise ConfigError(
-            f"tokenizer: must be a file that a run saved; got '{file}', which is none of tokenizer '{name}'. {WAY}."
+            f"tokenizer: must be a file that a run saved; got '{file}', which is none of tokenizer"
+            f" '{name}'. {WAY}."
         )
     try:
         made = part.restore(state)
@@ -87,7 +111,9 @@ def _not_restored(file: Path, name: str, state: Mapping[str, Any], error: Except
         return _unknown(file, [f"state.{key}" for key in unknown])
     if isinstance(error, KeyError) and error.args and error.args[0] not in state:
         other = [f"state.{key}" for key in state]
-        return _missing(file, f"state.{error.args[0]}", f" It has: {', '.join(other) or 'nothing'}.")
+        return _missing(
+            file, f"state.{error.args[0]}", f" It has: {', '.join(other) or 'nothing'}."
+        )
     return _other(file, error, f" of tokenizer '{name}'")
 
 
@@ -95,17 +121,21 @@ def _unknown(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> C
     has = f" A run writes: {', '.join(known)}." if known else ""
     keys = ", ".join(f"'{key}'" for key in unknown)
     return ConfigError(
-        f"tokenizer: must be a file that a run saved; got '{file}' with the unknown key {keys}.{has} "
-        "Remove the key, or bring a copy of the file back."
+        f"tokenizer: must be a file that a run saved; got '{file}' with the unknown key"
+        f" {keys}.{has} Remove the key, or bring a copy of the file back."
     )
 
 
 def _missing(file: Path, key: str, has: str = "") -> ConfigError:
-    return ConfigError(f"tokenizer: must be a file that a run saved; got '{file}' without the key '{key}'.{has} {WAY}.")
+    return ConfigError(
+        f"tokenizer: must be a file that a run saved; got '{file}' without the key '{key}'.{has}"
+        f" {WAY}."
+    )
 
 
 def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
     reason = " ".join(str(error).split())[:200].rstrip(".")
     return ConfigError(
-        f"tokenizer: must be a file that a run saved; got '{file}'{what} with other values ({reason}). {WAY}."
+        f"tokenizer: must be a file that a run saved; got '{file}'{what} with other values"
+        f" ({reason}). {WAY}."
     )

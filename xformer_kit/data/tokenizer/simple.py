@@ -13,7 +13,9 @@ from xformer_kit.registry import ConfigError, at_least
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
 class Byte(Tokenizer):
-    """One token per byte of utf-8: 256 ids, nothing to learn, any text (Xue et al., 2022, arXiv:2105.13626)."""
+    """One token per byte of utf-8: 256 ids, nothing to learn, any text (Xue et al., 2022,
+    arXiv:2105.13626).
+    """
 
     vocab_size = 256
 
@@ -29,10 +31,11 @@ class Byte(Tokenizer):
 
 @TOKENIZERS.register("char", also_called=("character", "characters"))
 class Char(Tokenizer):
-    """One token per character; the alphabet is every character of the corpus, in the order of code points.
+    """One token per character; the alphabet is every character of the corpus, in the order of code
+    points.
 
-    The alphabet is read from both splits, as in nanoGPT's `data/shakespeare_char/prepare.py`: a character that stands
-    in the validation text alone has an id too, and is merely never trained.
+    The alphabet is read from both splits, as in nanoGPT's `data/shakespeare_char/prepare.py`: a
+    character that stands in the validation text alone has an id too, and is merely never trained.
     """
 
     learns_from = ("train", "valid")
@@ -49,7 +52,9 @@ class Char(Tokenizer):
     def _learn(self, alphabet: str) -> None:
         self.alphabet, self.vocab_size = alphabet, len(alphabet)
         points = _points(alphabet)
-        self._id_of = np.full(int(points.max(initial=0)) + 2, -1, dtype=np.int64)  # the last entry: beyond the alphabet
+        self._id_of = np.full(
+            int(points.max(initial=0)) + 2, -1, dtype=np.int64
+        )  # the last entry: beyond the alphabet
         self._id_of[points] = np.arange(len(alphabet))
 
     def encode(self, text: str | bytes) -> np.ndarray:
@@ -61,10 +66,12 @@ class Char(Tokenizer):
 
     def _unknown(self, text: str, where: np.ndarray) -> str:
         missing = sorted({text[i] for i in where.tolist()})
-        named = ", ".join(f"{c!r} (U+{ord(c):04X})" for c in missing[:8]) + (", ..." if len(missing) > 8 else "")
+        named = ", ".join(f"{c!r} (U+{ord(c):04X})" for c in missing[:8]) + (
+            ", ..." if len(missing) > 8 else ""
+        )
         return (
-            f"tokenizer: the alphabet of 'char' is the {self.vocab_size} characters of its corpus; got {named}. "
-            "Leave them out of the text, or train with tokenizer=byte."
+            f"tokenizer: the alphabet of 'char' is the {self.vocab_size} characters of its corpus;"
+            f" got {named}. Leave them out of the text, or train with tokenizer=byte."
         )
 
     def pieces(self) -> list[bytes]:
@@ -85,10 +92,12 @@ UNKNOWN = "<unk>"
 
 @TOKENIZERS.register("word", also_called=("words", "whitespace", "white_space"))
 class Word(Tokenizer):
-    """One token per word, between white space; the words of the training split, the most frequent first.
+    """One token per word, between white space; the words of the training split, the most frequent
+    first.
 
-    A word that is not among them becomes `<unk>`, id 0, which `count_unknown` counts; or is refused, and then there is no
-    such token. A text that says `<unk>` itself, as WikiText does, means that token. Decoding joins words with one space.
+    A word that is not among them becomes `<unk>`, id 0, which `count_unknown` counts; or is
+    refused, and then there is no such token. A text that says `<unk>` itself, as WikiText does,
+    means that token. Decoding joins words with one space.
     """
 
     learns_from = ("train",)
@@ -99,7 +108,9 @@ class Word(Tokenizer):
         *,
         vocab_size: int | None = None,  # tokens at most, `<unk>` included; null is all words
         min_count: int = 1,  # times that a word must stand in the training split
-        unknown: Literal["error", "token"] = "token",  # what becomes of other words: refused, or `<unk>`
+        unknown: Literal[
+            "error", "token"
+        ] = "token",  # what becomes of other words: refused, or `<unk>`
     ):
         self.most, self.min_count, self.unknown = vocab_size, min_count, unknown
         self._learn([])
@@ -107,12 +118,17 @@ class Word(Tokenizer):
     @classmethod
     def check(cls, options, context):
         if options.vocab_size is not None and options.vocab_size < 2:
-            yield f"vocab_size: must be at least 2, `<unk>` and a word; got {options.vocab_size}. null is all words."
+            yield (
+                f"vocab_size: must be at least 2, `<unk>` and a word; got {options.vocab_size}."
+                " null is all words."
+            )
         yield from at_least(options, "time", min_count=1)
 
     @classmethod
     def of(cls, words: Sequence[str], unknown: Literal["error", "token"] = "error") -> "Word":
-        """From a list of all words: word i has id i, or i + 1 behind `<unk>`. Raises ConfigError for one that cannot be."""
+        """From a list of all words: word i has id i, or i + 1 behind `<unk>`. Raises ConfigError
+        for one that cannot be.
+        """
         seen: set[str] = set()
         for word in words:
             if (
@@ -122,7 +138,8 @@ class Word(Tokenizer):
                 or (word, unknown) == (UNKNOWN, "token")
             ):
                 raise ConfigError(
-                    f"tokenizer: words must be texts without white space, each once; got {word!r}. Change it in the list."
+                    f"tokenizer: words must be texts without white space, each once; got {word!r}."
+                    " Change it in the list."
                 )
             seen.add(word)
         made = cls(unknown=unknown)
@@ -136,7 +153,8 @@ class Word(Tokenizer):
         if self.unknown == "token":
             del counts[UNKNOWN]
         often = sorted(
-            (word for word, count in counts.items() if count >= self.min_count), key=lambda w: (-counts[w], w)
+            (word for word, count in counts.items() if count >= self.min_count),
+            key=lambda w: (-counts[w], w),
         )
         room = None if self.most is None else self.most - (self.unknown == "token")
         self._learn(often[:room])
@@ -157,7 +175,9 @@ class Word(Tokenizer):
         other = -1 if self.unknown_id is None else self.unknown_id
         ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
         if (ids < 0).any():
-            raise ConfigError(self._missing(sorted({words[i] for i in np.flatnonzero(ids < 0).tolist()})))
+            raise ConfigError(
+                self._missing(sorted({words[i] for i in np.flatnonzero(ids < 0).tolist()}))
+            )
         return ids.astype(self.dtype)
 
     def _missing(self, missing: list[str]) -> str:
@@ -181,7 +201,9 @@ class Word(Tokenizer):
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The words of a text that is cut anywhere: one that a cut goes through is put together again."""
+    """The words of a text that is cut anywhere: one that a cut goes through is put together
+    again.
+    """
     held = ""
     for text in texts:
         words = (held + text).split()

@@ -1,4 +1,6 @@
-"""What is text, and how is it cut? Into pieces that tokenize as the whole does, and into an even sample."""
+"""What is text, and how is it cut? Into pieces that tokenize as the whole does, and into an even
+sample.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,12 +9,15 @@ from xformer_kit.registry import ConfigError
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; bytes of the command line that were no utf-8 (PEP 383) become themselves again."""
+    """The bytes of a text; bytes of the command line that were no utf-8 (PEP 383) become themselves
+    again.
+    """
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"tokenizer: text must be Unicode; got half a surrogate pair at character {error.start}. Leave it out."
+            "tokenizer: text must be Unicode; got half a surrogate pair at character"
+            f" {error.start}. Leave it out."
         ) from None
 
 
@@ -21,17 +26,20 @@ def as_text(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"tokenizer: text must be utf-8; got byte 0x{data[error.start]:02X} at position {error.start}. "
-            "Use tokenizer=byte."
+            f"tokenizer: text must be utf-8; got byte 0x{data[error.start]:02X} at position"
+            f" {error.start}. Use tokenizer=byte."
         ) from None
 
 
-def whole_words(texts: Iterable[str], size: int = 1 << 16, end: re.Pattern[str] | None = None) -> Iterator[str]:
-    """The same text in pieces of a little more than `size` characters that tokenize as the whole does.
+def whole_words(
+    texts: Iterable[str], size: int = 1 << 16, end: re.Pattern[str] | None = None
+) -> Iterator[str]:
+    """The same text in pieces of a little more than `size` characters that tokenize as the whole
+    does.
 
-    The library splits a text into words before it merges, and a word never goes on over a space or a line end that
-    follows another character than space; a run of spaces is split by what comes after it, so it is never cut. `end`
-    matches other places to cut at.
+    The library splits a text into words before it merges, and a word never goes on over a space or
+    a line end that follows another character than space; a run of spaces is split by what comes
+    after it, so it is never cut. `end` matches other places to cut at.
     """
     end, held = end or _WORD_END, ""
     for text in texts:
@@ -63,10 +71,11 @@ def batches(items: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def sample(texts: Iterable[str], characters: int, size: int = 4096) -> list[str]:
-    """Pieces of about `size` characters, spread evenly over a text, `characters` of them at most; all of a shorter text.
+    """Pieces of about `size` characters, spread evenly over a text, `characters` of them at most;
+    all of a shorter text.
 
-    Every piece is kept, then every second, every fourth, ..., whenever there are too many: a function of the text alone,
-    that needs no length beforehand and no memory beyond the sample.
+    Every piece is kept, then every second, every fourth, ..., whenever there are too many: a
+    function of the text alone, that needs no length beforehand and no memory beyond the sample.
     """
     kept: list[tuple[int, str]] = []
     step, total = 1, 0

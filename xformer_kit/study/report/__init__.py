@@ -1,1 +1,3 @@
-"""A study's results in words, tables and pictures: HTML, Markdown and CSV, all from one structure."""
+"""A study's results in words, tables and pictures: HTML, Markdown and CSV, all from one
+structure.
+"""

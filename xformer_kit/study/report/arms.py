@@ -78,8 +78,9 @@ def _arm(results: Results, indices: list[int], measured: Metric) -> Arm:
 
 
 def _rank(point: Point, measured: Metric) -> tuple[bool, int, float]:
-    """Lower is better. A point at which runs diverge has a mean of the lucky seeds alone, so it comes after those at which
-    fewer do; one without any figure comes last."""
+    """Lower is better. A point at which runs diverge has a mean of the lucky seeds alone, so it
+    comes after those at which fewer do; one without any figure comes last.
+    """
     mean = point.interval.mean
     if mean is None:
         return True, 0, 0.0
@@ -104,7 +105,9 @@ def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
             diverged[one.seed] = one.step or 0
         elif one.status == "left out":
             left_out.append(one.seed)
-        elif one.status == "failed" or (one.status == "finished" and not isinstance(value, (int, float))):
+        elif one.status == "failed" or (
+            one.status == "finished" and not isinstance(value, (int, float))
+        ):
             failed.append(one.seed)
         elif one.status != "finished":
             unfinished.append(one.seed)

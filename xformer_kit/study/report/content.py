@@ -1,6 +1,7 @@
 """What does a study say? One plain structure, from which every form of the report is written.
 
-The answer comes first, then what was matched, the figures, the costs, what went wrong, and how to do it again.
+The answer comes first, then what was matched, the figures, the costs, what went wrong, and how to
+do it again.
 """
 
 from collections import Counter
@@ -75,10 +76,15 @@ class Content:
 
     @property
     def claimed(self) -> str:
-        """Whether the claim held, and why its p may be smaller than the same variant's in the table."""
+        """Whether the claim held, and why its p may be smaller than the same variant's in the
+        table.
+        """
         if self.claim is None:
             return ""
-        own = " It is a question of its own, asked before the runs: its p is not corrected for the other variants."
+        own = (
+            " It is a question of its own, asked before the runs: its p is not corrected for the"
+            " other variants."
+        )
         return self.claim.sentence + own * (len(self.arms) > 2)
 
     @property
@@ -87,15 +93,22 @@ class Content:
 
 
 def content(results: Results) -> Content:
-    """Raises ConfigError for a metric that no run has or whose better side is unknown, and for a claim at fault."""
+    """Raises ConfigError for a metric that no run has or whose better side is unknown, and for a
+    claim at fault.
+    """
     node = results.study
     measured, margin = metric(node["metric"], node.get("higher_is_better")), node.get("margin")
     search, whole = searched(results, measured), results
     results = top(compared(results, measured))  # of a ladder, variants are compared at the top
     found = arms(results, measured)
-    said = answer(found[0].runs, [arm.runs for arm in found[1:]], measured, margin=margin, level=LEVEL)
+    said = answer(
+        found[0].runs, [arm.runs for arm in found[1:]], measured, margin=margin, level=LEVEL
+    )
     drawn = names(results, measured.name)
-    found = [found[0], *(replace(arm, verdict=v) for arm, v in zip(found[1:], said.verdicts, strict=True))]
+    found = [
+        found[0],
+        *(replace(arm, verdict=v) for arm, v in zip(found[1:], said.verdicts, strict=True)),
+    ]
     content = Content(
         name=node["name"],
         question=node["question"] or node["name"],
@@ -113,7 +126,11 @@ def content(results: Results) -> Content:
         effects=_effects(results, found, measured),
         also=also(results, found),
         troubles=_troubles(whole),
-        notes=[*notes(results, found), *stop.notes(results), *([search.caution] if search and search.caution else [])],
+        notes=[
+            *notes(results, found),
+            *stop.notes(results),
+            *([search.caution] if search and search.caution else []),
+        ],
         curves={name: curves(results, found, name) for name in drawn},
         gaps=gaps(results, found, drawn[0]) if drawn else [],
         command=results.command,
@@ -133,21 +150,29 @@ def _on_ladder(content: Content, found: Laws) -> Content:
     """What the laws say stands before what the top rung says."""
     there = f"On the top rung ({found.top}): "
     each = [
-        f"{law} {there}{said}" for law, said in zip(sentences(found, content.metric), content.sentences, strict=True)
+        f"{law} {there}{said}"
+        for law, said in zip(sentences(found, content.metric), content.sentences, strict=True)
     ]
-    whole = answered(found, content.metric) + (f" {there}{content.sentence}" if len(content.arms) > 1 else "")
+    whole = answered(found, content.metric) + (
+        f" {there}{content.sentence}" if len(content.arms) > 1 else ""
+    )
     return replace(content, laws=found, sentence=whole, sentences=each)
 
 
 def _setting(results: Results, found: list[Arm]) -> str:
     seeds = sorted({one.seed for one in results.outcomes})
-    several = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else "no seed"
+    several = (
+        f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else "no seed"
+    )
     points = max(len(arm.points) for arm in found)
     tuned = f" x {points} points of tuning" if points > 1 else ""
     rungs = len({(v.get("rung") or {}).get("said") for v in results.variants})
     tuned = f" x {rungs} rungs" * (rungs > 1) + tuned
     variants = f"{len(found)} variant{'s' * (len(found) != 1)}"
-    return f"{variants} x {several}{tuned}, design {results.study['design']['name']}, {results.study['metric']}"
+    return (
+        f"{variants} x {several}{tuned}, design {results.study['design']['name']},"
+        f" {results.study['metric']}"
+    )
 
 
 def _baseline(arm: Arm, measured: Metric) -> str:
@@ -185,7 +210,12 @@ def interval_said(arm: Arm, measured: Metric) -> tuple[str, str]:
     return measured.said(found.low, n, unit=False), measured.said(found.high, n, unit=False)
 
 
-UNFINISHED = {"running": "running", "stopped": "stopped half-way", "open": "not started", "failed": "failed"}
+UNFINISHED = {
+    "running": "running",
+    "stopped": "stopped half-way",
+    "open": "not started",
+    "failed": "failed",
+}
 
 
 def _partial(results: Results) -> str:
@@ -195,8 +225,8 @@ def _partial(results: Results) -> str:
         return ""
     missing = sum(count[status] for status in UNFINISHED)
     return (
-        f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(left)}). "
-        "What follows holds for the runs that have, and may change."
+        f"Partial: {missing} of {len(results.outcomes)} runs have not finished ({', '.join(left)})."
+        " What follows holds for the runs that have, and may change."
     )
 
 
@@ -208,11 +238,15 @@ def _claim(results: Results, found: list[Arm], measured: Metric) -> Claim | None
     return held(claim["expect"], known, measured, margin=results.study.get("margin"), level=LEVEL)
 
 
-def _effects(results: Results, found: list[Arm], measured: Metric) -> list[tuple[Effect, float | None, str]]:
+def _effects(
+    results: Results, found: list[Arm], measured: Metric
+) -> list[tuple[Effect, float | None, str]]:
     base = found[0].levels
     if results.study["design"]["name"] not in CROSSED or len(base) < 2:
         return []
-    cells = [Cell(arm.levels, seed, value) for arm in found for seed, value in arm.runs.values.items()]
+    cells = [
+        Cell(arm.levels, seed, value) for arm in found for seed, value in arm.runs.values.items()
+    ]
     if not cells:
         return []
     shown = factorial.effects(cells, base, LEVEL)
@@ -257,7 +291,11 @@ def _samples(results: Results, found: list[Arm]) -> list[tuple[str, int, str]]:
     """What each variant wrote, at the first seed that all have where there is one."""
     written: list[tuple[Arm, Mapping[int, str]]] = []
     for arm in found:
-        mine = {o.seed: printable(str(o.facts["sample"])) for o in results.of(arm.best.index) if o.facts.get("sample")}
+        mine = {
+            o.seed: printable(str(o.facts["sample"]))
+            for o in results.of(arm.best.index)
+            if o.facts.get("sample")
+        }
         if mine:
             written.append((arm, mine))
     common = set.intersection(*(set(mine) for _, mine in written)) if written else set()

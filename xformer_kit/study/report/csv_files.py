@@ -26,7 +26,11 @@ def variants(content: Content) -> str:
 def run_rows(results: Results) -> list[dict[str, Any]]:
     """Column -> value of each run."""
     names, rows = metrics(results), []
-    names += [name for name in results.study.get("also") or () if name not in (*names, *PLANNED, *MEASURES)]
+    names += [
+        name
+        for name in results.study.get("also") or ()
+        if name not in (*names, *PLANNED, *MEASURES)
+    ]
     for one in results.outcomes:
         variant = results.variants[one.variant]
         planned = variant.get("cost") or {}
@@ -35,7 +39,11 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
                 "variant": variant["name"],
                 "label": variant["label"],
                 **{f"level.{factor}": level for factor, level in variant["levels"].items()},
-                **({"rung": rung["said"], "multiple": rung["multiple"]} if (rung := variant.get("rung")) else {}),
+                **(
+                    {"rung": rung["said"], "multiple": rung["multiple"]}
+                    if (rung := variant.get("rung"))
+                    else {}
+                ),
                 "tuned": " ".join(variant["tuned"]),
                 "seed": one.seed,
                 "status": one.status,
@@ -106,7 +114,9 @@ def _variant(arm: Arm, said: str) -> dict[str, Any]:
 
 
 def laws(found: Laws) -> str:
-    """A row for each variant of a ladder: the numbers of its law with their bounds, and what it predicts."""
+    """A row for each variant of a ladder: the numbers of its law with their bounds, and what it
+    predicts.
+    """
     return _text([_law(climb, found) for climb in found.climbs])
 
 

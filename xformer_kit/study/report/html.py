@@ -1,4 +1,6 @@
-"""A report as one HTML file, which needs nothing beside it: no network, no script, no other file."""
+"""A report as one HTML file, which needs nothing beside it: no network, no script, no other
+file.
+"""
 
 import io
 import re
@@ -17,9 +19,13 @@ def html(content: Content) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["ident"] = ident
-    template = environment.from_string(Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string(
+        Path(__file__).with_name("page.html.j2").read_text(encoding="utf-8")
+    )
     drawn = {picture.name: (picture, Markup(svg(picture))) for picture in pictures(content)}
     return template.render(
         content=content,
@@ -42,11 +48,18 @@ def _verdicts(content: Content) -> list[tuple[str, str]]:
     return list(zip(outcomes, content.sentences, strict=True))
 
 
-NOTHING = {"Date": None, "Creator": None, "Format": None, "Type": None}  # what matplotlib would say of itself
+NOTHING = {
+    "Date": None,
+    "Creator": None,
+    "Format": None,
+    "Type": None,
+}  # what matplotlib would say of itself
 
 
 def svg(picture: Picture) -> str:
-    """The picture as an element of a page. Its ids begin with its name, for a page has several pictures."""
+    """The picture as an element of a page. Its ids begin with its name, for a page has several
+    pictures.
+    """
 
     def save(figure: Any) -> str:
         text = io.StringIO()

@@ -19,7 +19,10 @@ def _laws(found: Laws, measured: Metric) -> Table:
     rows = []
     for climb in found.climbs:
         law = climb.law
-        runs = f"{sum(len(step.values) for step in climb.steps)} of {sum(step.runs for step in climb.steps)}"
+        runs = (
+            f"{sum(len(step.values) for step in climb.steps)} of"
+            f" {sum(step.runs for step in climb.steps)}"
+        )
         if law is None:
             rows.append([climb.name, climb.why, NONE, NONE, NONE, runs, NONE])
             continue
@@ -38,8 +41,9 @@ def _laws(found: Laws, measured: Metric) -> Table:
     else:
         header = ["variant", "law", "E", "alpha", "beta", "runs", "error"]
     note = (
-        f"E, the floor, in {unit(measured)}; alpha, the exponent of parameters N, and beta, of tokens D, with their 95 % "
-        "intervals. Error: of one run, root mean square, as a share of its loss."
+        f"E, the floor, in {unit(measured)}; alpha, the exponent of parameters N, and beta, of"
+        " tokens D, with their 95 % intervals. Error: of one run, root mean square, as a share of"
+        " its loss."
     )
     return Table("Laws", header, rows, frozenset(range(2, len(header))), note)
 
@@ -49,7 +53,9 @@ def _number(law: Law, name: str) -> str:
     if value is None:
         return NONE
     low, high = law.intervals[name]
-    return f"{value:.2f} ({low:.2f} to {high:.2f}){' at its bound' if name in law.at_bounds else ''}"
+    return (
+        f"{value:.2f} ({low:.2f} to {high:.2f}){' at its bound' if name in law.at_bounds else ''}"
+    )
 
 
 def _predictions(found: Laws, content: Content) -> list[Table]:
@@ -64,9 +70,13 @@ def _predictions(found: Laws, content: Content) -> list[Table]:
         ]
         for climb in known
     ]
-    title = f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)} tokens"
+    title = (
+        f"Extrapolated to {compact(found.parameters)} parameters and {compact(found.tokens)} tokens"
+    )
     header = ["variant", "predicted", "95 % interval", "minus the baseline's", "95 % interval"]
-    note = f"{unit(content.metric)} at {found.ahead:g} times the largest size, where nothing was run."
+    note = (
+        f"{unit(content.metric)} at {found.ahead:g} times the largest size, where nothing was run."
+    )
     return [Table(title, header, rows, frozenset({1, 2, 3, 4}), note)]
 
 
@@ -84,10 +94,18 @@ def _splits(found: Laws, content: Content) -> list[Table]:
     if not (known := [climb for climb in found.climbs if climb.best and not climb.law.at_bounds]):
         return []
     rows = [_split(climb, content.metric) for climb in known]
-    header = ["variant", "parameters", "95 % interval", "tokens", "tokens per parameter", "predicted"]
+    header = [
+        "variant",
+        "parameters",
+        "95 % interval",
+        "tokens",
+        "tokens per parameter",
+        "predicted",
+    ]
     note = (
-        f"The lowest {content.metric.name} of the law under {compact(found.flops)} training FLOPs, those of the baseline's top "
-        "rung (Hoffmann et al., 2022, arXiv:2203.15556, equation 4, with the FLOPs of a parameter and token as counted)."
+        f"The lowest {content.metric.name} of the law under {compact(found.flops)} training FLOPs,"
+        " those of the baseline's top rung (Hoffmann et al., 2022, arXiv:2203.15556, equation 4,"
+        " with the FLOPs of a parameter and token as counted)."
     )
     return [Table("Compute at its best", header, rows, frozenset(range(1, 6)), note)]
 
@@ -107,9 +125,24 @@ def _split(climb: Climb, measured: Metric) -> list[str]:
 
 
 def rungs(content: Content) -> Table:
-    rows = [_rung(climb, step, content.metric) for climb in content.laws.climbs for step in climb.steps]
-    header = ["variant", "rung", "parameters", "tokens", "training FLOPs", "mean", "95 % interval", "law", "finished"]
-    note = f"{unit(content.metric)}. x10: ten tokens for each parameter. Law: what the fitted law has there."
+    rows = [
+        _rung(climb, step, content.metric) for climb in content.laws.climbs for step in climb.steps
+    ]
+    header = [
+        "variant",
+        "rung",
+        "parameters",
+        "tokens",
+        "training FLOPs",
+        "mean",
+        "95 % interval",
+        "law",
+        "finished",
+    ]
+    note = (
+        f"{unit(content.metric)}. x10: ten tokens for each parameter. Law: what the fitted law has"
+        " there."
+    )
     return Table("Every rung", header, rows, frozenset(range(2, 9)), note)
 
 
@@ -117,8 +150,15 @@ def _rung(climb: Climb, step: Step, measured: Metric) -> list[str]:
     found, span, digits = step.interval, NONE, 4
     if found.low is not None:
         digits = decimals((found.high - found.low) / 2 * measured.scale)
-        span = f"{measured.said(found.low, digits, unit=False)} to {measured.said(found.high, digits, unit=False)}"
+        span = (
+            f"{measured.said(found.low, digits, unit=False)} to"
+            f" {measured.said(found.high, digits, unit=False)}"
+        )
     mean = NONE if found.mean is None else measured.said(found.mean, digits, unit=False)
-    law = NONE if climb.law is None else measured.said(climb.law.loss(step.parameters, step.tokens), digits, unit=False)
+    law = (
+        NONE
+        if climb.law is None
+        else measured.said(climb.law.loss(step.parameters, step.tokens), digits, unit=False)
+    )
     sizes = (compact(step.parameters), compact(step.tokens), compact(step.flops))
     return [climb.name, step.rung, *sizes, mean, span, law, f"{found.count} of {step.runs}"]

@@ -1,4 +1,6 @@
-"""How do variants look in pictures? By colour, marker and line together, so that any one of them is enough."""
+"""How do variants look in pictures? By colour, marker and line together, so that any one of them is
+enough.
+"""
 
 import re
 import textwrap
@@ -31,7 +33,10 @@ def looks(content: Content) -> list[Look]:
     if len(arms) > MOST:
         sign = -1 if content.metric.higher_is_better else 1
         known = [i for i in chosen[1:] if arms[i].best.interval.mean is not None]
-        chosen = [0, *sorted(sorted(known, key=lambda i: sign * arms[i].best.interval.mean)[: MOST - 1])]
+        chosen = [
+            0,
+            *sorted(sorted(known, key=lambda i: sign * arms[i].best.interval.mean)[: MOST - 1]),
+        ]
     place = {arm: n for n, arm in enumerate(chosen)}
     faint = Look(FAINT, ".", "-", False)
     return [
@@ -42,7 +47,11 @@ def looks(content: Content) -> list[Look]:
 
 def title(arm: Arm, *more: str) -> str:
     """A variant's name, and more words, over several lines if they are long."""
-    return wrapped(" ".join((arm.name, *arm.best.tuned, *(["(stopped early)"] if arm.runs.stopped else []), *more)))
+    return wrapped(
+        " ".join(
+            (arm.name, *arm.best.tuned, *(["(stopped early)"] if arm.runs.stopped else []), *more)
+        )
+    )
 
 
 class _Wrapper(textwrap.TextWrapper):
@@ -81,13 +90,16 @@ def legend(figure: Any, axes: Any, others: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if others:
         handles, labels = [*handles, Line2D([], [], color=FAINT)], [*labels, f"{others} others"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=_columns(labels), columnspacing=2.0
+    )
 
 
 @contextmanager
 def canvas(height: float, salt: str, panels: tuple[int, int] = (1, 1)) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, of several panels (rows, columns) with common scales, without a screen and without matplotlib's
-    global state of figures."""
+    """A figure and its axes, of several panels (rows, columns) with common scales, without a screen
+    and without matplotlib's global state of figures.
+    """
     with styled(salt):
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure

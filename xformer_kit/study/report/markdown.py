@@ -27,7 +27,10 @@ def _page(content: Content) -> Iterator[str]:
     yield "\n".join(f"- {plain(sentence)}" for sentence in content.sentences)
     for block in blocks(content):
         yield from _block(block)
-    yield "Pictures are in [report.html](report.html), every figure is in [runs.csv](runs.csv) and [variants.csv](variants.csv)."
+    yield (
+        "Pictures are in [report.html](report.html), every figure is in [runs.csv](runs.csv) and"
+        " [variants.csv](variants.csv)."
+    )
 
 
 def _claim(content: Content) -> str:

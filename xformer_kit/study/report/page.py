@@ -1,4 +1,6 @@
-"""The order of a report below its answer: blocks of sentences, tables, pictures, commands and samples."""
+"""The order of a report below its answer: blocks of sentences, tables, pictures, commands and
+samples.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,29 +24,42 @@ class Block:
 
 def blocks(content: Content) -> Iterator[Block]:
     """All of a report's blocks that have something to say."""
-    yield Block("Figures", [], ("forest",), _there(tables.differences(content), tables.figures(content)))
+    yield Block(
+        "Figures", [], ("forest",), _there(tables.differences(content), tables.figures(content))
+    )
     if content.search:
         yield from _search(content)
     if content.laws:
         yield Block(
-            "Laws of size and data", laws.notes(content.laws), ("laws", "laws compute"), law_tables.tables(content)
+            "Laws of size and data",
+            laws.notes(content.laws),
+            ("laws", "laws compute"),
+            law_tables.tables(content),
         )
     if content.effects:
         yield Block(
-            "Effects of the factors", [sentence for *_, sentence in content.effects], (), list(tables.effects(content))
+            "Effects of the factors",
+            [sentence for *_, sentence in content.effects],
+            (),
+            list(tables.effects(content)),
         )
     if content.also:
         said = (
-            f"The study compares variants in {content.metric.name} alone. Of these metrics no verdict is drawn and no p is "
-            f"given: means and differences to {content.baseline.name} over common seeds, with intervals that are not corrected."
+            f"The study compares variants in {content.metric.name} alone. Of these metrics no"
+            f" verdict is drawn and no p is given: means and differences to {content.baseline.name}"
+            " over common seeds, with intervals that are not corrected."
         )
         yield Block("Also measured", [said], (), list(tables.also(content)))
     if content.troubles:
-        yield Block("What diverged, failed or is unfinished", [], (), _there(tables.troubles(content)))
+        yield Block(
+            "What diverged, failed or is unfinished", [], (), _there(tables.troubles(content))
+        )
     if content.curves:
         yield Block("Learning curves", [], ("gap", *(f"curve {name}" for name in content.curves)))
     fair = [content.matched, *content.tuning, *content.notes]
-    yield Block("What was matched", fair, (), _there(tables.points(content), tables.composition(content)))
+    yield Block(
+        "What was matched", fair, (), _there(tables.points(content), tables.composition(content))
+    )
     yield Block("Cost", [], ("cost flops", "cost params", "cost seconds"), [tables.costs(content)])
     if content.samples:
         quotes = [(f"{name}, seed {seed}", text) for name, seed, text in content.samples]
@@ -66,7 +81,9 @@ def _search(content: Content) -> Iterator[Block]:
     found = [search.found, search.confirmed(content.arms, content.metric), search.sentence]
     text, commands = [sentence for sentence in found if sentence], []
     if chosen := search.chosen(content.arms, content.metric):
-        text.append(f"To train {' and '.join(chosen)} by {'itself' if len(chosen) == 1 else 'themselves'}:")
+        text.append(
+            f"To train {' and '.join(chosen)} by {'itself' if len(chosen) == 1 else 'themselves'}:"
+        )
         commands += [command(words) for words in chosen.values()]
     few = _there(tables.trials(content, BEST), tables.importance(content))
     yield Block("The search", text, ("history",), few, commands)
@@ -74,14 +91,21 @@ def _search(content: Content) -> Iterator[Block]:
 
 
 def _again(content: Content) -> Block:
-    said = ["Runs that are there are not repeated; those that are missing or were interrupted are run."]
+    said = [
+        "Runs that are there are not repeated; those that are missing or were interrupted are run."
+    ]
     if any(trouble.status in ("failed", "diverged") for trouble in content.troubles):
         said.append("Those that failed or diverged are run once more with study.retry=true.")
     if content.match == "seconds":
-        said.append("On another machine steps are measured anew, and variants may get other numbers of them.")
+        said.append(
+            "On another machine steps are measured anew, and variants may get other numbers of"
+            " them."
+        )
     if content.parts:
         said.append(f"Own parts: {', '.join(content.parts)}.")
-    return Block("To do it again", said, (), _there(tables.versions(content)), [command(content.command)])
+    return Block(
+        "To do it again", said, (), _there(tables.versions(content)), [command(content.command)]
+    )
 
 
 def _there(*found: Table | None) -> list[Table]:

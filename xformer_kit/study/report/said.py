@@ -1,4 +1,6 @@
-"""How fair is the comparison? Sentences on what was matched, how variants were tuned, and in what else they differ."""
+"""How fair is the comparison? Sentences on what was matched, how variants were tuned, and in what
+else they differ.
+"""
 
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.figures import Metric
@@ -27,7 +29,11 @@ def exact(number: float) -> str:
 
 def share(part: float, sign: bool = True) -> str:
     """A share in percent, with two digits below 1."""
-    return f"{100 * part:{'+' if sign else ''}.2g} %" if abs(part) < 0.1 else f"{100 * part:{'+' if sign else ''}.0f} %"
+    return (
+        f"{100 * part:{'+' if sign else ''}.2g} %"
+        if abs(part) < 0.1
+        else f"{100 * part:{'+' if sign else ''}.0f} %"
+    )
 
 
 def relative(arm: Arm, baseline: Arm, name: str) -> float | None:
@@ -41,13 +47,23 @@ def matched(results: Results, arms: list[Arm]) -> str:
     budget = results.study["budget"]
     what, others = budget["match"], arms[1:]
     if what == "none":
-        return "No budget was matched: variants cost what their parts cost." + _largest(arms, "params", "parameters")
+        return "No budget was matched: variants cost what their parts cost." + _largest(
+            arms, "params", "parameters"
+        )
     said = SHOWN[what][0].upper() + SHOWN[what][1:]
-    how = _within(f"{said} were", {arm.name: arm.off for arm in others}, f" by {budget['by']}", budget["tolerance"])
+    how = _within(
+        f"{said} were",
+        {arm.name: arm.off for arm in others},
+        f" by {budget['by']}",
+        budget["tolerance"],
+    )
     return (
         how
         if what != "seconds"
-        else f"{how} They were planned from the time of a step.{_largest(arms, 'seconds', 'measured time')}"
+        else (
+            f"{how} They were planned from the time of a"
+            f" step.{_largest(arms, 'seconds', 'measured time')}"
+        )
     )
 
 
@@ -57,12 +73,15 @@ def apart(results: Results, arms: list[Arm]) -> str:
     if budget["match"] != "seconds":
         return ""
     off = {arm.name: o for arm in arms[1:] if (o := relative(arm, arms[0], "seconds"))}
-    missed = [f"{name} {share(o)}" for name, o in off.items() if abs(o) > max(MISSED, budget["tolerance"])]
+    missed = [
+        f"{name} {share(o)}" for name, o in off.items() if abs(o) > max(MISSED, budget["tolerance"])
+    ]
     if not missed:
         return ""
     return (
-        f"But the runs did not take the same time, as was asked for: beside the baseline's, {' and '.join(missed)}. So this is "
-        "no comparison at equal seconds. Give the study another name on a machine that does nothing else, or match flops."
+        "But the runs did not take the same time, as was asked for: beside the baseline's,"
+        f" {' and '.join(missed)}. So this is no comparison at equal seconds. Give the study"
+        " another name on a machine that does nothing else, or match flops."
     )
 
 
@@ -87,15 +106,18 @@ def _largest(arms: list[Arm], name: str, said: str) -> str:
 
 
 def tuning(results: Results, arms: list[Arm], measured: Metric) -> list[str]:
-    """That each variant stands at its own best point, and where that is at the end of what was tried."""
+    """That each variant stands at its own best point, and where that is at the end of what was
+    tried.
+    """
     tune = results.study.get("tune") or {}
     if not tune:
         return []
     count = max(len(arm.points) for arm in arms)
     found = [
-        f"Every variant was run at the same {count} points of {' and '.join(tune)}, and is compared at its own best: the "
-        f"best mean of {measured.name} over seeds, among the points where the fewest runs diverged. The point is chosen "
-        "on the seeds that are compared, for all variants alike."
+        f"Every variant was run at the same {count} points of {' and '.join(tune)}, and is compared"
+        f" at its own best: the best mean of {measured.name} over seeds, among the points where the"
+        " fewest runs diverged. The point is chosen on the seeds that are compared, for all"
+        " variants alike."
     ]
     for arm in arms:
         chosen = dict(word.split("=", 1) for word in arm.best.tuned)
@@ -103,7 +125,8 @@ def tuning(results: Results, arms: list[Arm], measured: Metric) -> list[str]:
             end = _end(chosen.get(key), values)
             if end and arm.best.interval.mean is not None:
                 found.append(
-                    f"The best {key} of {arm.name}, {chosen[key]}, is the {end} that was tried: it may do better beyond."
+                    f"The best {key} of {arm.name}, {chosen[key]}, is the {end} that was tried: it"
+                    " may do better beyond."
                 )
     return found
 
@@ -122,7 +145,9 @@ def _end(chosen: str | None, values: list) -> str | None:
 def notes(results: Results, arms: list[Arm]) -> list[str]:
     """In what runs differ that should be alike: data, kernels, machines."""
     found = []
-    outcomes = {arm.name: [o for o in results.of(arm.best.index) if o.status == "finished"] for arm in arms}
+    outcomes = {
+        arm.name: [o for o in results.of(arm.best.index) if o.status == "finished"] for arm in arms
+    }
     if len({o.facts.get("data_fingerprint") for each in outcomes.values() for o in each}) > 1:
         found.append("Runs did not all see the same data: their fingerprints differ.")
     kernels = {
@@ -132,15 +157,26 @@ def notes(results: Results, arms: list[Arm]) -> list[str]:
     }
     if len(set(kernels.values())) > 1:
         said = "; ".join(f"{name}: {kernel or 'none'}" for name, kernel in kernels.items())
-        found.append(f"Scores were computed by different kernels, so speed and memory are also theirs ({said}).")
+        found.append(
+            "Scores were computed by different kernels, so speed and memory are also theirs"
+            f" ({said})."
+        )
     early = sum(bool(o.facts.get("stopped")) for each in outcomes.values() for o in each)
     if early:
         found.append(
-            f"{early} of the runs ended before their last step, and are compared by what they had reached by then."
+            f"{early} of the runs ended before their last step, and are compared by what they had"
+            " reached by then."
         )
-    kinds = sorted({str(o.facts.get("devices", {}).get("kind", "")) for each in outcomes.values() for o in each})
+    kinds = sorted(
+        {
+            str(o.facts.get("devices", {}).get("kind", ""))
+            for each in outcomes.values()
+            for o in each
+        }
+    )
     if len(kinds) > 1:
         found.append(
-            f"Runs were made on different devices ({', '.join(kinds)}): speed, time and memory do not compare."
+            f"Runs were made on different devices ({', '.join(kinds)}): speed, time and memory do"
+            " not compare."
         )
     return found

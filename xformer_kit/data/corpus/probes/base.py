@@ -1,4 +1,6 @@
-"""What is an example of a probe? Tokens, and which of them are asked for: a pure function of (examples_seed, split, index)."""
+"""What is an example of a probe? Tokens, and which of them are asked for: a pure function of
+(examples_seed, split, index).
+"""
 
 import hashlib
 import json
@@ -16,10 +18,11 @@ MANY = 2**20  # words and tokens that an option may ask for
 
 
 class Probe(Corpus):
-    """What every probe can do. A part defines `words`, `longest` and `write`, and has the options examples and examples_seed.
+    """What every probe can do. A part defines `words`, `longest` and `write`, and has the options
+    examples and examples_seed.
 
-    A training stream that never repeats (2^31 examples), and fixed sets for validation and test. The words are the whole
-    vocabulary, each one token, whatever the tokenizer of the config.
+    A training stream that never repeats (2^31 examples), and fixed sets for validation and test.
+    The words are the whole vocabulary, each one token, whatever the tokenizer of the config.
     """
 
     form = "labelled"
@@ -37,7 +40,9 @@ class Probe(Corpus):
         raise NotImplementedError
 
     def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """An example: (tokens int64, asked bool), both (t,). Asked: predict this token from those before it."""
+        """An example: (tokens int64, asked bool), both (t,). Asked: predict this token from those
+        before it.
+        """
         raise NotImplementedError
 
     def dataset(self, split: str) -> "Labelled":
@@ -64,7 +69,9 @@ class Probe(Corpus):
 
 
 class Labelled:
-    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64, -1 where nothing is asked}."""
+    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64, -1 where
+    nothing is asked}.
+    """
 
     def __init__(self, probe: Probe, split: str):
         self.probe, self.split = probe, split
@@ -80,7 +87,9 @@ class Labelled:
 
 
 class Sized(Probe):
-    """A probe whose examples have `length` of something: train and valid `shortest` to `length`, test `test_length`."""
+    """A probe whose examples have `length` of something: train and valid `shortest` to `length`,
+    test `test_length`.
+    """
 
     length: int
     shortest: int | None
@@ -106,7 +115,10 @@ def faults(options: Options, **bounds: float) -> Iterator[str]:
         if value is not None and value > MANY:
             yield f"{name}: must be at most {MANY:,}; got {value:,}. Try {bounds[name] * 16}."
     if options.shortest is not None and options.shortest > options.length:
-        yield f"shortest: must be at most length; got {options.shortest} and {options.length}. Try {options.length}."
+        yield (
+            f"shortest: must be at most length; got {options.shortest} and {options.length}. Try"
+            f" {options.length}."
+        )
 
 
 def ask_from(tokens: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,6 @@
-"""Probes that ask for the words of an example once more: the same, some of them, backwards, or sorted."""
+"""Probes that ask for the words of an example once more: the same, some of them, backwards, or
+sorted.
+"""
 
 import numpy as np
 
@@ -15,7 +17,9 @@ class _Again(Sized):
         *,
         vocabulary: int = 26,  # words beside the bar
         length: int = 32,  # words before the bar
-        shortest: int | None = None,  # train and valid draw their lengths from here on; null is always `length`
+        shortest: (
+            int | None
+        ) = None,  # train and valid draw their lengths from here on; null is always `length`
         test_length: int | None = None,  # of the test set; null is as in training
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
@@ -36,7 +40,9 @@ class _Again(Sized):
 
     def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
         given = draw.below(self.vocabulary, self.drawn(draw, split))
-        return ask_from(np.concatenate([given, [self.vocabulary], self.answer(given)]), len(given) + 1)
+        return ask_from(
+            np.concatenate([given, [self.vocabulary], self.answer(given)]), len(given) + 1
+        )
 
     def answer(self, given: np.ndarray) -> np.ndarray:
         raise NotImplementedError
@@ -44,13 +50,14 @@ class _Again(Sized):
 
 @CORPORA.register("copy", also_called=("repeat",))
 class Copy(_Again):
-    """Say the words again (Graves et al., 2014, arXiv:1410.5401, section 4.1; with models of today Jelassi et al., 2024,
-    arXiv:2402.01032).
+    """Say the words again (Graves et al., 2014, arXiv:1410.5401, section 4.1; with models of today
+    Jelassi et al., 2024, arXiv:2402.01032).
 
         w3 w0 w3 | [w3] [w0] [w3]
 
-    The 26 words are the letters of the latter, whose code (github.com/sjelassi/transformers_ssm_copy) trains on strings of
-    8 to 50 unless told otherwise, shortest=8 and length=50, and asks for the end of the string too, which is not asked here.
+    The 26 words are the letters of the latter, whose code
+    (github.com/sjelassi/transformers_ssm_copy) trains on strings of 8 to 50 unless told otherwise,
+    shortest=8 and length=50, and asks for the end of the string too, which is not asked here.
     """
 
     def answer(self, given: np.ndarray) -> np.ndarray:
@@ -70,8 +77,8 @@ class Reverse(_Again):
 
 @CORPORA.register("sort", also_called=("sorting",))
 class Sort(_Again):
-    """Say the words in the order of their numbers, each as often as it was given (Graves et al., 2014, arXiv:1410.5401,
-    section 4.5, has keys of its own to sort by).
+    """Say the words in the order of their numbers, each as often as it was given (Graves et al.,
+    2014, arXiv:1410.5401, section 4.5, has keys of its own to sort by).
 
         w3 w0 w3 w1 | [w0] [w1] [w3] [w3]
     """
@@ -82,8 +89,9 @@ class Sort(_Again):
 
 @CORPORA.register("selective_copy", also_called=("selective_copying",))
 class SelectiveCopy(Probe):
-    """Say again the words that stand, in random places, among blanks (Gu & Dao, 2023, arXiv:2312.00752, sections 3.1,
-    4.1.1 and E.1: length 4,096 and 16 words of a vocabulary of 16 with the blank, so vocabulary=15 here).
+    """Say again the words that stand, in random places, among blanks (Gu & Dao, 2023,
+    arXiv:2312.00752, sections 3.1, 4.1.1 and E.1: length 4,096 and 16 words of a vocabulary of 16
+    with the blank, so vocabulary=15 here).
 
         . w3 . . w0 . | [w3] [w0]
     """
@@ -107,7 +115,10 @@ class SelectiveCopy(Probe):
         for name in ("length", "test_length"):
             value = getattr(options, name)
             if value is not None and value < options.marked:
-                yield f"{name}: must be at least marked; got {value} and {options.marked}. Try {4 * options.marked}."
+                yield (
+                    f"{name}: must be at least marked; got {value} and {options.marked}. Try"
+                    f" {4 * options.marked}."
+                )
 
     def words(self) -> list[str]:
         return [*numbered("w", self.vocabulary), ".", "|"]

@@ -14,9 +14,9 @@ BRACKETS = "()", "[]", "{}", "<>"
 
 @CORPORA.register("addition", also_called=("add", "arithmetic"))
 class Addition(Sized):
-    """The sum of two numbers, digit by digit: both with the same number of digits, leading zeros included, and the sum
-    with one more. Reversed, the lowest digit of the sum comes first, which a model reading left to right learns sooner
-    (Lee et al., 2023, arXiv:2307.03381, section 3).
+    """The sum of two numbers, digit by digit: both with the same number of digits, leading zeros
+    included, and the sum with one more. Reversed, the lowest digit of the sum comes first, which a
+    model reading left to right learns sooner (Lee et al., 2023, arXiv:2307.03381, section 3).
 
         9 5 + 0 7 = [2] [0] [1]
     """
@@ -25,7 +25,9 @@ class Addition(Sized):
         self,
         *,
         length: int = 10,  # digits of each number
-        shortest: int | None = None,  # train and valid draw the digits from here on; null is always `length`
+        shortest: (
+            int | None
+        ) = None,  # train and valid draw the digits from here on; null is always `length`
         test_length: int | None = None,  # of the test set; null is as in training
         answer: Literal["reversed", "plain"] = "reversed",  # the order of the digits of the sum
         examples: int = 1000,  # of each of valid and test
@@ -60,8 +62,9 @@ class Addition(Sized):
 
 @CORPORA.register("parity", also_called=("xor",))
 class Parity(Sized):
-    """Whether the number of ones is even or odd, which no transformer of fixed depth learns at every length (Hahn, 2020,
-    arXiv:1906.06755; Chiang & Cholak, 2022, arXiv:2202.12172). With `steps` it is asked behind every bit.
+    """Whether the number of ones is even or odd, which no transformer of fixed depth learns at
+    every length (Hahn, 2020, arXiv:1906.06755; Chiang & Cholak, 2022, arXiv:2202.12172). With
+    `steps` it is asked behind every bit.
 
         1 0 1 1 | [odd]          steps: 1 [odd] 0 [odd] 1 [even] 1 [odd]
     """
@@ -70,7 +73,9 @@ class Parity(Sized):
         self,
         *,
         length: int = 32,  # bits
-        shortest: int | None = None,  # train and valid draw their lengths from here on; null is always `length`
+        shortest: (
+            int | None
+        ) = None,  # train and valid draw their lengths from here on; null is always `length`
         test_length: int | None = None,  # of the test set; null is as in training
         steps: bool = False,  # ask for the parity so far behind every bit
         examples: int = 1000,  # of each of valid and test
@@ -100,9 +105,9 @@ class Parity(Sized):
 
 @CORPORA.register("dyck", also_called=("brackets", "parentheses"))
 class Dyck(Sized):
-    """Balanced brackets of several types up to a depth; which bracket closes is asked, wherever one does (Hewitt et al.,
-    2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). A walk opens or closes with equal chance where it may do
-    both, and starts and ends at depth 0.
+    """Balanced brackets of several types up to a depth; which bracket closes is asked, wherever one
+    does (Hewitt et al., 2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). A walk opens
+    or closes with equal chance where it may do both, and starts and ends at depth 0.
 
         ( [ [] ] () [)]      asked are the closing ones: here with types=2, depth=3
     """
@@ -113,7 +118,9 @@ class Dyck(Sized):
         types: int = 2,  # kinds of brackets: k
         depth: int = 8,  # brackets open at once: m
         length: int = 64,  # tokens, even
-        shortest: int | None = None,  # train and valid draw their lengths from here on; null is always `length`
+        shortest: (
+            int | None
+        ) = None,  # train and valid draw their lengths from here on; null is always `length`
         test_length: int | None = None,  # of the test set; null is as in training
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
@@ -127,7 +134,10 @@ class Dyck(Sized):
         for name in ("length", "shortest", "test_length"):
             value = getattr(options, name)
             if value is not None and value % 2:
-                yield f"{name}: must be even, as every bracket is closed; got {value}. Try {value + 1}."
+                yield (
+                    f"{name}: must be even, as every bracket is closed; got {value}. Try"
+                    f" {value + 1}."
+                )
 
     def words(self) -> list[str]:
         """The opening brackets, then the closing ones."""

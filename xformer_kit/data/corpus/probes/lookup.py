@@ -11,18 +11,21 @@ from xformer_kit.data.draw import Draw
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
 class Recall(Probe):
-    """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and appendix): pairs of a key and
-    its value, then every key once more, each behind it its value, which is asked. Between them stand filler words.
+    """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and
+    appendix): pairs of a key and its value, then every key once more, each behind it its value,
+    which is asked. Between them stand filler words.
 
         k3 v1 k0 v7   v2 v2 k0 [v7] v5 v0 k3 [v1]
 
-    Half of the words are keys, half values; the keys of an example differ, and so do its values. With n slots of two words
-    behind the pairs, a key falls on slot i with probability ~ i^(power - 1): the smaller `power`, the sooner it is asked.
+    Half of the words are keys, half values; the keys of an example differ, and so do its values.
+    With n slots of two words behind the pairs, a key falls on slot i with probability ~ i^(power -
+    1): the smaller `power`, the sooner it is asked.
 
-    The defaults are the smallest task of figure 2, whose others have (length, pairs) of (128, 8), (256, 16), (512, 64),
-    and filler=blank, as in the authors' code (github.com/HazyResearch/zoology, experiments of figure 2). Its value follows
-    a key that is asked, as in a text; there a filler does. Random filler is drawn from the values here, there from all
-    words, so that no key is bound twice.
+    The defaults are the smallest task of figure 2, whose others have (length, pairs) of (128, 8),
+    (256, 16), (512, 64), and filler=blank, as in the authors' code
+    (github.com/HazyResearch/zoology, experiments of figure 2). Its value follows a key that is
+    asked, as in a text; there a filler does. Random filler is drawn from the values here, there
+    from all words, so that no key is bound twice.
     """
 
     def __init__(
@@ -32,7 +35,9 @@ class Recall(Probe):
         length: int = 64,  # tokens of an example
         pairs: int = 4,  # keys with their values; each is asked once
         power: float = 0.01,  # of the distribution of the gaps; 1 is uniform
-        filler: Literal["random", "blank"] = "random",  # between the questions: values, or one word of its own
+        filler: Literal[
+            "random", "blank"
+        ] = "random",  # between the questions: values, or one word of its own
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
@@ -52,13 +57,14 @@ class Recall(Probe):
             return
         if options.length < 4 * options.pairs:
             yield (
-                f"length: must be at least 4 * pairs, a key and its value twice; got {options.length} and "
-                f"pairs={options.pairs}. Try {4 * options.pairs}."
+                "length: must be at least 4 * pairs, a key and its value twice; got"
+                f" {options.length} and pairs={options.pairs}. Try {4 * options.pairs}."
             )
         if options.vocabulary % 2 or options.vocabulary < 2 * options.pairs:
             yield (
-                "vocabulary: must be even and at least 2 * pairs, as keys and values of an example differ; got "
-                f"{options.vocabulary} and pairs={options.pairs}. Try {max(2 * options.pairs, options.vocabulary + 1)}."
+                "vocabulary: must be even and at least 2 * pairs, as keys and values of an example"
+                f" differ; got {options.vocabulary} and pairs={options.pairs}. Try"
+                f" {max(2 * options.pairs, options.vocabulary + 1)}."
             )
 
     def words(self) -> list[str]:
@@ -73,9 +79,14 @@ class Recall(Probe):
         half, n = self.vocabulary // 2, self.pairs
         keys, values = draw.some(half, n), half + draw.some(half, n)
         tokens = np.empty(self.length, dtype=np.int64)
-        tokens[2 * n :] = self.vocabulary if self.filler == "blank" else half + draw.below(half, self.length - 2 * n)
+        tokens[2 * n :] = (
+            self.vocabulary
+            if self.filler == "blank"
+            else half + draw.below(half, self.length - 2 * n)
+        )
         tokens[0 : 2 * n : 2], tokens[1 : 2 * n : 2] = keys, values
-        # Without replacement by weight: the smallest of exponential times (Efraimidis & Spirakis, 2006, algorithm A).
+        # Without replacement by weight: the smallest of exponential times (Efraimidis & Spirakis,
+        # 2006, algorithm A).
         times = -np.log(draw.fractions(self.slots)) / self.weights
         at = 2 * n + 2 * np.argsort(times, kind="stable")[:n]
         tokens[at], tokens[at + 1] = keys, values
@@ -86,13 +97,14 @@ class Recall(Probe):
 
 @CORPORA.register("induction", also_called=("induction_heads",))
 class Induction(Sized):
-    """Random words with one mark among them; at the end the mark comes again, and the word behind its first is asked
-    (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023, arXiv:2312.00752, section 4.1.2).
+    """Random words with one mark among them; at the end the mark comes again, and the word behind
+    its first is asked (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023,
+    arXiv:2312.00752, section 4.1.2).
 
         w3 w0 * w7 w1 w2 * [w7]
 
-    The defaults are the training of table 2 and section E.1 there: length 256, 16 words. Its test lengths are the powers
-    of 2 from 64 to 1,048,576: test_length.
+    The defaults are the training of table 2 and section E.1 there: length 256, 16 words. Its test
+    lengths are the powers of 2 from 64 to 1,048,576: test_length.
     """
 
     def __init__(
@@ -100,7 +112,9 @@ class Induction(Sized):
         *,
         vocabulary: int = 16,  # words beside the mark
         length: int = 256,  # tokens of an example, its last two with it
-        shortest: int | None = None,  # train and valid draw their lengths from here on; null is always `length`
+        shortest: (
+            int | None
+        ) = None,  # train and valid draw their lengths from here on; null is always `length`
         test_length: int | None = None,  # of the test set; null is as in training
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
