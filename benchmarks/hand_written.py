@@ -16,13 +16,14 @@ class Block(nn.Module):
 
     def __init__(self, dim: int, heads: int):
         super().__init__()
-        self.heads, self.head_dim = heads, dim // heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
-        self.up, self.down = (
-            nn.Linear(dim, 4 * dim, bias=False),
-            nn.Linear(4 * dim, dim, bias=False),
-        )
+        self.heads = heads
+        self.head_dim = dim // heads
+        self.norm_1 = nn.LayerNorm(dim)
+        self.norm_2 = nn.LayerNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+        self.up = nn.Linear(dim, 4 * dim, bias=False)
+        self.down = nn.Linear(4 * dim, dim, bias=False)
 
     def forward(
         self, x: Tensor, past: tuple[Tensor, Tensor] | None = None, start: int = 0
@@ -43,7 +44,8 @@ class GPT(nn.Module):
 
     def __init__(self, layers: int, dim: int, heads: int, length: int, vocab: int):
         super().__init__()
-        self.embed, self.position = nn.Embedding(vocab, dim), nn.Embedding(length, dim)
+        self.embed = nn.Embedding(vocab, dim)
+        self.position = nn.Embedding(length, dim)
         self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
         for parameter in self.parameters():

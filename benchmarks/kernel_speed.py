@@ -47,7 +47,7 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 
 
 def seen(kind: str, length: int, position: str = "none") -> View:
-    """A view as a tower prepares it, for all layers."""
+    """A view as a stack prepares it, for all layers."""
     place = POSITIONS.create(
         {"name": position},
         dim=8,
@@ -55,7 +55,7 @@ def seen(kind: str, length: int, position: str = "none") -> View:
         head_dim=DIM,
         max_len=length,
         layers=1,
-        tower="decoder",
+        stack="decoder",
     )
     tokens = Tokens(slot=torch.arange(length)[None]).placed()
     view = View(tokens, tokens, MASKS.create(KINDS[kind]), place)

@@ -220,10 +220,8 @@ class TorchEncoder(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.embed, self.position = (
-            nn.Embedding(shape.vocab, shape.dim),
-            nn.Embedding(shape.length, shape.dim),
-        )
+        self.embed = nn.Embedding(shape.vocab, shape.dim)
+        self.position = nn.Embedding(shape.length, shape.dim)
         layer = nn.TransformerEncoderLayer(
             shape.dim,
             shape.heads,

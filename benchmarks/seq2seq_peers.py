@@ -1,7 +1,7 @@
 """The same encoder-decoder in ours and in other libraries: `loss(source, target)` to train,
 `generate(source, count)` to answer.
 
-Every peer has the sizes of a Shape in each tower, no dropout, one vocabulary for source and target,
+Every peer has the sizes of a Shape in each stack, no dropout, one vocabulary for source and target,
 and a head tied to the embedding. BART's family has learned positions, LayerNorm behind each
 sublayer and an mlp with gelu; T5's relative biases, RMSNorm in front and an mlp with relu.
 """
@@ -17,7 +17,7 @@ from benchmarks.peers import mean_loss
 
 
 class Shape(NamedTuple):
-    layers: int  # of each tower
+    layers: int  # of each stack
     dim: int  # channels
     heads: int
     width: int  # channels of the feed-forward networks
@@ -159,10 +159,8 @@ class TorchTransformer(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.embed, self.position = (
-            nn.Embedding(shape.vocab, shape.dim),
-            nn.Embedding(512, shape.dim),
-        )
+        self.embed = nn.Embedding(shape.vocab, shape.dim)
+        self.position = nn.Embedding(512, shape.dim)
         sizes = {
             "nhead": shape.heads,
             "dim_feedforward": shape.width,

@@ -72,7 +72,7 @@ def marian(config: Config, data: Data) -> nn.Module:
     start, end = special(data)
     sizes = {"layers": model["layers"], "attention_heads": attn["heads"], "ffn_dim": ffn["width"]}
     both = {
-        f"{tower}_{name}": size for tower in ("encoder", "decoder") for name, size in sizes.items()
+        f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in sizes.items()
     }
     torch.manual_seed(config["seed"])
     return MarianMTModel(
@@ -124,11 +124,9 @@ class Training:
     """The loop of a run, bare. loss: (model, batch) -> (nats, tokens, ...)."""
 
     def __init__(self, config: Config, model: nn.Module, loss: Callable[..., Any], total: int):
-        self.model, self.loss, self.clip = (
-            model.train(),
-            loss,
-            config["trainer"]["gradient_clip_val"],
-        )
+        self.model = model.train()
+        self.loss = loss
+        self.clip = config["trainer"]["gradient_clip_val"]
         self.optimizer = OPTIMIZERS.create(config["optim"], model=model)
         self.schedule = SCHEDULES.create(config["schedule"], max_steps=total)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]

@@ -10,7 +10,7 @@ from xformer_kit.kernel import KERNELS, refusal
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.book import UNDER
 from xformer_kit.laws.checking import COMPANIONS, PARTS, chosen, example, faces
-from xformer_kit.plan import contexts, towers
+from xformer_kit.plan import contexts, stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 
 LOOKS = (
@@ -66,7 +66,7 @@ def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
             changes: dict[str, Any] = {**companions, **needed, **chosen(kind, node)}
             config = tiny(**changes)
             if not faults(config):
-                plan = towers(config)[-1]
+                plan = stacks(config)[-1]
                 met = [
                     context
                     for sub, context in contexts(config, plan, plan.blocks[0])

@@ -93,9 +93,9 @@ def placement(figure: Any, name: str) -> str:
     )
 
 
-def _size(tower: Any, state: tuple[Tensor, ...]) -> float:
-    """The root mean square of what the tower would give of a state, but for its final norm."""
-    return tower.placement.finish(state, lambda x: x).square().mean().sqrt().item()
+def _size(stack: Any, state: tuple[Tensor, ...]) -> float:
+    """The root mean square of what the stack would give of a state, but for its final norm."""
+    return stack.placement.finish(state, lambda x: x).square().mean().sqrt().item()
 
 
 def init(figure: Any, name: str) -> str:

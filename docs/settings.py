@@ -25,7 +25,7 @@ from xformer_kit.study import question
 
 PLACES = {
     "run": "",
-    "tower": "model.decoder.",
+    "stack": "model.decoder.",
 }  # settings -> what stands in front of their keys, where it is not their name
 
 

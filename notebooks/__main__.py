@@ -27,7 +27,11 @@ SETTINGS = {
 
 def notebooks(names: list[str] | None = None) -> list[Path]:
     """The notebooks whose file names start with one of these words."""
-    return [path for path in sorted(FOLDER.glob("*.ipynb")) if path.name.startswith(tuple(names or [""]))]
+    return [
+        path
+        for path in sorted(FOLDER.glob("*.ipynb"))
+        if path.name.startswith(tuple(names or [""]))
+    ]
 
 
 def executed(path: Path) -> Any:
@@ -42,7 +46,9 @@ def executed(path: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="notebook_") as home:
         # no port of the machine's
         local = Config({"KernelManager": {"transport": "ipc", "ip": f"{home}/.socket"}})
-        client = NotebookClient(notebook, timeout=PATIENCE, resources={"metadata": {"path": home}}, config=local)
+        client = NotebookClient(
+            notebook, timeout=PATIENCE, resources={"metadata": {"path": home}}, config=local
+        )
         client.execute(env=_environment(home))
     return kept(notebook)
 

@@ -28,7 +28,8 @@ class Bar:
     def __init__(self, total: int, done: int = 0, live: bool | None = None):
         self.console = screen(stderr=True)
         self.live = self.console.is_terminal if live is None else live
-        self.total, self.next = total, 0.0
+        self.total = total
+        self.next = 0.0
         self.progress: Progress | None = None
         if self.live:
             self.progress = Progress(

@@ -46,8 +46,12 @@ class Steps:
         only: int = 0,
     ):
         batches.fits(accumulate, world)
-        self.batches, self.stop, self.only = batches, stop, only
-        self.accumulate, self.rank, self.world = accumulate, rank, world
+        self.batches = batches
+        self.stop = stop
+        self.only = only
+        self.accumulate = accumulate
+        self.rank = rank
+        self.world = world
         self.start = 0  # where a run goes on: the steps that it has consumed
 
     def __len__(self) -> int:
@@ -74,8 +78,11 @@ class Data:
     """A prepared corpus, and the loaders that a run makes of it."""
 
     def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
-        self.config, self.prepared, self.objective = config, prepared, objective
-        data, trainer = config["data"], config["trainer"]
+        self.config = config
+        self.prepared = prepared
+        self.objective = objective
+        data = config["data"]
+        trainer = config["trainer"]
         self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
         self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
         self.batches: Batches = (

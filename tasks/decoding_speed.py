@@ -36,7 +36,7 @@ def decodable(config: dict[str, Any], model: Any) -> None:
 
 def decoding_speed(task: JudgedTask) -> dict[str, float]:
     """Tokens a second, of data.batch_size texts together, greedily and with the model's cache, each
-    from one token on (of two towers, behind a source of data.seq_len tokens); the median of a few
+    from one token on (of two stacks, behind a source of data.seq_len tokens); the median of a few
     rounds. Empty where it is not asked for.
 
     The tokens are drawn without a look at the data: what is written decides nothing of the time it

@@ -39,7 +39,8 @@ class Stopped(Ended):
     """A signal asked the run to stop, and its state was saved."""
 
     def __init__(self, number: int, step: int):
-        self.code, self.step = 128 + number, step
+        self.code = 128 + number
+        self.step = step
         super().__init__(f"Stopped by {signal.Signals(number).name} at step {step}.")
 
 

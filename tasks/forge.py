@@ -45,7 +45,9 @@ class Forge:
     """The side of the process that asks."""
 
     def __init__(self) -> None:
-        mine, theirs = os.pipe(), os.pipe()  # of answers, of requests
+        # of answers, of requests
+        mine = os.pipe()
+        theirs = os.pipe()
         command = [sys.executable, "-m", "tasks.forge", str(theirs[0]), str(mine[1])]
         fds = theirs[0], mine[1]
         self.process = subprocess.Popen(
@@ -57,7 +59,8 @@ class Forge:
         )
         for fd in fds:
             os.close(fd)
-        self.answers, self.requests = os.fdopen(mine[0]), os.fdopen(theirs[1], "w")
+        self.answers = os.fdopen(mine[0])
+        self.requests = os.fdopen(theirs[1], "w")
 
     @property
     def alive(self) -> bool:

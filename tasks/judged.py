@@ -111,7 +111,8 @@ class _Evaluation:
     """
 
     def __init__(self, model: nn.Module, generators: Any):
-        self.model, self.contexts = model, (torch.no_grad(), generators)
+        self.model = model
+        self.contexts = (torch.no_grad(), generators)
 
     def __enter__(self) -> None:
         self.training = self.model.training

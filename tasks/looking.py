@@ -32,7 +32,7 @@ def attention_picture(
     tokens = source = None
     weights: dict[str, Tensor] = {}
     for name, one in seen.items():
-        if model.two_towers and name.startswith("encoder."):
+        if model.two_stacks and name.startswith("encoder."):
             source = token_names(one.query, objective.source_tokenizer, length)
         else:
             tokens = token_names(one.query, objective.tokenizer, length)

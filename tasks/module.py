@@ -51,12 +51,10 @@ class Task(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.save_hyperparameters(config)
-        self.config, self.model, self.objective, self.total_steps = (
-            config,
-            model,
-            objective,
-            total_steps,
-        )
+        self.config = config
+        self.model = model
+        self.objective = objective
+        self.total_steps = total_steps
         self.now = Now()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over

@@ -34,7 +34,9 @@ class Pulse:
 
     def __init__(self, patience: float, rank: int, count: int):
         self.every = min(EVERY, patience / 5)
-        self.patience, self.rank, self.next = patience, rank, (rank + 1) % count
+        self.patience = patience
+        self.rank = rank
+        self.next = (rank + 1) % count
         self.store = workers.store()
         self.watches_store = self.next == 0 and not workers.hosted()
         self.place = ""  # host and process of the next rank, once it has begun

@@ -82,7 +82,10 @@ class Session:
         self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False
     ):
         self.began = time.perf_counter()
-        self.config, self.run_dir, self.parts, self.quiet = config, run_dir, parts, quiet
+        self.config = config
+        self.run_dir = run_dir
+        self.parts = parts
+        self.quiet = quiet
         self.first = workers.rank() == 0
         self.box = SignalBox()
         self.box.install()

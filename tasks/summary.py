@@ -19,7 +19,7 @@ from tasks.bar import compact
 from tasks.endings import NONFINITE, START_ANEW
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import TOWERS
+from xformer_kit.plan import STACKS
 from xformer_kit.registry import REQUIRED, ConfigError
 from xformer_kit.registry import command_lines as proposed
 from xformer_kit.registry.printable import printable
@@ -86,12 +86,12 @@ def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
     """Attentions -> the kernel that computes their scores."""
     from xformer_kit.inspect import describe
     from xformer_kit.model.model import Model
-    from xformer_kit.plan import towers
+    from xformer_kit.plan import stacks
 
     with torch.device("meta"):
         model = Model(config, vocab_size)
     return {
-        choice.where: choice.kernel for choice in describe.kernels(config, towers(config), model)
+        choice.where: choice.kernel for choice in describe.kernels(config, stacks(config), model)
     }
 
 
@@ -99,14 +99,14 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
     """What is trained, on what data, and where."""
     from xformer_kit.data.corpus.probes.base import FRESH
 
-    towers = " and ".join(name for name in TOWERS if name in config["model"])
+    stacks = " and ".join(name for name in STACKS if name in config["model"])
     size, most = (
         compact(sum(p.numel() for p in model.parameters())),
         "up to " * hasattr(train, "lengths"),
     )
     data, count = config["data"], "fresh" if len(train) >= FRESH else f"{len(train):,}"
     what = f"{count} examples of {most}{data['seq_len']:,} tokens"
-    return f"{towers}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
+    return f"{stacks}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"
 
 
 def write(summary: dict[str, Any], path: Path) -> None:
@@ -251,8 +251,8 @@ def again(config: dict[str, Any]) -> list[str] | None:
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
         return None
-    towers = [tower for tower in TOWERS if tower in config["model"]]
-    words = {"model": "_".join(towers), "task": task, "data": data}
+    stacks = [stack for stack in STACKS if stack in config["model"]]
+    words = {"model": "_".join(stacks), "task": task, "data": data}
     usual = {"model": "decoder", "task": "language_modeling", "data": "pydoc"}
     return [f"{key}={word}" for key, word in words.items() if word != usual[key]]
 

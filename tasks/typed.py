@@ -14,7 +14,7 @@ from xformer_kit.config import GROUPS
 from xformer_kit.config.difference import flat
 from xformer_kit.config.hydra import composed, read, unfolded
 from xformer_kit.config.untaken import ignored
-from xformer_kit.plan import TOWERS
+from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import text
 
@@ -92,7 +92,7 @@ def _read_as(plain: str, given: Any) -> bool:
 
 def _choices(config: Mapping[str, Any]) -> dict[str, str]:
     """Group -> choice."""
-    model = "_".join(tower for tower in TOWERS if tower in config.get("model", {}))
+    model = "_".join(stack for stack in STACKS if stack in config.get("model", {}))
     parts = {
         group: config[group].get("name")
         for group in GROUPS

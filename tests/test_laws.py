@@ -66,14 +66,14 @@ def test_the_overrides_of_a_broken_law_compose_the_same_config(model):
     of_model = (
         config
         for config in map(composed, all_pairs())
-        if "_".join(Case(config, "").towers) == model
+        if "_".join(Case(config, "").stacks) == model
     )
     config = next(config for config in of_model if not check(config))
     again = compose(["logger=none", *overrides(config)])
     assert again == config
 
 
-def test_a_tower_without_a_residual_stream_keeps_every_law():
+def test_a_stack_without_a_residual_stream_keeps_every_law():
     """Not among the pairs: in several layers its tokens become one (Dong et al., 2021,
     arXiv:2103.03404), and gradients with them.
     """

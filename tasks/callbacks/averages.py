@@ -35,13 +35,11 @@ class Averages:
         count: int,
         saved: dict[str, Any] | None,
     ):
-        self.plan, self.folder, self.decay, self.count, self.saved = (
-            plan,
-            folder,
-            decay,
-            count,
-            saved,
-        )
+        self.plan = plan
+        self.folder = folder
+        self.decay = decay
+        self.count = count
+        self.saved = saved
         self.shadow: list[Tensor] = []
 
     def on_train_start(self, trainer: Any, task: Task) -> None:

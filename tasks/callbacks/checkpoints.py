@@ -25,13 +25,11 @@ class Checkpoints:
         recorder: Recorder,
         users: dict[str, Any],
     ):
-        self.plan, self.folder, self.fixed, self.recorder, self.users = (
-            plan,
-            folder,
-            fixed,
-            recorder,
-            users,
-        )
+        self.plan = plan
+        self.folder = folder
+        self.fixed = fixed
+        self.recorder = recorder
+        self.users = users
         self.best: float | None = None
         self.saved = -1
 

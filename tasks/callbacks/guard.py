@@ -14,7 +14,8 @@ class Guard:
     """
 
     def __init__(self, plan: Plan, explain: Any):
-        self.plan, self.explain = plan, explain
+        self.plan = plan
+        self.explain = explain
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         cheap = task.now.bad is not None and task.device.type == "cpu"
@@ -36,7 +37,8 @@ class Deadline:
     """
 
     def __init__(self, plan: Plan, limit: float):
-        self.plan, self.limit = plan, limit
+        self.plan = plan
+        self.limit = limit
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.until = time.monotonic() + self.limit
@@ -67,7 +69,8 @@ class Requested:
     """
 
     def __init__(self, plan: Plan, late: bool):
-        self.plan, self.late = plan, late
+        self.plan = plan
+        self.late = late
         self.next = False
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
@@ -90,7 +93,10 @@ class Stopper:
     """
 
     def __init__(self, plan: Plan, box: SignalBox, guard: Guard, save: Any):
-        self.plan, self.box, self.guard, self.save = plan, box, guard, save
+        self.plan = plan
+        self.box = box
+        self.guard = guard
+        self.save = save
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         step = self.box.step = task.step

@@ -20,12 +20,10 @@ class Norms:
     """Listens to the step that is to be noted, and to no other."""
 
     def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
-        self.every, self.path, self.tell, self.first = (
-            options.every,
-            run_dir / "norms.csv",
-            tell,
-            first,
-        )
+        self.every = options.every
+        self.path = run_dir / "norms.csv"
+        self.tell = tell
+        self.first = first
         self.handles: list[Any] = []
         self.squares: dict[str, Tensor] = {}
         self.counts: dict[str, Any] = defaultdict(int)
@@ -52,8 +50,8 @@ class Norms:
             self._listen_to(name, task.model.get_submodule(name))
         task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
 
-    def _listen_to(self, name: str, tower: Any) -> None:
-        """A tower's joins, which nothing compiles, stand in front of every layer; its final norm
+    def _listen_to(self, name: str, stack: Any) -> None:
+        """A stack's joins, which nothing compiles, stand in front of every layer; its final norm
         behind the last.
         """
         real: list[Any] = [None]
@@ -66,15 +64,15 @@ class Norms:
             if depth:
                 self._add(
                     f"{name}.{depth - 1}",
-                    tower.placement.finish(state, lambda x: x),
+                    stack.placement.finish(state, lambda x: x),
                     real[0],
-                    tower.training,
+                    stack.training,
                 )
 
         def ends(module: Any, args: Any) -> None:
-            self._add(f"{name}.{tower.depth - 1}", args[0], real[0], tower.training)
+            self._add(f"{name}.{stack.depth - 1}", args[0], real[0], stack.training)
 
-        pairs = (tower, begins), (tower.skip, enters), (tower.norm, ends)
+        pairs = (stack, begins), (stack.skip, enters), (stack.norm, ends)
         self.handles += [module.register_forward_pre_hook(hook) for module, hook in pairs]
 
     def _add(self, name: str, x: Tensor, real: Tensor | None, training: bool) -> None:
@@ -110,7 +108,7 @@ class Norms:
 
 def gradients(model: Any, factor: Tensor) -> dict[str, Tensor]:
     """The norm of the gradient of each layer's parameters, times a factor, by the layer's name:
-    decoder.0, ..., embed; what layers share has the name of its tower.
+    decoder.0, ..., embed; what layers share has the name of its stack.
     """
     groups: dict[str, list[Tensor]] = {}
     for name, parameter in model.named_parameters():

@@ -28,13 +28,11 @@ class Pictures:
                 "callbacks.pictures: needs the package matplotlib; got none. Use pip install"
                 ' "xformer_kit[study]".'
             )
-        self.options, self.plan, self.folder, self.tell, self.first = (
-            options,
-            plan,
-            run_dir / "pictures",
-            tell,
-            first,
-        )
+        self.options = options
+        self.plan = plan
+        self.folder = run_dir / "pictures"
+        self.tell = tell
+        self.first = first
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         if task.step == 0:

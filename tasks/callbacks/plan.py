@@ -10,10 +10,8 @@ class Plan:
     def __init__(self, trainer: dict[str, Any], total: int):
         self.total = total
         self.log_every = trainer.get("log_every_n_steps", 10)
-        self.val_every, self.checkpoint_every = (
-            trainer.get("val_every"),
-            trainer.get("checkpoint_every"),
-        )
+        self.val_every = trainer.get("val_every")
+        self.checkpoint_every = trainer.get("checkpoint_every")
         self.saves = trainer.get("enable_checkpointing", True)
         # the step at which something ended the run before its last one
         self.ended: int | None = None
@@ -52,7 +50,8 @@ class Clock:
     """
 
     def __init__(self):
-        self.spent, self.since = 0.0, time.perf_counter()
+        self.spent = 0.0
+        self.since = time.perf_counter()
 
     def tick(self) -> float:
         now = time.perf_counter()

@@ -13,7 +13,9 @@ class Profile:
     """torch's profiler over some steps: a Chrome trace and a table of the costliest operations."""
 
     def __init__(self, folder: Path, steps: int, wait: int = 5):
-        self.folder, self.steps, self.wait = folder, steps, wait
+        self.folder = folder
+        self.steps = steps
+        self.wait = wait
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule

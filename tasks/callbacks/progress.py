@@ -12,7 +12,8 @@ class ProgressBar:
     """Redraws the bar a few times a second; only then does it read the loss."""
 
     def __init__(self, bar: Bar, clock: Clock):
-        self.bar, self.clock = bar, clock
+        self.bar = bar
+        self.clock = clock
         self.pace: float | None = None  # seconds per step, smoothed
         self.seen = (0, 0.0)
 

@@ -26,7 +26,9 @@ class Pruning:
     """
 
     def __init__(self, plan: Plan, trial: dict[str, Any], save: Callable[[], None]):
-        self.plan, self.trial, self.save = plan, trial, save
+        self.plan = plan
+        self.trial = trial
+        self.save = save
         self.of_storage: Any = None
 
     def on_train_start(self, trainer: Any, task: Task) -> None:

@@ -29,8 +29,11 @@ class Recorder:
         began: float,
         before: Mapping[str, float],
     ):
-        self.plan, self.metrics, self.speed = plan, metrics, speed
-        self.began, self.before = began, before
+        self.plan = plan
+        self.metrics = metrics
+        self.speed = speed
+        self.began = began
+        self.before = before
         self.tell = tell
         self.clock = Clock()
         self.row: dict[str, Any] = {}  # waits for the step's validation

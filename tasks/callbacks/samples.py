@@ -19,7 +19,8 @@ class Samples:
     """Draws from generators of its own, so that training goes on as if nobody had asked."""
 
     def __init__(self, run_dir: Path, tell: Any):
-        self.path, self.tell = run_dir / "samples.csv", tell
+        self.path = run_dir / "samples.csv"
+        self.tell = tell
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         sample = task.sample()

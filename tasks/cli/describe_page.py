@@ -108,7 +108,7 @@ def _flops(found: Description) -> Any:
     table = _grid("left", "right", "left")
     ratio = found.training / found.forward if found.forward else 0
     where = f"in sequences of {found.seq_len:,} tokens"
-    if _two_towers(found):
+    if _two_stacks(found):
         where = (
             f"with a source and a target of {found.seq_len:,} tokens each, tokens of both counted"
         )
@@ -157,7 +157,7 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
 def _cache(found: Description) -> Table:
     cache = found.cache
     table = _grid("left", "right", "left")
-    whose = "of one sequence" + (" beside a source of as many tokens" if _two_towers(found) else "")
+    whose = "of one sequence" + (" beside a source of as many tokens" if _two_stacks(found) else "")
     table.add_row("per token", Text(size(cache.per_token), "bold"), Text(whose, "dim"))
     table.add_row(
         "whole",
@@ -167,7 +167,7 @@ def _cache(found: Description) -> Table:
     return table
 
 
-def _two_towers(found: Description) -> bool:
+def _two_stacks(found: Description) -> bool:
     return {"encoder", "decoder"} <= {node.name for node in found.tree.children}
 
 
@@ -181,7 +181,7 @@ def _kernels(found: Description) -> Table:
 
 
 def _values(found: Description) -> Table:
-    """One row for all values of a part that came from one place; what towers and variants change
+    """One row for all values of a part that came from one place; what stacks and variants change
     comes behind.
     """
     table = _grid("left", "left", "left")
@@ -189,7 +189,7 @@ def _values(found: Description) -> Table:
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
     alone = (
         f"{names.pop()} " if len(names) == 1 else " "
-    )  # the tower needs no mention where there is one
+    )  # the stack needs no mention where there is one
     for variant, kind, values in _by_kind(found):
         shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = {}

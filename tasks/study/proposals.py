@@ -39,7 +39,10 @@ class Proposals:
         shared: bool,
         judge: Judge,
     ):
-        self.study, self.factors, self.base, self.pool = study, factors, base, pool
+        self.study = study
+        self.factors = factors
+        self.base = base
+        self.pool = pool
         self.shared = shared  # whether other pools may use the storage
         self.judge = judge
         self.end = ""  # why there are no more points

@@ -55,7 +55,9 @@ class Search:
     """
 
     def __init__(self, plan: Plan):
-        self.plan, self.node, self.base = plan, plan.node, plan.variants[0]
+        self.plan = plan
+        self.node = plan.node
+        self.base = plan.variants[0]
         self.factors, _ = levels_of(self.node)
         self.first, *self.others = seeds(self.node, self.base.config["seed"])
         asked = {
@@ -68,7 +70,8 @@ class Search:
         if self.node["storage"] is None:
             plan.folder.mkdir(parents=True, exist_ok=True)
         self.study = study_of(self.node, asked)
-        self.pool, self.shared = _name(Path(self.node["runs"])), self.node["storage"] is not None
+        self.pool = _name(Path(self.node["runs"]))
+        self.shared = self.node["storage"] is not None
         self.proposals = Proposals(
             self.study, self.factors, self.base.levels, self.pool, self.shared, self._judged
         )

@@ -30,10 +30,13 @@ class Table:
     def __init__(self, plan: Plan):
         from tasks.screen import screen
 
-        self.plan, self.states, self.kept = plan, dict[str, state.State](), plan.plain()
+        self.plan = plan
+        self.states = dict[str, state.State]()
+        self.kept = plan.plain()
         self.stopped = stopping.Look()
         self.console = screen(stderr=True)
-        self.began, self.ready = time.monotonic(), self._over()
+        self.began = time.monotonic()
+        self.ready = self._over()
         self.live: Any = None
         self.done = threading.Event()
 

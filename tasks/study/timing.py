@@ -42,7 +42,9 @@ class Clock:
     """
 
     def __init__(self, folder: Path, long: float = 0.0):
-        self.path, self.long = folder / FILE, long  # at least so many seconds of each
+        # at least so many seconds of each
+        self.path = folder / FILE
+        self.long = long
         self.known = _read(self.path)
         self.paces: dict[str, Pace] = {}
 
@@ -166,8 +168,11 @@ class _Work:
     def __init__(
         self, config: dict[str, Any], model: Any, objective: Any, optimizer: Any, device: str
     ):
-        self.config, self.model, self.objective = config, model, objective
-        self.optimizer, self.device = optimizer, device
+        self.config = config
+        self.model = model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.device = device
 
     def timed(self, what: Callable[[Any], None], examples: Any, chosen: list[int]) -> float:
         """Seconds, with reading the examples."""

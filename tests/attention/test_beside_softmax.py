@@ -25,11 +25,11 @@ def made(attn, model="decoder", **more):
 def layer(attn, **more):
     """An attention of a randomised model, with what it reads and what it gives."""
     model, held = made(attn, **more), []
-    model.tower.blocks[0].attn.register_forward_hook(
+    model.stack.blocks[0].attn.register_forward_hook(
         lambda _, args, out: held.extend((args[0], out))
     )
     model(DRAWN)
-    return model.tower.blocks[0].attn, *held
+    return model.stack.blocks[0].attn, *held
 
 
 def past(n, masked):
@@ -127,7 +127,7 @@ TWO = {
 @pytest.mark.parametrize(
     "node", [{"name": "compositional", "retrievals": 3}, {"name": "lambda", "scope": 4}], ids=str
 )
-def test_laws_of_two_towers(node):
+def test_laws_of_two_stacks(node):
     """They look at a source too; the encoder is an orthoformer."""
     config = tiny(attn=node, mask="causal", **TWO)
     assert not faults(config)
@@ -145,7 +145,7 @@ def test_orthoformer_turns_with_a_rotation_and_keeps_its_law():
 def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
     """In fp32 what is seen vanishes beside it in the sums over keys; the numbers stay finite."""
     model = made({"name": "lambda"}).float()
-    attn = model.tower.blocks[0].attn
+    attn = model.stack.blocks[0].attn
     attn.k.register_forward_hook(
         lambda _, args, out: out + 1e4 * (torch.arange(out.shape[1]) == 7)[:, None]
     )
@@ -160,7 +160,7 @@ def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
     real, found = torch.arange(8) >= torch.tensor([[0], [2]]) if padded else None, []
     for dtype in (torch.float64, torch.float32):
         model = made({"name": "lambda"}).to(dtype)
-        attn, kept = model.tower.blocks[0].attn, []
+        attn, kept = model.stack.blocks[0].attn, []
         sign = torch.tensor([1.0, -1.0]).repeat(WIDE // 2)  # channels that rise and that fall
         attn.k.register_forward_hook(
             lambda _, args, out, sign=sign: (

@@ -270,7 +270,7 @@ REFUSED = {
         " position=learned, alibi or none."
     ),
     "attn=mean position=learned model=encoder_decoder task=seq2seq": (
-        "attn: mean reads nothing of the tokens that look, so that across two towers the norm"
+        "attn: mean reads nothing of the tokens that look, so that across two stacks the norm"
         " before it would learn nothing; name another attention in model.decoder.cross, e.g. {name:"
         " multi_head}."
     ),
@@ -298,7 +298,7 @@ def test_projections_have_biases_only_where_they_are_asked_for(name):
     for bias in (False, True):
         attn = (
             Model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)
-            .tower.blocks[0]
+            .stack.blocks[0]
             .attn
         )
         having = {

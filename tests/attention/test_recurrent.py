@@ -396,14 +396,14 @@ def test_of_an_odd_number_of_features_some_turn():
         assert LAWS[law](config) is None
 
 
-def test_across_two_towers_the_order_of_the_source_is_none():
+def test_across_two_stack_the_order_of_the_source_is_none():
     words = {"encoder": {"mask": "causal"}, "position": "none"}
     assert not faults(tiny("encoder_decoder", attn="linear", **words))
     (said,) = set(faults(tiny("encoder_decoder", attn="retention", **words)))
     assert (
         said
         == "attn: attn 'retention' hands its state from token to token in their order, in which"
-        " those of another tower have no place; choose model.decoder.cross.name=multi_head."
+        " those of another stack have no place; choose model.decoder.cross.name=multi_head."
     )
     assert not faults(
         tiny(
@@ -431,5 +431,5 @@ def test_a_head_of_one_channel_has_features_all_the_same():
 
 
 def test_the_norm_of_gated_delta_begins_as_one_of_torch():
-    layer = Model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).tower.blocks[0].attn
+    layer = Model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).stack.blocks[0].attn
     assert torch.equal(layer.weight, torch.nn.RMSNorm(6).weight)

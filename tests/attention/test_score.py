@@ -317,13 +317,13 @@ def test_laws(law, node):
 def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_reference(node):
     from xformer_kit.inspect.describe import kernels
     from xformer_kit.model.model import Model
-    from xformer_kit.plan import towers
+    from xformer_kit.plan import stacks
 
     config = tiny(attn={"name": "multi_head", "score": node})
     assert not faults(config)
     (refusal,) = faults({**config, "kernel": {"name": "sdpa"}})
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
-    (choice,) = kernels(config, towers(config), Model(config, 37))
+    (choice,) = kernels(config, stacks(config), Model(config, 37))
     assert choice.kernel == "reference"
     assert any(f"not sdpa: attn.score is {node['name']}" in why for why in choice.why)
 
@@ -385,7 +385,7 @@ def test_what_is_refused(words):
 
 
 def test_a_variant_differs_in_an_option_of_the_score_or_names_another():
-    from xformer_kit.plan import tower_plan
+    from xformer_kit.plan import stack_plan
 
     variants = {
         "capped": {"attn": {"score": {"softcap": 5.0}}},
@@ -398,7 +398,7 @@ def test_a_variant_differs_in_an_option_of_the_score_or_names_another():
         decoder={"pattern": ["base", "capped", "sparse"], "variants": variants},
     )
     assert not faults(config)
-    assert [block.nodes["attn"]["score"] for block in tower_plan(config, "decoder").blocks] == [
+    assert [block.nodes["attn"]["score"] for block in stack_plan(config, "decoder").blocks] == [
         {"name": "softmax", "sinks": True},
         {"name": "softmax", "sinks": True, "softcap": 5.0},
         {"name": "entmax"},

@@ -30,14 +30,14 @@ def read(model: str, layers: int = 3, **changes):
     """
     case = Case(tiny(model, attn=RESIDUAL, layers=layers, **changes), "")
     built, held = case.model(), []
-    for block in built.tower.blocks:
+    for block in built.stack.blocks:
         held.append({})
         block.attn.register_forward_hook(
             lambda m, args, kwargs, out, at=held[-1]: at.update(x=args[0]), with_kwargs=True
         )
         block.attn.o.register_forward_pre_hook(lambda m, args, at=held[-1]: at.update(out=args[0]))
     case.read(built, case.ids[:1])
-    for block, at in zip(built.tower.blocks, held, strict=True):
+    for block, at in zip(built.stack.blocks, held, strict=True):
         at["qkv"] = [
             block.attn.split(p(at["x"])) for p in (block.attn.q, block.attn.k, block.attn.v)
         ]

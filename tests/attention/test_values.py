@@ -186,7 +186,7 @@ REFUSED = {
     ),
     "model=encoder_decoder task=seq2seq attn.values=orthogonal": (
         "attn: values 'orthogonal' takes the direction of a token's own value away, and a token"
-        " that looks at another tower has no value there; set model.decoder.cross.values=plain."
+        " that looks at another stack has no value there; set model.decoder.cross.values=plain."
     ),
     "attn.values.norm_over=head norm=none": (
         "attn: values.norm_over takes the norm of model.decoder, and 'none' does nothing. Choose"

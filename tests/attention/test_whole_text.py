@@ -35,10 +35,10 @@ def made(attn, model="encoder", **more):
 def layer(attn, length=12, **more):
     """An attention of a randomised model, with what it reads and what it gives."""
     model, held = made(attn, **more), []
-    tower = model.tower
-    tower.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
+    stack = model.stack
+    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
     model(DRAWN[:, :length])
-    return tower.blocks[0].attn, *held
+    return stack.blocks[0].attn, *held
 
 
 def heads(x, size=10):
@@ -136,7 +136,7 @@ def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
 def test_a_filter_of_nystrom_starts_as_torch_draws_convolutions():
     """Uniform in +- 1 / sqrt(tokens), with values of either sign."""
     built = Model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
-    values = torch.cat([block.attn.filter.flatten() for block in built.tower.blocks])
+    values = torch.cat([block.attn.filter.flatten() for block in built.stack.blocks])
     assert -1 / 3 < values.min() < -0.2
     assert 0.2 < values.max() < 1 / 3
 

@@ -206,7 +206,7 @@ ONE_FAULT = {
         "model.decoder.pattern: no variant is called 'local'. Known: base."
     ),
     "model.decoder.first=[base,base] model.layers=1": (
-        "model.decoder.first: must not be longer than the tower; got 2 and 1 layers."
+        "model.decoder.first: must not be longer than the stack; got 2 and 1 layers."
     ),
     "model.decoder.variants.local.mask={name:sliding_window,windo:3}": (
         "model.decoder.variants.local.mask.windo: mask 'sliding_window' has no option 'windo'. "
@@ -218,7 +218,7 @@ ONE_FAULT = {
     ),
     "model.decoder.variants.x.position=learned model.decoder.pattern=[x]": (
         "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to"
-        " the whole tower; set it as position=learned."
+        " the whole stack; set it as position=learned."
     ),
     "model.decoder.mask.name=full": (
         "model.decoder.mask: mask 'full' sees the future, so language_modeling would read the token"
@@ -307,7 +307,7 @@ def test_composing_twice_gives_equal_configs_of_plain_values():
     assert "hydra" not in a
 
 
-def test_a_norm_of_queries_and_keys_goes_with_the_towers_own_norm():
+def test_a_norm_of_queries_and_keys_goes_with_the_stack_own_norm():
     words = ["norm=none", "model.decoder.norm=rms", "model.decoder.attn.qk_norm=true"]
     config = compose(["model=encoder_decoder", "task=seq2seq", "data=scan", *words])
     assert (config["norm"]["name"], config["model"]["decoder"]["norm"]) == ("none", "rms")

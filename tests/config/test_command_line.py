@@ -163,7 +163,7 @@ def test_a_study_of_ones_own_needs_no_header(tmp_path):
     assert line.study["name"] == "bare" and line.argv == ["--config-dir", str(tmp_path), *given]
 
 
-OF_TOWERS = {
+OF_STACKS = {
     "model.decoder.norm=layer model.decoder.norm.eps=1e-3": {
         "norm": {"name": "layer", "eps": 1e-3}
     },
@@ -186,12 +186,12 @@ OF_TOWERS = {
 }
 
 
-@pytest.mark.parametrize("line", OF_TOWERS)
-def test_a_part_of_a_tower_keeps_its_name_beside_its_options(line):
+@pytest.mark.parametrize("line", OF_STACKS)
+def test_a_part_of_a_stack_keeps_its_name_beside_its_options(line):
     """Hydra puts the later of the two in place of the earlier, which would train another part
     without a word.
     """
-    assert OF_TOWERS[line].items() <= compose(line.split())["model"]["decoder"].items()
+    assert OF_STACKS[line].items() <= compose(line.split())["model"]["decoder"].items()
 
 
 def test_the_names_of_a_sweep_stay_beside_options_too():
@@ -260,7 +260,7 @@ def test_a_part_that_changed_is_imported_anew(mine, monkeypatch):
     [
         ("def f(:\n", "parts: cannot read {file}: line 1: invalid syntax."),
         (
-            MINE.replace("knob: float = 1.0):  # factor on the output", "**knobs: float):"),
+            MINE.replace("knob: float = 1.0):  # of the output", "**knobs: float):"),
             (
                 "parts: {file}: attn 'mine' takes **knobs; name every option instead, so that a"
                 " typo in a config is an error."

@@ -38,7 +38,7 @@ def test_tokenizer_shared_is_for_every_tokenizer(files):
     assert (
         said(each.replace("encoder_decoder", "decoder"))
         == "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
-        " one tower; leave it true."
+        " one stack; leave it true."
     )
     assert (
         said("tokenizer.shared=false")

@@ -38,7 +38,7 @@ REFUSED = {
         f"attn.score.softcap: {NO_ATTENTION}; got 3. Leave it null."
     ),
     "model.decoder.layout=[ffn] position=alibi": (
-        f"position: {NO_ATTENTION} to its own tower. Leave it out."
+        f"position: {NO_ATTENTION} to its own stack. Leave it out."
     ),
     "model.decoder.layout=[ffn] kernel=reference": f"kernel: {NO_ATTENTION}. Leave it out.",
     f"model.decoder.pattern=[a] {A}{{position:none}} position.theta=5": (
@@ -67,7 +67,7 @@ REFUSED = {
     "placement=none norm.eps=0.001": "norm.eps: no layer has a norm; got 0.001. Leave it 1e-06.",
     "placement=none norm=layer": "norm: no layer has a norm. Leave it out.",
     f"{SEQ2SEQ} model.encoder.layout=[ffn] model.encoder.mask=full": (
-        "model.encoder.mask: no layer of the encoder has an attention to its own tower. Leave it"
+        "model.encoder.mask: no layer of the encoder has an attention to its own stack. Leave it"
         " out."
     ),
     f"{MIXED}{{ffn:{{width:99}},layout:[attn]}}": (
@@ -76,7 +76,7 @@ REFUSED = {
     ),
     f"{MIXED}{{position:alibi,layout:[ffn]}}": (
         "model.decoder.variants.a.position: no layer of the decoder's variant 'a' has an attention"
-        " to its own tower; got 'alibi'. Leave it out."
+        " to its own stack; got 'alibi'. Leave it out."
     ),
     f"{SEQ2SEQ} {MIXED}{{cross:{{heads:2}},layout:[attn,ffn]}}": (
         "model.decoder.variants.a.cross.heads: there is no cross attention in a layer of the"

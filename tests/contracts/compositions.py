@@ -70,9 +70,9 @@ BUILT_IN = {
     ],
 }
 ALL = PROOFS | BUILT_IN
-TWO_TOWERS = {
-    "two_towers": ["model=encoder_decoder", "task=seq2seq", "model.encoder.layers=2"],
-    "two_apart": [  # everything of the source's own, and what crosses layers in both towers
+TWO_STACKS = {
+    "two_stacks": ["model=encoder_decoder", "task=seq2seq", "model.encoder.layers=2"],
+    "two_apart": [  # everything of the source's own, and what crosses layers in both stacks
         "model=encoder_decoder",
         "task=seq2seq",
         "model.share_embeddings=false",
@@ -89,7 +89,7 @@ TWO_TOWERS = {
 
 @cache
 def config_of(name: str, *more: str) -> dict:
-    return compose([*TINY, *(ALL | TWO_TOWERS)[name], *more])
+    return compose([*TINY, *(ALL | TWO_STACKS)[name], *more])
 
 
 def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model:
@@ -117,10 +117,10 @@ def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int =
 
 
 def given(model: Model, tokens: Tokens) -> dict[str, Tokens]:
-    """What two towers are given beside the tokens: a source of 11 tokens, padded where the tokens
+    """What two stacks are given beside the tokens: a source of 11 tokens, padded where the tokens
     are.
     """
-    if not model.two_towers:
+    if not model.two_stacks:
         return {}
     return {"source": tokens.map(lambda field: field.flip(-1)[:, -11:])}
 

@@ -245,7 +245,7 @@ class FirstValues(MultiHead):
 class T5(Position):
     """One learned bias for each head and each bucket of distances: exact up to buckets / 2, then
     logarithmic up to `longest` (Raffel et al., 2020, arXiv:1910.10683, section 2.1). One table for
-    the tower, past keys only.
+    the stack, past keys only.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from compositions import ALL, TWO_TOWERS, batch, given, loss_of, model_of
-from test_checkpointing import by_wrapper, towers_of
+from compositions import ALL, TWO_STACKS, batch, given, loss_of, model_of
+from test_checkpointing import by_wrapper, stacks_of
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
@@ -25,10 +25,10 @@ from xformer_kit.model.tokens import Tokens
 
 WORLD, STEPS, ROWS = 2, 2, 4  # processes, optimizer steps, rows of all processes together
 VARIANTS = {
-    name: (name, None) for name in ALL | TWO_TOWERS if name not in ("t5_reference", "alibi")
+    name: (name, None) for name in ALL | TWO_STACKS if name not in ("t5_reference", "alibi")
 } | {
     "two_checkpointed": ("two_apart", "checkpoint"),
-    "two_half": ("two_towers", "half"),
+    "two_half": ("two_stacks", "half"),
     "checkpointed": ("router", "checkpoint"),
     "compiled": ("t5", "compile"),
     "half": ("first_values", "half"),
@@ -120,8 +120,8 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
     state = {key: whole(value) for key, value in model.state_dict().items()}
     alone = all(
         isinstance(block, FSDPModule)
-        for tower in towers_of(model)
-        for block in tower.named_blocks.values()
+        for stack in stacks_of(model)
+        for block in stack.named_blocks.values()
     )
     found = {"state": state, "local": local, "early": early, "tied": tied, "block by block": alone}
     return outcome(model, losses) | found

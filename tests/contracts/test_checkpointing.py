@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 import torch
-from compositions import ALL, TWO_TOWERS, batch, loss_of, model_of
+from compositions import ALL, TWO_STACKS, batch, loss_of, model_of
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import checkpoint
 
 from xformer_kit.model.init import canonical
-from xformer_kit.model.stack import Tower
+from xformer_kit.model.stack import Stack
 
 
 def step(model, tokens):
@@ -20,21 +20,21 @@ def step(model, tokens):
 
 
 def by_function(model):
-    for block in (block for tower in towers_of(model) for block in tower.named_blocks.values()):
+    for block in (block for stack in stacks_of(model) for block in stack.named_blocks.values()):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def by_wrapper(model):
-    for tower in towers_of(model):
-        for name, block in tower.named_blocks.items():
-            tower.set_submodule(name, checkpoint_wrapper(block))
+    for stack in stacks_of(model):
+        for name, block in stack.named_blocks.items():
+            stack.set_submodule(name, checkpoint_wrapper(block))
 
 
-def towers_of(model):
-    return [module for module in model.modules() if isinstance(module, Tower)]
+def stacks_of(model):
+    return [module for module in model.modules() if isinstance(module, Stack)]
 
 
-@pytest.mark.parametrize("name", ALL | TWO_TOWERS)
+@pytest.mark.parametrize("name", ALL | TWO_STACKS)
 @pytest.mark.parametrize("wrap", [by_function, by_wrapper])
 def test_same_loss_gradients_and_report(name, wrap):
     tokens = batch(padded=True)

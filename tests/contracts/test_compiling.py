@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from compositions import ALL, LENGTH, TWO_TOWERS, batch, loss_of, model_of
+from compositions import ALL, LENGTH, TWO_STACKS, batch, loss_of, model_of
 from torch import _dynamo
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from xformer_kit.model.compiling import GRAPHS, compile_blocks
 
-# Graphs of a training step: one, and where the first block differs, or there is another tower, two.
-KINDS = {"mixed": 2, "first_values": 2, "two_towers": 2, "two_apart": 2}
+# Graphs of a training step: one, and where the first block differs, or there is another stack, two.
+KINDS = {"mixed": 2, "first_values": 2, "two_stacks": 2, "two_apart": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def step(model, tokens):
     return loss, report, {name: p.grad for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("name", ALL | TWO_TOWERS)
+@pytest.mark.parametrize("name", ALL | TWO_STACKS)
 def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
     (model, counter), plain = compiled(name, "model.layers=4"), model_of(name, "model.layers=4")
     for seed in range(2):

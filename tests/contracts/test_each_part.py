@@ -86,7 +86,7 @@ def test_t5_buckets_by_eye(parts):
     assert bias.flatten().int().tolist() == expected
 
 
-def test_the_tower_owns_one_t5_table_and_computes_it_once():
+def test_the_stack_owns_one_t5_table_and_computes_it_once():
     model, calls = model_of("t5"), []
     names = [name for name, _ in model.named_parameters() if "position" in name]
     assert names == ["decoder.position.base.weight"]
@@ -108,7 +108,7 @@ def test_gradients_reach_the_t5_table_alike_through_both_kernels(padded):
     torch.testing.assert_close(gradients["sdpa"], gradients["reference"])
 
 
-def test_a_variant_with_another_table_has_it_beside_the_towers():
+def test_a_variant_with_another_table_has_it_beside_the_stacks():
     model = model_of(
         "t5",
         "model.decoder.pattern=[base,short]",
@@ -124,14 +124,14 @@ def test_a_variant_with_another_table_has_it_beside_the_towers():
 @torch.no_grad()
 def test_residual_carries_two_streams_and_joins_them_at_the_end():
     model, tokens = model_of("residual"), batch().placed()
-    tower = model.decoder
+    stack = model.decoder
     x = model.embed(tokens.ids)
-    views, post, pre = tower.views(tokens, tokens, None, x.dtype), x, x
-    for block in tower.blocks:
+    views, post, pre = stack.views(tokens, tokens, None, x.dtype), x, x
+    for block in stack.blocks:
         for name, placement in block.placement.items():
             out = block.attn(post, None, views[0]) if name == "attn" else block.ffn(post)[0]
             post, pre = placement.norm(post + out), pre + out
-    torch.testing.assert_close(model.hidden(tokens)[0], post + tower.norm(pre))
+    torch.testing.assert_close(model.hidden(tokens)[0], post + stack.norm(pre))
     bare = model_of("residual", "model.final_norm=false")
     torch.testing.assert_close(bare.hidden(tokens)[0], post + pre)
 
@@ -208,8 +208,8 @@ FAULTS = {
         "placement=test_residual model.decoder.pattern=[base,a] "
         "model.decoder.variants.a.placement=pre"
     ): (
-        "model.decoder.variants.a.placement: 'pre' carries 1 stream and the tower's 'test_residual'"
-        " 2 streams; a tower has one kind of residual stream. Leave it out, or give the tower the"
+        "model.decoder.variants.a.placement: 'pre' carries 1 stream and the stack's 'test_residual'"
+        " 2 streams; a stack has one kind of residual stream. Leave it out, or give the stack the"
         " same at placement."
     ),
     "model.decoder.pattern=[base,a] model.decoder.variants.a.attn.name=test_linear": (

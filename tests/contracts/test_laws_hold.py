@@ -13,7 +13,7 @@ PARTS = {
     "residual": {"placement": "test_residual"},
     "router": {"ffn": "test_router"},
 }
-PLAIN = {"cross": {"name": "multi_head"}}  # of what cannot look at another tower
+PLAIN = {"cross": {"name": "multi_head"}}  # of what cannot look at another stack
 TWO = {
     "latent": {},
     "first_values": {"decoder": PLAIN},
@@ -50,7 +50,7 @@ def test_every_law_is_kept_or_named(name):
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_every_law_is_kept_or_named_in_two_towers(name):
+def test_every_law_is_kept_or_named_in_two_stacks(name):
     reasons = {
         law: keeps(tiny("encoder_decoder", **PARTS[name], **TWO[name]))
         for law, keeps in LAWS.items()

@@ -51,7 +51,7 @@ class Peer(transformers.PreTrainedModel, transformers.GenerationMixin):
     main_input_name = "input_ids"
 
     def __init__(self, model):
-        two = model.two_towers
+        two = model.two_stacks
         super().__init__(
             transformers.PreTrainedConfig(is_encoder_decoder=two, decoder_start_token_id=START)
         )

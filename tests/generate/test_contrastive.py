@@ -62,7 +62,7 @@ def test_it_is_the_equation_behind_a_prefix(small):
     assert found.tolist() == [by_hand(model, row, 12, 4, 0.6, prefix=True) for row in PROMPTS]
 
 
-def test_it_is_the_equation_with_two_towers(small):
+def test_it_is_the_equation_with_two_stacks(small):
     model = small("encoder_decoder", 11, 15, 1.0).double()
     source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     found = generate(

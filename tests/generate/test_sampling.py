@@ -109,7 +109,7 @@ def test_more_tokens_than_a_learned_position_knows_are_refused():
     )
 
 
-def test_two_towers_are_greedy_as_the_uncached_model_is(small):
+def test_two_stack_are_greedy_as_the_uncached_model_is(small):
     model = small("encoder_decoder")
     source, real = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
     out = generate(

@@ -1,4 +1,4 @@
-"""The log-probability of a text is the sum over its tokens, padded or not, of one tower or two."""
+"""The log-probability of a text is the sum over its tokens, padded or not, of one stack or two."""
 
 import pytest
 import torch

@@ -83,7 +83,7 @@ def test_greedy_with_a_draft_is_greedy(small, ahead, more):
 
 
 @torch.no_grad()
-def test_greedy_of_two_towers_with_a_draft_is_greedy(small):
+def test_greedy_of_two_stack_with_a_draft_is_greedy(small):
     model, draft = small("encoder_decoder"), small("encoder_decoder", scale=1.9)
     real = torch.arange(5) < torch.tensor([5, 2, 4])[:, None]
     given = {
@@ -119,7 +119,7 @@ def test_a_draft_that_is_the_model_itself_is_always_kept(small, monkeypatch):
             "encoder_decoder",
             11,
             (
-                "draft: must have the model's towers; got encoder and decoder, and the model has"
+                "draft: must have the model's stacks; got encoder and decoder, and the model has"
                 " decoder."
             ),
         ),

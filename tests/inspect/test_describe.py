@@ -10,7 +10,7 @@ from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
 from xformer_kit.model.model import Model
-from xformer_kit.plan import KINDS, TOWERS, towers
+from xformer_kit.plan import KINDS, STACKS, stacks
 
 SMALL = [
     "logger=none",
@@ -26,7 +26,7 @@ PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
 def grown(config, vocab_size=65):
     with torch.device("meta"):
         model = Model(config, vocab_size)
-    return tree(model, towers(config), None)
+    return tree(model, stacks(config), None)
 
 
 @pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
@@ -37,7 +37,7 @@ def test_the_tree_accounts_for_every_parameter(kind, name):
             assert root.parameters == sum(p.numel() for p in Model(config, 65).parameters())
             assert {"encoder", "decoder"} & {child.name for child in root.children} == set(
                 config["model"]
-            ) & set(TOWERS)
+            ) & set(STACKS)
             assert root.parameters == sum(child.parameters * child.times for child in root.children)
 
 
@@ -86,7 +86,7 @@ def test_folding_keeps_the_order_of_first_appearance():
 
 def origins(words, given):
     config = compose([*SMALL, *words])
-    found = Origins(config, {"dropout": 0.0}, given).values(towers(config))
+    found = Origins(config, {"dropout": 0.0}, given).values(stacks(config))
     return {(v.variant, v.path): (v.value, v.origin) for v in found}
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_was_chosen_owns_what_it_sets():
     config = compose([*SMALL, "debug=overfit"])
     mask = {"defaults": [{"override /mask": "causal"}]}
     files = (("debug=overfit", {"model": {"dropout": 0.0}}), ("model=decoder", mask))
-    found = {v.path: v.origin for v in Origins(config, files=files).values(towers(config))}
+    found = {v.path: v.origin for v in Origins(config, files=files).values(stacks(config))}
     assert (found["model.dropout"], found["mask"], found["ffn"]) == (
         "debug=overfit",
         "model=decoder",
@@ -126,7 +126,7 @@ def test_kernels_and_the_reasons():
         config = compose([*SMALL, *words])
         with torch.device("meta"):
             model = Model(config, 65)
-        return [(c.where, c.kernel, c.why) for c in kernels(config, towers(config), model)]
+        return [(c.where, c.kernel, c.why) for c in kernels(config, stacks(config), model)]
 
     assert said() == [
         ("decoder.0-3.attn", "sdpa", ("with torch's own causal mask", "the fastest that can"))
@@ -172,7 +172,7 @@ def test_figures_agree_with_each_other():
     assert found.cache.length == 16
 
 
-def test_figures_of_two_towers_agree_with_each_other():
+def test_figures_of_two_stack_agree_with_each_other():
     words = [
         "model=encoder_decoder",
         "task=seq2seq",

@@ -77,7 +77,7 @@ def test_layers_that_run_alike_are_told_together():
     )
 
 
-def test_two_towers_and_documents():
+def test_two_stack_and_documents():
     two = explain(compose(["logger=none", "model=encoder_decoder", "task=seq2seq"]))
     assert [item.where.partition(".")[0] for item in two.attentions] == [
         "encoder",

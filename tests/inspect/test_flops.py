@@ -34,7 +34,7 @@ def counted(config, length, training=False):
         config = {**config, "kernel": {"name": "reference"}}
     model = Model(config, VOCAB)
     ids = torch.zeros(1, length, dtype=torch.int64)
-    source = {"source": ids} if model.two_towers else {}
+    source = {"source": ids} if model.two_stacks else {}
     solved = {torch.ops.aten.linalg_solve_triangular: triangular}
     with FlopCounterMode(display=False, custom_mapping=solved) as counter:
         logits = model(ids, **source)
@@ -42,7 +42,7 @@ def counted(config, length, training=False):
         if training:
             logits.sum().backward()
             found.append(counter.get_total_flops())
-    return [total / (length * (1 + model.two_towers)) for total in found]
+    return [total / (length * (1 + model.two_stacks)) for total in found]
 
 
 def triangular(system, right, *rest, out_shape, **named):
@@ -122,7 +122,7 @@ def test_blocks_of_later_tokens_cost_in_training_alone():
     assert more.training - plain.training == 3 * 3 * (plain.modules["decoder.1"] + 2 * 36 * VOCAB)
 
 
-def test_two_towers_by_hand():
+def test_two_stack_by_hand():
     """Of 2 n tokens: the encoder reads n, the decoder n and n of the source's, the head n."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
     config = tiny("encoder_decoder", attn=attn, ffn="glu", layers=1, encoder={"layers": 2})
@@ -188,6 +188,6 @@ def test_a_step_of_a_task_costs_what_torch_counts_of_its_loss(model, task, mask)
     with FlopCounterMode(display=False) as counter:
         objective.loss(real, batch)[0].backward()
     found = flops.flops_per_token(on_meta(config), length, objective.given_logits)
-    assert found == counter.get_total_flops() / (length * (1 + real.two_towers))
+    assert found == counter.get_total_flops() / (length * (1 + real.two_stacks))
     if model == "encoder":
         assert found < flops.flops_per_token(on_meta(config), length)

@@ -116,7 +116,7 @@ def check(config, **inputs):
     torch.testing.assert_close(ends[0], out)  # watched, a model computes what it always does
     assert set(found) == set(heard)  # layers share no module here
     for name, weights in found.items():
-        attn, tower = model.get_submodule(name), model.get_submodule(name.partition(".")[0])
+        attn, stack = model.get_submodule(name), model.get_submodule(name.partition(".")[0])
         got, made = summed(attn, heard[name], weights)
         if "real" in inputs and name.startswith(
             model.names[-1]
@@ -125,7 +125,7 @@ def check(config, **inputs):
         torch.testing.assert_close(
             got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}"
         )
-        looks = [look for look in tower.looks if not look.cross]
+        looks = [look for look in stack.looks if not look.cross]
         if not any(
             look.mask.sees_future or look.mask.sees_prefix for look in looks
         ) and not name.endswith("cross"):
@@ -144,7 +144,7 @@ def test_weights_times_values_are_what_the_layer_sums_up(name, face):
 
 @pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in WITHOUT])
 @torch.no_grad()
-def test_with_padding_and_across_two_towers(name):
+def test_with_padding_and_across_two_stacks(name):
     real = torch.ones(3, 13, dtype=torch.bool)
     real[0, 8:], real[2, 3:] = False, False
     two = composition(name, {}, two=True)

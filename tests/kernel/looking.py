@@ -25,7 +25,7 @@ def tokens(length: int, real: list[int] | None = None, document: list[int] | Non
 def view(kernel, mask, key: Tokens, queries: int | None = None, position: str = "none") -> View:
     """The newest tokens as queries, all of them by default."""
     place = POSITIONS.create(
-        {"name": position}, dim=12, heads=HEADS, head_dim=DIM, max_len=99, layers=1, tower="decoder"
+        {"name": position}, dim=12, heads=HEADS, head_dim=DIM, max_len=99, layers=1, stack="decoder"
     )
     query = key if queries is None else key.map(lambda field: field[:, -queries:])
     made = View(query, key, mask, place)

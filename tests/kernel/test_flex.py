@@ -26,7 +26,7 @@ BIASES = [name for name in POSITIONS if "bias" in POSITIONS[name].hooks()]
 
 def place(node: dict) -> nn.Module:
     made = POSITIONS.create(
-        node, dim=12, heads=HEADS, head_dim=3, max_len=99, layers=1, tower="encoder"
+        node, dim=12, heads=HEADS, head_dim=3, max_len=99, layers=1, stack="encoder"
     ).double()
     for number, weight in enumerate(made.parameters()):
         nn.init.normal_(weight, generator=torch.Generator().manual_seed(number))

@@ -114,7 +114,7 @@ class UnselectedAttention(Caching):
 
 
 class Blind(MultiHead):
-    """Looks at another tower with its eyes shut."""
+    """Looks at another stack with its eyes shut."""
 
     def forward(self, x, source, view, cache=None):
         return super().forward(x, None if source is None else self.seen(source), view, cache)

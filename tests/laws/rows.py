@@ -13,7 +13,7 @@ from pathlib import Path
 
 from covertable import make
 
-from xformer_kit.laws.faces import TOWERS, Row, able, factors
+from xformer_kit.laws.faces import STACKS, Row, able, factors
 from xformer_kit.laws.refusals import Pair, pairs, refused
 
 KEPT = Path(__file__).with_suffix(".json")
@@ -21,7 +21,7 @@ TRIES = 50  # rows that are drawn for one that is kept
 UNORDERED = {
     "mask": "full",
     "position": "none",
-    "tower": TOWERS["encoder"],
+    "stack": STACKS["encoder"],
 }  # three choices meet, which pairs may miss
 
 

@@ -88,7 +88,7 @@ def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
         LAWS["tying"](tiny())
 
 
-def test_towers_that_forget_what_they_share_are_caught(monkeypatch):
+def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
     class Apart(Model):
         def __init__(self, config, vocab_size, source_vocab_size=None):
             super().__init__(config, vocab_size, source_vocab_size)

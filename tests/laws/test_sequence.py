@@ -45,7 +45,7 @@ class SlotPositions(Position):
 
 
 class Across(Reference):
-    """Breaks something in attentions to another tower alone."""
+    """Breaks something in attentions to another stack alone."""
 
     def prepare(self, view, heads, biased, dtype):
         return super().prepare(self.changed(view) if view.cross else view, heads, biased, dtype)

@@ -30,7 +30,7 @@ class Again(MultiHead):
 
 
 class Across(Reference):
-    """Breaks something in attentions to another tower alone."""
+    """Breaks something in attentions to another stack alone."""
 
     def prepare(self, view, heads, biased, dtype):
         return super().prepare(self.changed(view) if view.cross else view, heads, biased, dtype)
@@ -98,7 +98,7 @@ def test_every_law_is_seen_to_bite():
     assert laws_of("source") == {law for law, *_ in ARGUMENTS}
 
 
-def test_two_towers_may_predict_several_tokens():
+def test_two_stack_may_predict_several_tokens():
     config = tiny("encoder_decoder", future_tokens=2)
     for law in ("source", "source padding", "source once"):
         assert LAWS[law](config) is None

@@ -28,7 +28,7 @@ BETA = (8 * 3) ** -0.25
 
 
 def spread(name, **options):
-    init = INITS.create({"name": name, **options}, dim=96, towers={"decoder": 3})
+    init = INITS.create({"name": name, **options}, dim=96, stacks={"decoder": 3})
     return lambda out, into: init.std(Matrix("embed.weight", (out, into), False, 0))
 
 
@@ -89,7 +89,7 @@ def std(state, name):
     return state[name].std().item()
 
 
-@pytest.mark.parametrize("depth", ["tower", "layer"])
+@pytest.mark.parametrize("depth", ["stack", "layer"])
 def test_llama_divides_outputs_and_what_a_gate_multiplies(depth):
     """As `InitMethod.llama` and `llama_depth` of OLMo-core: w1 as the others, w2 and w3 as outputs,
     3 deviations at most.
@@ -99,7 +99,7 @@ def test_llama_divides_outputs_and_what_a_gate_multiplies(depth):
     # of a normal distribution that ends at 3 deviations, so much of the deviation is left
     cut = 0.9866
     for layer in range(3):
-        divided = 0.02 / math.sqrt(2 * (3 if depth == "tower" else layer + 1))
+        divided = 0.02 / math.sqrt(2 * (3 if depth == "stack" else layer + 1))
         of = {
             "attn.q": 0.02,
             "attn.o": divided,
@@ -136,8 +136,8 @@ def test_small_with_outputs_of_their_own():
 def test_zero_outputs_make_a_model_the_identity():
     config = compose([*SIZES, "init=gpt2", "init.zero_output=true"])
     model, ids = build(config, vocab_size=512).eval(), torch.arange(40)[None]
-    tower = model.tower
-    expected = model.head(tower.norm(model.embed(ids) + tower.position.base.weight[:40]))
+    stack = model.stack
+    expected = model.head(stack.norm(model.embed(ids) + stack.position.base.weight[:40]))
     torch.testing.assert_close(model(ids), expected)
 
 
@@ -167,7 +167,7 @@ def test_what_is_cut_has_an_end_and_the_same_draw_as_torch_gives():
         ),
         (
             "init=llama init.depth=block",
-            "init.depth: no choice is called 'block'. Known: tower, layer.",
+            "init.depth: no choice is called 'block'. Known: stack, layer.",
         ),
     ],
 )

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from xformer_kit import loss as module
 from xformer_kit.inspect.memory import Ledger
+from xformer_kit.model import loss as module
 from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 TERMS = [{}, {"label_smoothing": 0.1}, {"z_loss": 0.03}, {"label_smoothing": 0.7, "z_loss": 1e-4}]

@@ -82,7 +82,7 @@ def test_the_embeddings_scale_is_a_factor_of_what_is_read_and_not_of_the_head(sc
     plain, scaled = (build(config, vocab_size=65) for config in made)
     read: list[torch.Tensor] = []
     for model in (plain, scaled):
-        model.tower.register_forward_pre_hook(lambda module, given: read.append(given[0]))
+        model.stack.register_forward_pre_hook(lambda module, given: read.append(given[0]))
     logits = [model(torch.tensor([[3, 64]])) for model in (plain, scaled)]
     waves = read[0] - plain.embed.weight[[3, 64]]
     torch.testing.assert_close(read[1], factor * plain.embed.weight[[3, 64]] + waves)

@@ -16,7 +16,7 @@ from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import VOCAB, Case
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import shared_by, towers
+from xformer_kit.plan import shared_by, stacks
 
 LOOPED = {"layers": 6, "unique_layers": 2}
 
@@ -46,10 +46,10 @@ def test_shared_layers_equal_layers_with_the_same_weights(sharing):
     model, other = shared.model(), whole.model()
     state = model.state_dict()
     for name in other.state_dict():
-        tower, layer, *rest = name.split(".")
+        stack, layer, *rest = name.split(".")
         if layer.isdigit():
             state[name] = model.state_dict()[
-                ".".join([tower, str(model.decoder.order[int(layer)]), *rest])
+                ".".join([stack, str(model.decoder.order[int(layer)]), *rest])
             ]
     other.load_state_dict(state)
     assert_close(shared.logits(model, shared.ids), whole.logits(other, whole.ids))
@@ -118,7 +118,7 @@ def test_the_tree_counts_weights_once_and_flops_of_every_call():
         model, whole = Model(config, VOCAB), Model(tiny(layers=6), VOCAB)
     counted = flops.count(model, 8)
     assert counted.forward == flops.count(whole, 8).forward
-    root = tree(model, towers(config), counted.modules)
+    root = tree(model, stacks(config), counted.modules)
     assert root.parameters == sum(p.numel() for p in model.parameters())
     decoder = next(child for child in root.children if child.name == "decoder")
     assert decoder.what == "6 layers, 2 with weights of their own"

@@ -26,19 +26,19 @@ class Tokenizer:
         return self.vocab_size + self.specials.index(name)
 
 
-def towers_of(model, **changes):
-    """A tiny config with the towers of `model`: encoder, decoder or encoder_decoder."""
+def stacks_of(model, **changes):
+    """A tiny config with the stacks of `model`: encoder, decoder or encoder_decoder."""
     config = tiny(**changes)
     del config["model"]["decoder"]
-    for tower in ("encoder", "decoder"):
-        if tower in model:
-            config["model"][tower] = {"mask": {"name": "full"}} if tower == "encoder" else {}
+    for stack in ("encoder", "decoder"):
+        if stack in model:
+            config["model"][stack] = {"mask": {"name": "full"}} if stack == "encoder" else {}
     return config
 
 
 def made(task, model, *, through="causal", **options):
     """(objective with its tokenizer, model of float64 that is moved away from its start)."""
-    config = towers_of(model, mask=through) | {"task": {"name": task, **options}}
+    config = stacks_of(model, mask=through) | {"task": {"name": task, **options}}
     objective = objective_of(config)
     objective.tokenizer = objective.source_tokenizer = Tokenizer(objective.specials)
     built = Model(config, objective.tokenizer.size).double().eval()

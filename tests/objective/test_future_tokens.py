@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from xformer_kit import build, compose
-from xformer_kit import loss as module
 from xformer_kit.data.batch import mapped
 from xformer_kit.laws import tiny
+from xformer_kit.model import loss as module
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of

@@ -100,11 +100,11 @@ def test_a_mask_that_sees_the_future_is_refused_with_the_way_out():
 
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))
-def test_every_objective_names_its_towers_and_builds_from_its_defaults(name):
+def test_every_objective_names_its_stack_and_builds_from_its_defaults(name):
     built = OBJECTIVES.create(OBJECTIVES.defaults(name))
     assert isinstance(built, Objective)
     assert built.needs
-    assert all(set(towers) <= {"encoder", "decoder"} for towers in built.needs)
+    assert all(set(stacks) <= {"encoder", "decoder"} for stacks in built.needs)
 
 
 def test_other_names_are_answered_with_ours():

@@ -20,7 +20,7 @@ def batch_of(objective, pairs=PAIRS):
     return collate([objective.example({"source": s, "target": t}, generator()) for s, t in pairs])
 
 
-def test_two_towers_read_a_source_and_a_shifted_target_by_eye():
+def test_two_stack_read_a_source_and_a_shifted_target_by_eye():
     objective, _ = made("seq2seq", "encoder_decoder")
     batch = batch_of(objective)
     assert batch["source"].ids[0].tolist() == [3, 1, 4, END, 0, 0, 0]
@@ -103,10 +103,10 @@ def test_size_counts_what_is_read_and_blank_is_a_full_batch(model, mask):
     assert objective.size(blank) == (2 * 7 if model == "decoder" else 2 * (7 + 7))
 
 
-def meeting(mask, tower="decoder", source=False, **facts):
+def meeting(mask, stack="decoder", source=False, **facts):
     said = {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}
     return Context(
-        tower=tower, names={"mask": mask}, facts={"mask": said, "source": source, **facts}
+        stack=stack, names={"mask": mask}, facts={"mask": said, "source": source, **facts}
     )
 
 

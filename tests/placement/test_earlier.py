@@ -21,7 +21,7 @@ LAYERS = [nn.Linear(DIM, DIM).double() for _ in range(GROUPS)]
 
 
 def parts(name):
-    """A placement for each of a tower's groups, every parameter drawn."""
+    """A placement for each of a stack's groups, every parameter drawn."""
     given = {"dim": DIM, "norm": lambda: nn.LayerNorm(DIM), "parallel": 1}
     made = [PLACEMENTS.create({"name": name}, latest=at, **given).double() for at in range(GROUPS)]
     for part in made:
@@ -129,13 +129,13 @@ def test_blocks_compile_whole_in_every_depth(name):
 @pytest.mark.parametrize(
     ("other", "words"), [("pre", "1 stream"), ("aggregated", "all earlier outputs")]
 )
-def test_a_tower_has_one_kind_of_stream(other, words):
+def test_a_stack_has_one_kind_of_stream(other, words):
     variants = {"pattern": ["base", "other"], "variants": {"other": {"placement": other}}}
     (fault,) = faults(tiny(placement="lime", decoder=variants))
     assert re.fullmatch(
-        rf"model\.decoder\.variants\.other\.placement: '{other}' carries {words} and the tower's"
+        rf"model\.decoder\.variants\.other\.placement: '{other}' carries {words} and the stack's"
         r" 'lime' all earlier streams; "
-        r"a tower has one kind of residual stream\. Leave it out, or give the tower the same at"
+        r"a stack has one kind of residual stream\. Leave it out, or give the stack the same at"
         r" placement\.",
         fault,
     )

@@ -36,8 +36,8 @@ def made(name, kinds, **options):
         order=2,
         parallel=len(kinds),
         kinds=kinds,
-        tower="decoder",
-        towers={"decoder": 4},
+        stack="decoder",
+        stacks={"decoder": 4},
     )
     draw = torch.Generator().manual_seed(1)
     for parameter in part.parameters():
@@ -220,8 +220,8 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
 
 
 @torch.no_grad()
-def test_layer_norm_scaling_counts_layers_from_the_first_of_a_tower():
-    """Its norm behind the tower is not scaled, and two layers differ from none by the 1 / sqrt(2)
+def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
+    """Its norm behind the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
     of the second.
     """
     case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")
@@ -335,7 +335,7 @@ def test_a_model_starts_with_the_gates_bias_that_is_said():
 
 
 @pytest.mark.parametrize(
-    ("towers", "tower", "alpha", "beta"),
+    ("stacks", "stack", "alpha", "beta"),
     [
         ({"decoder": 18}, "decoder", 36**0.25, 144**-0.25),
         ({"encoder": 2}, "encoder", math.sqrt(2), 0.5),
@@ -349,8 +349,8 @@ def test_a_model_starts_with_the_gates_bias_that_is_said():
         ({"encoder": 100, "decoder": 3}, "decoder", math.sqrt(3), 36**-0.25),
     ],
 )
-def test_the_table_of_deepnet(towers, tower, alpha, beta):
-    assert deepnet(tower, towers) == pytest.approx((alpha, beta))
+def test_the_table_of_deepnet(stacks, stack, alpha, beta):
+    assert deepnet(stack, stacks) == pytest.approx((alpha, beta))
 
 
 def test_deepnet_scales_values_outputs_and_networks_once():
@@ -361,10 +361,10 @@ def test_deepnet_scales_values_outputs_and_networks_once():
     )
     both = built("deep", "deepnet")
     for name, value in plain.items():
-        tower, *_, matrix, kind = name.split(".") if name.count(".") > 1 else ("", "", "")
+        stack, *_, matrix, kind = name.split(".") if name.count(".") > 1 else ("", "", "")
         factor = 1.0
         if kind == "weight" and matrix in ("v", "o", "up", "down"):
-            factor = deepnet(tower, {"encoder": 3, "decoder": 2}).beta
+            factor = deepnet(stack, {"encoder": 3, "decoder": 2}).beta
         for other in (deep, init, both):
             assert_close(other[name], value * factor)
 
@@ -385,17 +385,17 @@ def test_stochastic_depth_skips_rows_more_often_in_later_layers():
         placement="none",
         final_norm=False,
     )
-    tower = Case(config, "").model().train().decoder
-    assert_close(tower.keep, torch.tensor([0.8, 0.6, 0.4], dtype=torch.float64))
+    stack = Case(config, "").model().train().decoder
+    assert_close(stack.keep, torch.tensor([0.8, 0.6, 0.4], dtype=torch.float64))
     seen = []
-    for depth, block in enumerate(tower.blocks):
+    for depth, block in enumerate(stack.blocks):
         x = torch.ones(4000, 1, 36, dtype=torch.float64)
         with torch.no_grad():
-            (y,), _, _ = block((x,), [], keep=tower.keep[depth])
+            (y,), _, _ = block((x,), [], keep=stack.keep[depth])
             (whole,), _, _ = block((x,), [])
         stayed = (y != x).any(-1)[:, 0]
         assert_close(
-            (y - x)[stayed] * tower.keep[depth], (whole - x)[stayed]
+            (y - x)[stayed] * stack.keep[depth], (whole - x)[stayed]
         )  # so that the mean stays
         seen.append(stayed.double().mean().item())
     assert seen == pytest.approx([0.8, 0.6, 0.4], abs=0.04)
@@ -455,9 +455,9 @@ def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
                 },
             },
             r"model\.decoder\.variants\.two\.placement: 'hyper_connections' carries 2 streams and"
-            r" the tower's "
-            r"'hyper_connections' 4 streams; a tower has one kind of residual stream\. Leave it"
-            r" out, or give the tower the same "
+            r" the stack's "
+            r"'hyper_connections' 4 streams; a stack has one kind of residual stream\. Leave it"
+            r" out, or give the stack the same "
             r"at placement\.",
         ),
         (

@@ -21,12 +21,12 @@ def entered(x, y, weight):
 
 
 def looped(model, ids):
-    """What the final norm gives for a tower of six layers, each with its joins in front."""
-    tower = model.tower
-    tokens, x = model._embedded(Tokens(ids=ids), tower, model.embed, None, "model")
-    views, state, inputs = tower.views(tokens, tokens, None, x.dtype), (x,), []
-    unet, reinject = tower.skip.unet, tower.skip.reinject
-    for depth, block in enumerate(tower.calls):
+    """What the final norm gives for a stack of six layers, each with its joins in front."""
+    stack = model.stack
+    tokens, x = model._embedded(Tokens(ids=ids), stack, model.embed, None, "model")
+    views, state, inputs = stack.views(tokens, tokens, None, x.dtype), (x,), []
+    unet, reinject = stack.skip.unet, stack.skip.reinject
+    for depth, block in enumerate(stack.calls):
         inputs.append(state[0])
         (x,) = state
         if depth >= 3:
@@ -34,12 +34,12 @@ def looped(model, ids):
         if depth >= 1:
             x = entered(x, inputs[0], reinject[str(depth)].weight)
         state, _, _ = block((x,), views)
-    return tower.norm(state[0])
+    return stack.norm(state[0])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("reinject", "unet"), [("factor", "matrix"), ("matrix", "factor")])
-def test_a_tower_with_skips_is_its_loop(reinject, unet):
+def test_a_stack_with_skips_is_its_loop(reinject, unet):
     case = Case(tiny(layers=6, reinject=reinject, unet=unet), "")
     model = case.model()
     assert (len(model.decoder.skip.reinject), sorted(model.decoder.skip.unet)) == (
@@ -49,13 +49,13 @@ def test_a_tower_with_skips_is_its_loop(reinject, unet):
     assert_close(case.read(model, case.ids), looped(model, case.ids))
 
 
-def test_an_odd_tower_has_a_layer_in_the_middle_that_nothing_enters():
+def test_an_odd_stack_has_a_layer_in_the_middle_that_nothing_enters():
     assert sorted(make(tiny(layers=5, unet="factor")).decoder.skip.unet) == ["3", "4"]
 
 
 @torch.no_grad()
 def test_each_stream_gets_what_the_same_stream_was():
-    """With factors a and b, two streams that are one stay one: the output is that of a tower of one
+    """With factors a and b, two streams that are one stay one: the output is that of a stack of one
     stream, twice.
     """
     case = Case(

@@ -8,11 +8,11 @@ from xformer_kit import build, compose
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import MASKS
-from xformer_kit.plan import layer_order, max_len, merge, tower_plan
+from xformer_kit.plan import layer_order, max_len, merge, stack_plan
 
 
 def plan(decoder=None, **changes):
-    return tower_plan(tiny(decoder=decoder or {}, **changes), "decoder")
+    return stack_plan(tiny(decoder=decoder or {}, **changes), "decoder")
 
 
 def words(block):
@@ -91,7 +91,7 @@ def test_an_empty_difference_changes_nothing():
     assert merge("mask", base, {}) == merge("mask", base, None) == base
 
 
-# Towers.
+# Stacks.
 
 
 def test_shared_parts_reach_every_layer():
@@ -100,7 +100,7 @@ def test_shared_parts_reach_every_layer():
     assert all(block.nodes["attn"]["heads"] == 3 for block in blocks)
 
 
-def test_a_tower_differs_from_the_shared_parts():
+def test_a_stack_differs_from_the_shared_parts():
     block = plan({"mask": {"name": "sliding_window", "window": 4}, "attn": {"heads": 3}}).blocks[0]
     assert block.nodes["mask"] == {"name": "sliding_window", "window": 4, "causal": True}
     assert (block.nodes["attn"]["heads"], block.nodes["attn"]["kv_heads"]) == (3, 3)
@@ -108,7 +108,7 @@ def test_a_tower_differs_from_the_shared_parts():
     assert block.origins["attn.heads"] == "model.decoder.attn"
 
 
-def test_a_variant_differs_from_its_tower():
+def test_a_variant_differs_from_its_stack():
     local = {"mask": {"window": 3}, "attn": {"bias": True}}
     decoder = {
         "mask": {"name": "sliding_window", "window": 9},
@@ -146,7 +146,7 @@ def test_layers_of_one_variant_share_a_plan():
 
 
 @pytest.mark.parametrize(
-    ("tower", "layers", "order"),
+    ("stack", "layers", "order"),
     [
         ({}, 2, "base base"),
         ({"pattern": ["a", "b"]}, 5, "a b a b a"),
@@ -158,11 +158,11 @@ def test_layers_of_one_variant_share_a_plan():
         ({"first": None, "last": None, "pattern": None}, 1, "base"),
     ],
 )
-def test_the_order_of_layers_by_eye(tower, layers, order):
-    assert layer_order(tower, layers) == order.split()
+def test_the_order_of_layers_by_eye(stack, layers, order):
+    assert layer_order(stack, layers) == order.split()
 
 
-def test_a_tower_may_have_layers_of_its_own():
+def test_a_stack_may_have_layers_of_its_own():
     assert len(plan({"layers": 5}, layers=2).blocks) == 5
 
 
@@ -240,7 +240,7 @@ def test_a_plan_leaves_the_config_as_it_was():
         "attn": {"heads": 3},
     }
     config, same = tiny(decoder=decoder), tiny(decoder=decoder)
-    tower_plan(config, "decoder")
+    stack_plan(config, "decoder")
     assert config == same
 
 
@@ -256,7 +256,7 @@ def test_a_plan_leaves_the_config_as_it_was():
         ),
         (
             {"first": ["base", "base", "base"]},
-            "model.decoder.first: must not be longer than the tower; got 3 and 2 layers.",
+            "model.decoder.first: must not be longer than the stack; got 3 and 2 layers.",
         ),
         (
             {"variants": {"local": {"mask": {"name": "sliding_window", "windw": 3}}}},
@@ -269,13 +269,13 @@ def test_a_plan_leaves_the_config_as_it_was():
             {"pattern": ["x"], "variants": {"x": {"position": "learned"}}},
             (
                 "model.decoder.variants.x.position: 'learned' is added to the embeddings, which"
-                " belong to the whole tower; set it as position=learned."
+                " belong to the whole stack; set it as position=learned."
             ),
         ),
         (
             {"variants": {"base": {}}},
             (
-                "model.decoder.variants.base: 'base' is the tower itself; give the variant another"
+                "model.decoder.variants.base: 'base' is the stack itself; give the variant another"
                 " name."
             ),
         ),
@@ -302,7 +302,7 @@ def test_a_plan_leaves_the_config_as_it_was():
         ),
     ],
 )
-def test_a_fault_in_a_tower_is_one_whole_sentence(decoder, sentence):
+def test_a_fault_in_a_stack_is_one_whole_sentence(decoder, sentence):
     assert faults(tiny(decoder=decoder)) == [sentence]
 
 
@@ -350,7 +350,7 @@ def test_a_macaron_takes_half_steps():
         tiny(decoder={"layout": [half, "attn", half]}, layers=1, residual_multiplier=0.4), ""
     )
     model, gave = case.model(), {}
-    block = model.tower.blocks[0]
+    block = model.stack.blocks[0]
     for name in ("ffn", "attn", "ffn_2"):
         block.get_submodule(name).register_forward_hook(
             lambda module, args, out, name=name: gave.update({name: out})

@@ -33,7 +33,7 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
     }
     case = Case(tiny(model, attn=attn, position=node), "")
     built, held = case.model(), {}
-    layer = built.tower.blocks[0].attn
+    layer = built.stack.blocks[0].attn
     layer.register_forward_hook(
         lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
     )
@@ -41,7 +41,7 @@ def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = No
     case.read(built, case.ids[:1], real=real)
     q, k, v = (layer.split(p(held["x"]))[0] for p in (layer.q, layer.k, layer.v))
     k, v = (x.repeat_interleave(2, 0) for x in (k, v))
-    place = built.tower.position[built.tower.looks[0].position]
+    place = built.stack.position[built.stack.looks[0].position]
     return layer, place, (q, k, v), held["out"][0].unflatten(-1, (HEADS, HEAD)).transpose(0, 1)
 
 
@@ -52,10 +52,10 @@ def mixed(scores: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
 
 
 PAIRS = [(i, j) for i in range(LENGTH) for j in range(LENGTH)]
-TOWERS = pytest.mark.parametrize("model", ["decoder", "encoder"])
+STACKS = pytest.mark.parametrize("model", ["decoder", "encoder"])
 
 
-@TOWERS
+@STACKS
 @torch.no_grad()
 def test_shaw_is_its_equation(model):
     _, place, (q, k, v), out = attention({"name": "shaw", "span": 3}, model)
@@ -66,7 +66,7 @@ def test_shaw_is_its_equation(model):
     torch.testing.assert_close(out, mixed(scores, v, model == "decoder"))
 
 
-@TOWERS
+@STACKS
 @torch.no_grad()
 def test_transformer_xl_is_its_equation(model):
     _, place, (q, k, v), out = attention({"name": "transformer_xl"}, model)
@@ -81,7 +81,7 @@ def test_transformer_xl_is_its_equation(model):
     torch.testing.assert_close(out, mixed(scores, v, model == "decoder"))
 
 
-@TOWERS
+@STACKS
 @torch.no_grad()
 def test_cope_is_its_equation(model):
     """In an encoder a token counts all from j on, those behind itself too; padding is not
@@ -158,7 +158,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
         "",
     )
     model, seen = case.model(), []
-    layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
+    layer, place = model.stack.blocks[0].attn, model.stack.position["base"]
     kernel = layer.kernel
 
     class Watched:
@@ -176,7 +176,7 @@ def test_disentangled_sends_its_table_through_each_half_of_a_differential_attent
             "head_dim": 5,
             "scale": layer.scale,
         }
-        alone = Case(tiny(attn=plain, position=node), "").model().tower.blocks[0].attn
+        alone = Case(tiny(attn=plain, position=node), "").model().stack.blocks[0].attn
         for ours, theirs in ((alone.q, layer.q), (alone.k, layer.k)):
             ours.weight.copy_(
                 theirs.weight.view(-1, 2, 5, theirs.in_features)[:, half].flatten(0, 1)
@@ -198,7 +198,7 @@ def test_disentangled_scores_of_latent_attention_are_those_of_its_decoupled_chan
     }
     case = Case(tiny(attn=attn, position=node), "")
     model, held = case.model(), {}
-    layer, place = model.tower.blocks[0].attn, model.tower.position["base"]
+    layer, place = model.stack.blocks[0].attn, model.stack.position["base"]
     layer.register_forward_hook(
         lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
     )

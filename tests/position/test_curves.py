@@ -18,7 +18,7 @@ def added(model: str, **options):
     """
     case = Case(tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), "")
     built, held = case.model(), {}
-    place = built.tower.position[built.tower.looks[0].position]
+    place = built.stack.position[built.stack.looks[0].position]
     read = place.read
 
     def watched(x, view, cache):
@@ -58,7 +58,7 @@ def test_later_tokens_have_curves_of_their_own_or_nothing(model, both):
     torch.testing.assert_close(ours, expected)
 
 
-def test_a_layer_has_curves_of_its_own_or_the_tower_one_set():
+def test_a_layer_has_curves_of_its_own_or_the_stack_one_set():
     names = [
         {
             name

@@ -74,7 +74,7 @@ def test_half_precision_tells_distances_apart():
 
 
 @pytest.mark.parametrize("law", ["cache with padding", "documents"])
-def test_laws_across_towers(law):
+def test_laws_across_stacks(law):
     cross = {"position": {"name": "dynamic", "norm": True}}
     assert LAWS[law](tiny("encoder_decoder", decoder={"cross": cross})) is None
 

@@ -20,7 +20,7 @@ def layer(node: dict, model: str = "decoder", **fields):
     """
     case = Case(tiny(model, position={"name": "forgetting", **node}), "")
     built, held = case.model(), {}
-    place = built.tower.position["layer_0"]
+    place = built.stack.position["layer_0"]
     read = place.read
 
     def watched(x, view, cache):

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from tests.position.test_content import HEADS, PAIRS, TOWERS, attention, mixed
+from tests.position.test_content import HEADS, PAIRS, STACKS, attention, mixed
 from xformer_kit.laws import faults, tiny
 from xformer_kit.model.model import Model
 
 LENGTH = 13
 
 
-@TOWERS
+@STACKS
 @torch.no_grad()
 def test_polar_is_its_equation(model):
     _, place, (q, k, v), out = attention({"name": "polar", "theta": 50.0}, model)

@@ -15,9 +15,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
 
-def made(node: dict, heads: int = 6, tower: str = "decoder"):
+def made(node: dict, heads: int = 6, stack: str = "decoder"):
     place = POSITIONS.create(
-        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, tower=tower
+        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, stack=stack
     ).double()
     randomise(place)
     return place
@@ -79,14 +79,14 @@ def test_alibi_by_eye():
 
 
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (32, 20), (6, 9), (64, 1000)])
-@pytest.mark.parametrize("tower", ["encoder", "decoder"])
-def test_t5_buckets_are_those_of_transformers(tower, buckets, longest):
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_t5_buckets_are_those_of_transformers(stack, buckets, longest):
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    place = made({"name": "t5", "buckets": buckets, "longest": longest}, tower=tower)
+    place = made({"name": "t5", "buckets": buckets, "longest": longest}, stack=stack)
     distance = torch.arange(-1500, 1500)
     expected = T5Attention._relative_position_bucket(
-        -distance, tower == "encoder", buckets, longest
+        -distance, stack == "encoder", buckets, longest
     )
     assert torch.equal(place.bucket(distance), expected)
     assert torch.equal(bias(place, 7)[2, 5], place.weight[place.bucket(5 - torch.arange(7)), 2])
@@ -186,7 +186,7 @@ def test_a_bias_is_point_wise(node):
     torch.testing.assert_close(got, whole)
 
 
-def test_a_table_is_the_towers_or_each_layers():
+def test_a_table_is_the_stack_or_each_layers():
     for node, names in (
         ({"per_layer": False}, {"base"}),
         ({"per_layer": True}, {"layer_0", "layer_1", "layer_2"}),
@@ -204,7 +204,7 @@ def test_a_table_is_the_towers_or_each_layers():
     assert set(model.decoder.position) == {"layer_0", "layer_0_2", "layer_1", "layer_1_2"}
 
 
-def test_rotary_and_none_mix_in_a_tower():
+def test_rotary_and_none_mix_in_a_stack():
     pattern = {"pattern": ["base", "base", "bare"], "variants": {"bare": {"position": "none"}}}
     model = Case(tiny(position="rotary", layers=6, decoder=pattern), "").model()
     places = [model.decoder.looks[block.looks["attn"]].position for block in model.decoder.blocks]

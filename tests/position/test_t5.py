@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from test_parity_two_towers import (
+from test_parity_two_stacks import (
     DIM,
     HEADS,
     IDS,
@@ -27,7 +27,7 @@ transformers = pytest.importorskip("transformers")
 T5 = {"attn": "SelfAttention", "cross": "EncDecAttention", "ffn": "DenseReluDense"}
 
 
-def t5_tower(name: str, state: dict) -> dict:
+def t5_stack(name: str, state: dict) -> dict:
     found = {
         f"{name}.position.base.weight": state[
             f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -52,7 +52,7 @@ def t5_tower(name: str, state: dict) -> dict:
 @pytest.mark.parametrize("padded", [True, False])
 @torch.no_grad()
 def test_t5(padded):
-    """Scores without a scale, one table of distances for a tower, and what the head reads times
+    """Scores without a scale, one table of distances for a stack, and what the head reads times
     dim^-0.5, which the weight of our final norm takes. Their norms and softmax are of fp32.
     """
     config = transformers.T5Config(
@@ -71,8 +71,8 @@ def test_t5(padded):
     state = theirs.state_dict()
     mine = (
         {"embed.weight": state["shared.weight"]}
-        | t5_tower("encoder", state)
-        | t5_tower("decoder", state)
+        | t5_stack("encoder", state)
+        | t5_stack("decoder", state)
     )
     mine["decoder.norm.weight"] = mine["decoder.norm.weight"] * DIM**-0.5
     attn = {"name": "multi_head", "heads": HEADS, "kv_heads": None, "head_dim": 10, "scale": 1.0}

@@ -84,7 +84,7 @@ def test_a_meaning_is_the_comment_behind_the_option_or_a_line_of_the_docstring(h
     assert (of.type, of.default, of.meaning) == (tuple[Hat, ...], REQUIRED, "hats, from below")
 
 
-def test_a_meaning_may_stand_behind_a_default_in_brackets():
+def test_a_meaning_may_stand_above_an_option():
     def part(
         *,
         # of a long name
@@ -102,7 +102,12 @@ def test_a_meaning_may_stand_behind_a_default_in_brackets():
         e: int | None = None
         f: int = 2  # type: ignore[assignment]  # feet
 
-    assert [meaning(part, name) for name in "abcd"] == ["", "of that", "", "whether"]
+    assert [meaning(part, name) for name in "abcd"] == [
+        "of a long name",
+        "of that",
+        "",
+        "whether",
+    ]
     assert [meaning(Data, name) for name in "ef"] == ["inches", "feet"]
 
 

@@ -254,8 +254,8 @@ def test_a_metric_of_ones_own_is_better_the_way_it_is_said():
 
 
 def test_a_level_without_a_name_is_its_overrides():
-    base = variant("baseline", {"towers": "baseline"}, ["model=decoder", "mask=prefix"])
-    known = [base, variant("towers=two", {"towers": "two"}, ["model=encoder_decoder"])]
+    base = variant("baseline", {"stacks": "baseline"}, ["model=decoder", "mask=prefix"])
+    known = [base, variant("stacks=two", {"stacks": "two"}, ["model=encoder_decoder"])]
     said = content(
         study(known, [finished(i, s, 2.3 + i + 0.01 * s * i) for i in range(2) for s in range(2)])
     )

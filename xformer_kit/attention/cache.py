@@ -74,7 +74,8 @@ class WindowCache(KeyValueCache):
     rewound = 32  # tokens
 
     def __init__(self, held: list[Tensor], left: int):
-        self.held, self.left = held, left
+        self.held = held
+        self.left = left
         self.spare = [None] * len(held)
         self.length = self.seen = 0  # tokens held, and tokens that came
 

@@ -53,8 +53,10 @@ class Compositional(MultiHead):
             "v_head_dim": v_head_dim,
         }
         super().__init__(dim, norm, kernel, bias=bias, scale=scale, dropout=dropout, **given)
-        self.retrievals, each = retrievals, self.v_head_dim
-        self.v, self.v_head_dim = nn.Linear(dim, retrievals * each, bias), retrievals * each
+        self.retrievals = retrievals
+        each = self.v_head_dim
+        self.v = nn.Linear(dim, retrievals * each, bias)
+        self.v_head_dim = retrievals * each
         channels = choice_dim or each
         self.choice_q = nn.Linear(dim, heads * channels, bias) if retrievals > 1 else None
         self.choice_k = (

@@ -20,7 +20,8 @@ class Sharpened(nn.Module):
 
     def __init__(self, heads: int, start: float, largest: float):
         super().__init__()
-        self.log_factor, self.largest = nn.Parameter(torch.full((heads,), math.log(start))), largest
+        self.log_factor = nn.Parameter(torch.full((heads,), math.log(start)))
+        self.largest = largest
 
     def forward(self, x: Tensor) -> Tensor:
         return F.normalize(x, dim=-1) * self.log_factor.exp().clamp(max=self.largest)[:, None, None]

@@ -53,7 +53,9 @@ class Differential(Attention):
         self.start = 0.8 - 0.6 * math.exp(-0.3 * depth)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, d)) for _ in range(2))
         self.weight = nn.Parameter(torch.ones(2 * d)) if weight else None
-        self.kernel, self.dropout, self.eps = kernel, dropout, eps
+        self.kernel = kernel
+        self.dropout = dropout
+        self.eps = eps
 
     packed: Packed | None = None
     packs = ("q", "k", "v")
@@ -154,7 +156,9 @@ class _Half:
     """One of the two attentions, as a position knows an attention."""
 
     def __init__(self, attn: Differential, half: int):
-        self.attn, self.half, self.scale = attn, half, attn.scale
+        self.attn = attn
+        self.half = half
+        self.scale = attn.scale
 
     def queries_of(self, x: Tensor) -> Tensor:
         return self.attn.split(self.attn.q(x)).chunk(2, 1)[self.half]

@@ -19,7 +19,9 @@ class Unprojected(Attention):
 
     def __init__(self, dim: int, kernel: Kernel, dropout: float):
         super().__init__()
-        self.dim, self.kernel, self.dropout = dim, kernel, dropout
+        self.dim = dim
+        self.kernel = kernel
+        self.dropout = dropout
         self.register_buffer(
             "here", torch.empty(0), persistent=False
         )  # moves and is cast with the model, as weights would
@@ -63,7 +65,7 @@ class Mean(Unprojected):
         hooks, name = context.facts["position"]["hooks"], context.names["position"]
         if context.facts.get("cross"):
             return (
-                "mean reads nothing of the tokens that look, so that across two towers the norm"
+                "mean reads nothing of the tokens that look, so that across two stacks the norm"
                 " before it would learn nothing; name another attention in model.decoder.cross,"
                 " e.g. {name: multi_head}"
             )

@@ -65,7 +65,8 @@ class Narrow(nn.Module):
 
     def __init__(self, into: int, out: int, rank: int, silu: bool):
         super().__init__()
-        self.reduce, self.expand = nn.Linear(into, rank, False), nn.Linear(rank, out, False)
+        self.reduce = nn.Linear(into, rank, False)
+        self.expand = nn.Linear(rank, out, False)
         self.silu = silu
 
     def forward(self, x: Tensor) -> Tensor:

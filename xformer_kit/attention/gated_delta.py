@@ -48,12 +48,19 @@ class GatedDelta(Recurrent):
         chunk: int = 64,  # tokens that are computed at once in training
     ):
         super().__init__()
-        self.head_dim, self.heads, self.v_heads = head_dim or dim // heads, heads, v_heads or heads
+        self.head_dim = head_dim or dim // heads
+        self.heads = heads
+        self.v_heads = v_heads or heads
         self.v_head_dim = v_head_dim or 2 * self.head_dim
-        self.kernel, self.eps, self.chunk, self.most = kernel, eps, chunk, 2.0 if negative else 1.0
-        of_keys, of_values = heads * self.head_dim, self.v_heads * self.v_head_dim
+        self.kernel = kernel
+        self.eps = eps
+        self.chunk = chunk
+        self.most = 2.0 if negative else 1.0
+        of_keys = heads * self.head_dim
+        of_values = self.v_heads * self.v_head_dim
         self.q, self.k = (nn.Linear(dim, of_keys, False) for _ in range(2))
-        self.v, self.beta = nn.Linear(dim, of_values, False), nn.Linear(dim, self.v_heads, False)
+        self.v = nn.Linear(dim, of_values, False)
+        self.beta = nn.Linear(dim, self.v_heads, False)
         self.o = nn.Linear(of_values, dim, False)
         self.q_conv, self.k_conv = (ShortConvolution(of_keys, conv) for _ in range(2))
         self.v_conv = ShortConvolution(of_values, conv)

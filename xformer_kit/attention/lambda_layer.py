@@ -61,12 +61,12 @@ class Lambda(Attention):
     ):
         super().__init__()
         self.head_dim = d = head_dim or dim // heads
-        self.v_head_dim, self.scale = v_head_dim or d, scale
-        self.q, self.k = nn.Linear(dim, heads * d, bias), nn.Linear(dim, d, bias)
-        self.v, self.o = (
-            nn.Linear(dim, self.v_head_dim, bias),
-            nn.Linear(heads * self.v_head_dim, dim, bias),
-        )
+        self.v_head_dim = v_head_dim or d
+        self.scale = scale
+        self.q = nn.Linear(dim, heads * d, bias)
+        self.k = nn.Linear(dim, d, bias)
+        self.v = nn.Linear(dim, self.v_head_dim, bias)
+        self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
         self.scope = max_len - 1 if scope is None else min(scope, max_len - 1)
         self.max_len = max_len
         self.places = nn.Parameter(torch.empty(2 * self.scope + 1, d))

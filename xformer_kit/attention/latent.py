@@ -68,17 +68,20 @@ class Latent(Attention):
         super().__init__()
         self.head_dim = head_dim or dim // heads
         self.rope_head_dim = decoupled(self.head_dim, rope_head_dim)
-        self.v_head_dim, self.kv_rank = v_head_dim or self.head_dim, kv_rank or 4 * self.head_dim
+        self.v_head_dim = v_head_dim or self.head_dim
+        self.kv_rank = kv_rank or 4 * self.head_dim
         self.scale = (self.head_dim + self.rope_head_dim) ** -0.5 if scale is None else scale
         self.q_down = nn.Linear(dim, q_rank, bias) if q_rank else None
         self.q_norm = norm(q_rank) if q_rank else None
         self.q = nn.Linear(q_rank or dim, heads * (self.head_dim + self.rope_head_dim), False)
-        self.kv_down, self.kv_norm = nn.Linear(dim, self.kv_rank, bias), norm(self.kv_rank)
+        self.kv_down = nn.Linear(dim, self.kv_rank, bias)
+        self.kv_norm = norm(self.kv_rank)
         self.k_rope = nn.Linear(dim, self.rope_head_dim, bias) if self.rope_head_dim else None
         self.k = nn.Linear(self.kv_rank, heads * self.head_dim, False)
         self.v = nn.Linear(self.kv_rank, heads * self.v_head_dim, False)
         self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
-        self.kernel, self.dropout = kernel, dropout
+        self.kernel = kernel
+        self.dropout = dropout
         self.packs = ("q_down" if q_rank else "q", "kv_down", "k_rope")[
             : 3 if self.rope_head_dim else 2
         ]

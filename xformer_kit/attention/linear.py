@@ -66,7 +66,9 @@ class Kernelized(Recurrent):
     ):
         super().__init__()
         self.head_dim = head_dim or dim // heads
-        self.v_head_dim, self.heads, self.kernel = v_head_dim or self.head_dim, heads, kernel
+        self.v_head_dim = v_head_dim or self.head_dim
+        self.heads = heads
+        self.kernel = kernel
         self.q = nn.Linear(dim, heads * self.head_dim, bias)
         self.k = nn.Linear(dim, heads * self.head_dim, bias)
         self.v = nn.Linear(dim, heads * self.v_head_dim, bias)
@@ -233,10 +235,13 @@ class Linear(Kernelized):
         chunk: int = 64,  # tokens that are computed at once in training
     ):
         super().__init__(dim, kernel, heads, head_dim, v_head_dim, bias)
-        self.map, self.rotates_last = MAPS[feature_map], feature_map != "taylor"
+        self.map = MAPS[feature_map]
+        self.rotates_last = feature_map != "taylor"
         d = self.head_dim
         self.features = 1 + d + d * d if feature_map == "taylor" else d
-        self.normalise, self.eps, self.chunk = normalise, eps, chunk
+        self.normalise = normalise
+        self.eps = eps
+        self.chunk = chunk
         self.scale = 1.0 if normalise else d**-0.5
 
     @classmethod

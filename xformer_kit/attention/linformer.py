@@ -54,19 +54,18 @@ class Linformer(Whole):
         dropout: float = 0.0,  # probability, on the attention weights
     ):
         super().__init__()
-        self.head_dim, self.max_len, self.rank, self.heads = (
-            head_dim or dim // heads,
-            max_len,
-            rank,
-            heads,
-        )
+        self.head_dim = head_dim or dim // heads
+        self.max_len = max_len
+        self.rank = rank
+        self.heads = heads
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
         self.o = nn.Linear(heads * self.head_dim, dim, bias)
         shape = (heads if share == "none" else 1, rank, max_len)
         self.e = nn.Parameter(torch.empty(shape))
         self.f = nn.Parameter(torch.empty(shape)) if share != "key_value" else None
-        self.kernel, self.dropout = kernel, dropout
+        self.kernel = kernel
+        self.dropout = dropout
 
     @classmethod
     def check(cls, options, context):

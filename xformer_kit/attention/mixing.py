@@ -172,9 +172,9 @@ class Whole(Attention):
 
 
 def _seen_whole(context: Context) -> list[str]:
-    """Ways to a tower whose tokens see their whole text."""
+    """Ways to a stack whose tokens see their whole text."""
     name = context.names["attn"]
-    if context.tower == "encoder":
+    if context.stack == "encoder":
         return ["mask=full"]
     if context.facts.get("source"):
         return [f"attn=multi_head model.encoder.attn={name}"]

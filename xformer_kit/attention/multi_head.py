@@ -85,18 +85,18 @@ class MultiHead(Attention):
     ):
         super().__init__()
         self.head_dim = head_dim or dim // heads
-        self.kv_heads, self.v_head_dim = kv_heads or heads, v_head_dim or self.head_dim
+        self.kv_heads = kv_heads or heads
+        self.v_head_dim = v_head_dim or self.head_dim
         biased = ("q", "k", "v", "o") if bias is True else bias or ()
         self.q = nn.Linear(dim, heads * self.head_dim, "q" in biased)
         self.k = nn.Linear(dim, self.kv_heads * self.head_dim, "k" in biased)
         self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, "v" in biased)
         self.o = nn.Linear(heads * self.v_head_dim, dim, "o" in biased)
         norms = qk_norm(norm=norm)
-        self.q_norm, self.k_norm = (
-            norms.of_query(heads, self.head_dim),
-            norms.of_key(self.kv_heads, self.head_dim),
-        )
-        self.norm_first, self.norm_last = self.k_norm is not None and not norms.after, norms.after
+        self.q_norm = norms.of_query(heads, self.head_dim)
+        self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
+        self.norm_first = self.k_norm is not None and not norms.after
+        self.norm_last = norms.after
         usual = norms.scale(self.head_dim) / (depth + 1 if scale else 1)
         self.scale = scale if isinstance(scale, (int, float)) else usual
         biases = [
@@ -104,7 +104,9 @@ class MultiHead(Attention):
         ]
         # They add the same to every score of a row, and softmax ignores that.
         self.no_gradient = ("k.bias", *(f"k_norm.{name}" for name in biases))
-        self.kernel, self.dropout, self.clip = kernel, dropout, clip
+        self.kernel = kernel
+        self.dropout = dropout
+        self.clip = clip
         gating = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
         self.gate = None if type(gating) is NoGate else gating
         self.memory = (

@@ -50,11 +50,9 @@ class Nystrom(Whole):
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
     ):
         super().__init__()
-        self.head_dim, self.landmarks, self.iterations = (
-            head_dim or dim // heads,
-            landmarks,
-            iterations,
-        )
+        self.head_dim = head_dim or dim // heads
+        self.landmarks = landmarks
+        self.iterations = iterations
         self.scale = self.head_dim**-0.5 if scale is None else scale
         self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
         self.o = nn.Linear(heads * self.head_dim, dim, bias)

@@ -66,11 +66,9 @@ class Performer(Kernelized):
     ):
         super().__init__(dim, kernel, heads, head_dim, v_head_dim, bias)
         d = self.head_dim
-        self.features, self.chunk, self.positive = (
-            features or usual(d),
-            chunk,
-            estimates == "softmax",
-        )
+        self.features = features or usual(d)
+        self.chunk = chunk
+        self.positive = estimates == "softmax"
         self.register_buffer("random", self._drawn(d, (seed * 100_003 + depth) % 2**63))
 
     def _drawn(self, channels: int, seed: int) -> Tensor:

@@ -45,7 +45,8 @@ class Grouped(nn.Module):
 
     def __init__(self, norm: nn.Module, groups: int):
         super().__init__()
-        self.norm, self.groups = norm, groups
+        self.norm = norm
+        self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(x.unflatten(-1, (self.groups, -1))).flatten(-2)
@@ -153,7 +154,8 @@ class Normed(QKNorm):
         groups: int = 1,  # equal parts of the channels that it is over, each with a norm of its own
     ):
         super().__init__(norm)
-        self.after, self.groups = after, groups
+        self.after = after
+        self.groups = groups
 
     @classmethod
     def check(cls, options, context):

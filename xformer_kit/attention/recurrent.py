@@ -126,7 +126,7 @@ def _of_source(part: type[Recurrent], context: Context) -> str | None:
     if not part.of_any_order:
         return (
             f"attn '{attn}' hands its state from token to token in their order, in which those of"
-            " another tower have no place; choose model.decoder.cross.name=multi_head"
+            " another stack have no place; choose model.decoder.cross.name=multi_head"
         )
     whys, ways = [], []
     if unplaced := part.unplaced(context):
@@ -153,7 +153,7 @@ def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
             ),
             ways,
         )
-    if part.of_any_order and context.tower == "encoder":
+    if part.of_any_order and context.stack == "encoder":
         ways.append(f"{option}=full")
     return (
         (

@@ -42,7 +42,10 @@ class Retention(Recurrent):
         super().__init__()
         self.head_dim = head_dim or dim // heads
         self.v_head_dim = v_head_dim or 2 * self.head_dim
-        self.heads, self.kernel, self.eps, self.chunk = heads, kernel, eps, chunk
+        self.heads = heads
+        self.kernel = kernel
+        self.eps = eps
+        self.chunk = chunk
         self.q, self.k = (nn.Linear(dim, heads * self.head_dim, False) for _ in range(2))
         self.v = nn.Linear(dim, heads * self.v_head_dim, False)
         self.o = nn.Linear(heads * self.v_head_dim, dim, False)

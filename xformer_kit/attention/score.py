@@ -116,7 +116,8 @@ class Softmax(Score):
         plus_one: bool = False,  # whether 1 is added to the sum of exponentials
     ):
         super().__init__()
-        self.softcap, self.plus_one = softcap, plus_one
+        self.softcap = softcap
+        self.plus_one = plus_one
         self.sink = nn.Parameter(torch.zeros(heads)) if sinks else None
 
     @classmethod
@@ -286,7 +287,8 @@ class Gumbel(Score):
         hard: bool = True,  # whether one key has all weight; false: softmax((s + g) / temperature)
     ):
         super().__init__()
-        self.temperature, self.hard = temperature, hard
+        self.temperature = temperature
+        self.hard = hard
 
     @classmethod
     def check(cls, options, context):

@@ -94,7 +94,7 @@ class Inverted(Score):
             )
         if context.facts.get("cross"):
             return (
-                "score 'inverted' lets queries compete for keys, so that across two towers tokens"
+                "score 'inverted' lets queries compete for keys, so that across two stacks tokens"
                 " would know of later ones, and of other documents, through what is left of the"
                 " source; choose another score in model.decoder.cross"
             )

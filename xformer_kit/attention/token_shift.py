@@ -28,7 +28,8 @@ class TokenShift(nn.Module):
 
     def __init__(self, dim: int, tokens: int):
         super().__init__()
-        self.tokens, self.part = tokens, dim // (tokens + 1)
+        self.tokens = tokens
+        self.part = dim // (tokens + 1)
 
     def before(self, key: Tokens, queries: int) -> Before | None:
         """For the newest `queries` of these tokens; None where all of them are real and of one

@@ -3,7 +3,7 @@
 Values are a part of an attention: attn.values=laser, or attn.values.name=orthogonal
 attn.values.over=all.
 
-residual: values are a v_1 + b v with the v_1 of the tower's first such layer, a = b = 1/2 or
+residual: values are a v_1 + b v with the v_1 of the stack's first such layer, a = b = 1/2 or
 learned from there (Zhou et al., 2024, arXiv:2410.17897), or b = 1 - a = sigmoid(x W + c) of the
 token, for each head (`token`).
 norm_over: values, mixed or not, have a norm, as queries and keys may have one.
@@ -43,7 +43,8 @@ class Values(nn.Module):
     ):
         super().__init__()
         self.norm = None if over == "none" else normed(over, norm, kv_heads, v_head_dim)
-        self.shares, self.mix = residual != "none", None
+        self.shares = residual != "none"
+        self.mix = None
         if depth:  # the first layer has nothing to mix in
             self.mix = mixed_in(residual, dim, kv_heads)
 
@@ -223,7 +224,7 @@ class Orthogonal(Values):
         if context.facts["cross"]:
             return (
                 "values 'orthogonal' takes the direction of a token's own value away, and a token"
-                " that looks at another tower has no value there; set"
+                " that looks at another stack has no value there; set"
                 f" {context.path}.cross.values=plain"
             )
         return super().cannot(options, context)

@@ -5,7 +5,7 @@ path.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from xformer_kit.config import sharing, towers, untaken, vain
+from xformer_kit.config import sharing, stacks, untaken, vain
 from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
@@ -22,13 +22,13 @@ from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.plan import (
     AHEAD,
     KINDS,
-    TOWERS,
+    STACKS,
     contexts,
     depths,
     laid_at,
     named,
     set_at,
-    tower_plan,
+    stack_plan,
 )
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import ConfigError, Context, Registry, shown, unknown_option
@@ -98,22 +98,22 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
         yield from beside("tokenizer", TOKENIZERS, config["tokenizer"], context)
     if data:
         yield from beside("data", CORPORA, config.get("data"), context)
-    yield from _settings("model", model, "model", context, also=TOWERS, elsewhere=places(config))
+    yield from _settings("model", model, "model", context, also=STACKS, elsewhere=places(config))
     for key in ("ema", "checkpoints"):
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {}, "trainer")
     yield from callback_faults(config.get("callbacks", {}))
     if isinstance(model, Mapping):
-        if not any(tower in model for tower in TOWERS):
-            yield f"model: has no tower; got {', '.join(model)}. Add one: model.decoder={{}}."
-        for tower in TOWERS:
-            if tower in model:
-                of_layout = (*KINDS, "layout")  # of which `towers` knows more
-                if model[tower] is not None:
+        if not any(stack in model for stack in STACKS):
+            yield f"model: has no stack; got {', '.join(model)}. Add one: model.decoder={{}}."
+        for stack in STACKS:
+            if stack in model:
+                of_layout = (*KINDS, "layout")  # of which `stacks` knows more
+                if model[stack] is not None:
                     yield from _settings(
-                        "tower", model[tower], f"model.{tower}", context, also=of_layout
+                        "stack", model[stack], f"model.{stack}", context, also=of_layout
                     )
-                yield from towers.faults(config, model[tower], f"model.{tower}", context)
+                yield from stacks.faults(config, model[stack], f"model.{stack}", context)
 
 
 def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -191,10 +191,10 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
         yield from unsuited
         return  # what else there is to say follows from it
     if not config["model"]["share_embeddings"] and not all(
-        tower in config["model"] for tower in TOWERS
+        stack in config["model"] for stack in STACKS
     ):
         yield (
-            "model.share_embeddings: is about a source and a target, and the model has one tower;"
+            "model.share_embeddings: is about a source and a target, and the model has one stack;"
             " leave it true."
         )
     yield from sharing.vain(config["model"])
@@ -210,12 +210,12 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
         )
     looked: list[vain.Looked] = []
     plans = []
-    for name in TOWERS:
+    for name in STACKS:
         if name in config["model"]:
             if unshareable := list(sharing.faults(config, name)):
                 yield from unshareable
                 continue
-            plan = tower_plan(config, name)
+            plan = stack_plan(config, name)
             plans.append(plan)
             subs = [sub for block in plan.blocks for group in block.groups for sub in group]
             if (
@@ -238,7 +238,7 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                 if block.variant in {layer.variant for layer in plan.blocks}:
                     looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
                     yield from _block(config, plan, block, task, met)
-                # of a tower's own parts, which every layer has changed, the embeddings take a
+                # of a stack's own parts, which every layer has changed, the embeddings take a
                 # position
                 else:
                     at, context = met[0]
@@ -255,8 +255,8 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
         if states[0] != states[1]:
             yield (
                 f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]}"
-                f" and the tower's '{base.nodes['placement']['name']}' {states[0]}; a tower has one"
-                " kind of residual stream. Leave it out, or give the tower the same at"
+                f" and the stack's '{base.nodes['placement']['name']}' {states[0]}; a stack has one"
+                " kind of residual stream. Leave it out, or give the stack the same at"
                 f" {set_at('placement', base)}."
             )
     for group in block.groups:
@@ -272,13 +272,13 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
         if sub.cross and embeds:
             yield (
                 f"{laid_at(block, sub)}.position: '{sub.position['name']}' is added to the"
-                " embeddings, and has no place in an attention to another tower; use"
+                " embeddings, and has no place in an attention to another stack; use"
                 " position=none, or one that enters in the attention."
             )
         elif sub.position != base.nodes["position"] and embeds:
             yield (
                 f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which"
-                f" belong to the whole tower; set it as position={sub.position['name']}."
+                f" belong to the whole stack; set it as position={sub.position['name']}."
             )
         said = {
             kind: list(_meets(config, KINDS[kind][context.names[kind]], kind, context, block, sub))
@@ -289,7 +289,7 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
             kind for kind, faults in said.items() if not faults
         ]  # of the others there is enough said
         if task:
-            speaks = plan.name == [tower for tower in TOWERS if tower in config["model"]][-1]
+            speaks = plan.name == [stack for stack in STACKS if stack in config["model"]][-1]
             yield from _task(named(config["task"])["name"], context, block, sub, able, speaks)
         if config["data"].get("documents"):
             yield from _broken(("documents",), "data.documents=true", context, block, able)

@@ -149,7 +149,7 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     if not shared and not ("encoder" in model and "decoder" in model):
         yield (
             "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
-            " one tower; leave it true."
+            " one stack; leave it true."
         )
     elif not shared and model.get("share_embeddings", True):
         yield (

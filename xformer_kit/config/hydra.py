@@ -29,7 +29,7 @@ from xformer_kit.config.parts import import_parts
 from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import KINDS, TOWERS
+from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import ConfigError, Registry, nearest, shown
 
 INSTRUCTIONS = (
@@ -87,7 +87,7 @@ def compose(
 def unfolded(words: Iterable[str]) -> list[str]:
     """The words of a command line, where a group that is given a mapping, `position={name: rotary,
     theta: 1e6}`, becomes what it stands for: `position=rotary position.theta=1e6`; and a part of a
-    part, or of a tower, that is chosen beside its options, `attn.gate=head attn.gate.of=both`, is
+    part, or of a stack, that is chosen beside its options, `attn.gate=head attn.gate.of=both`, is
     `attn.gate.name=head`: Hydra would put the options in place of the name.
     """
     parser, found = OverridesParser.create(), []
@@ -121,11 +121,11 @@ def unfolded(words: Iterable[str]) -> list[str]:
 
 
 def _by_name(parser: OverridesParser, word: str) -> str:
-    """A word that chooses a part of a part or of a tower, or several of them for a sweep, as one
+    """A word that chooses a part of a part or of a stack, or several of them for a sweep, as one
     that changes its name.
     """
     key, _, said = word.lstrip("+").partition("=")
-    registry = _of_tower(key) or INNER.get(
+    registry = _of_stack(key) or INNER.get(
         ".".join(key.replace(".cross.", ".attn.").split(".")[-2:])
     )
     with suppress(HydraException):
@@ -142,12 +142,12 @@ def _by_name(parser: OverridesParser, word: str) -> str:
     return word
 
 
-def _of_tower(key: str) -> Registry | None:
+def _of_stack(key: str) -> Registry | None:
     """The registry of model.decoder.norm, model.decoder.cross,
     model.encoder.variants.local.mask.
     """
     first, *path = key.split(".")
-    if first != "model" or len(path) < 2 or path[0] not in TOWERS:
+    if first != "model" or len(path) < 2 or path[0] not in STACKS:
         return None
     inside = path[3:] if path[1] == "variants" else path[1:]
     return KINDS.get("attn" if inside == ["cross"] else inside[0]) if len(inside) == 1 else None
@@ -160,16 +160,16 @@ def files(parts: Any) -> list[Any]:
 
 def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     """Hydra's composed config as the plain dict that runs: resolved, without instructions of the
-    command line and without towers that are null. `words`: the overrides of the command line; a
+    command line and without stacks that are null. `words`: the overrides of the command line; a
     part that they choose replaces the one that an experiment has, whose own options go with it.
     """
     plain: Any = OmegaConf.to_container(config, resolve=True)
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
     if plain.get("callbacks") is not None:
         plain["callbacks"] = complete(plain["callbacks"])
-    if isinstance(plain.get("model"), dict):  # null leaves a tower out
+    if isinstance(plain.get("model"), dict):  # null leaves a stack out
         plain["model"] = {
-            k: v for k, v in plain["model"].items() if k not in TOWERS or v is not None
+            k: v for k, v in plain["model"].items() if k not in STACKS or v is not None
         }
     for group, option in _left_behind(
         plain, {word.lstrip("+~").partition("=")[0] for word in words}

@@ -8,7 +8,7 @@ from typing import Any
 
 from xformer_kit.config.size import too_large
 from xformer_kit.kernel import untrained
-from xformer_kit.plan import towers
+from xformer_kit.plan import stacks
 from xformer_kit.registry import ConfigError
 
 
@@ -51,7 +51,7 @@ def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
     elsewhere.
     """
     found: dict[str, str] = {}
-    for plan in towers(config) if "model" in config else ():
+    for plan in stacks(config) if "model" in config else ():
         for block in plan.variants.values():
             path = next(
                 (at for key, at in block.origins.items() if key.startswith("kernel.")), "kernel"

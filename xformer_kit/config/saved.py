@@ -13,7 +13,7 @@ import yaml
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.settings import SETTINGS
-from xformer_kit.plan import KINDS, TOWERS
+from xformer_kit.plan import KINDS, STACKS
 from xformer_kit.registry import REQUIRED, ConfigError, plain, shown
 from xformer_kit.registry.saved_files import read_object
 
@@ -109,7 +109,7 @@ def _with_later_settings(config: dict[str, Any]) -> dict[str, Any]:
                 for k, o in SETTINGS.options(group).items()
                 if o.default != REQUIRED
             }
-            found[group] = {k: v for k, v in later.items() if k not in TOWERS} | found[group]
+            found[group] = {k: v for k, v in later.items() if k not in STACKS} | found[group]
     return found
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.plan import TOWERS
+from xformer_kit.plan import STACKS
 from xformer_kit.registry import Registry, above, at_least, at_most, within
 
 MOST = 10_000  # blocks of a stack: each is an object in memory before anything has been counted
@@ -29,17 +29,17 @@ class Run:
 @SETTINGS.register("model")
 @dataclass(frozen=True)
 class Model:
-    """The model as a whole; its towers hold differences from the shared parts."""
+    """The model as a whole; its stacks hold differences from the shared parts."""
 
     dim: int = 256  # channels of the residual stream
-    layers: int = 6  # blocks of a tower
+    layers: int = 6  # blocks of a stack
     # blocks with weights of their own, fewer than layers where some share; null is layers
     unique_layers: int | None = None
     sharing: Literal[
         "sequence",
         "cycle",
         "cycle_rev",
-        # blocks of a tower in the order of its layers: AABB, ABAB or ABBA (Takase and Kiyono,
+        # blocks of a stack in the order of its layers: AABB, ABAB or ABBA (Takase and Kiyono,
         # arXiv:2104.06022)
     ] = "sequence"
     # probability, on embeddings and on what sublayers add to the residual stream
@@ -64,7 +64,7 @@ class Model:
     vocab_multiple: int = 64
     # whether the head is the embedding, transposed (Press and Wolf, 2017, arXiv:1608.05859)
     tie_embeddings: bool = True
-    # whether source and target are embedded by one matrix, in a model of two towers
+    # whether source and target are embedded by one matrix, in a model of two stacks
     share_embeddings: bool = True
     # factor of the token embeddings, not of the head (Vaswani et al., 2017, arXiv:1706.03762,
     # section 3.4)
@@ -88,8 +88,8 @@ class Model:
     unit_weights: bool = False
     final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
-    encoder: dict | None = None  # tower that reads a whole text: differences from the shared parts
-    decoder: dict | None = None  # tower that reads left to right: differences from the shared parts
+    encoder: dict | None = None  # stack that reads a whole text: differences from the shared parts
+    decoder: dict | None = None  # stack that reads left to right: differences from the shared parts
 
     @classmethod
     def check(cls, options, context):
@@ -176,10 +176,10 @@ class Checkpoints:
         yield from at_least(options, average=1)
 
 
-@SETTINGS.register("tower")
+@SETTINGS.register("stack")
 @dataclass(frozen=True)
-class Tower:
-    """Which blocks a tower has; beside it stand differences from the shared parts."""
+class Stack:
+    """Which blocks a stack has; beside it stand differences from the shared parts."""
 
     layers: int | None = None  # blocks; null is model.layers
     # blocks with weights of their own; null is model.unique_layers
@@ -187,9 +187,9 @@ class Tower:
     pattern: list[str] | None = None  # variants, repeated and cut at `layers`; null is [base]
     first: list[str] | None = None  # variants laid over the start
     last: list[str] | None = None  # variants laid over the end
-    variants: dict | None = None  # name -> differences from the tower's base
+    variants: dict | None = None  # name -> differences from the stack's base
     layout: list | None = None  # sublayers of a block; null is [attn, ffn]
-    cross: dict | str | None = None  # differences of the attention to another tower
+    cross: dict | str | None = None  # differences of the attention to another stack
 
     @classmethod
     def check(cls, options, context):
@@ -239,7 +239,7 @@ def missing(config: Mapping[str, Any]) -> Iterator[str]:
     ):
         if isinstance(node, Mapping):
             for key, option in SETTINGS.options(name).items():
-                if key not in node and key not in TOWERS:
+                if key not in node and key not in STACKS:
                     yield (
                         f"{path}{key}: is missing; a config needs it. Its default is"
                         f" {option.default}."

@@ -1,9 +1,9 @@
-"""Can the layers of a tower share blocks as the config says?"""
+"""Can the layers of a stack share blocks as the config says?"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.plan import TOWERS, depths, tower_plan
+from xformer_kit.plan import STACKS, depths, stack_plan
 
 
 def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -17,7 +17,7 @@ def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
             f" {layers}. null is all of them."
         )
         return
-    plan, firsts = tower_plan(config, name), dict[int, int]()
+    plan, firsts = stack_plan(config, name), dict[int, int]()
     for depth, at in enumerate(plan.calls):
         first = firsts.setdefault(at, depth)
         one, other = plan.blocks[first].variant, plan.blocks[depth].variant
@@ -32,7 +32,7 @@ def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
 
 def vain(model: Mapping[str, Any]) -> Iterator[str]:
     """A way of sharing where nothing is shared."""
-    own = [(model[name] or {}).get("unique_layers") for name in TOWERS if name in model]
+    own = [(model[name] or {}).get("unique_layers") for name in STACKS if name in model]
     if model["sharing"] != "sequence" and model["unique_layers"] is None and not any(own):
         yield (
             "model.sharing: says which layers share a block, and none do; got"

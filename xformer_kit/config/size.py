@@ -95,10 +95,10 @@ def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with as many layers as have weights of their own."""
     model = {**config["model"]}
     for name in ("encoder", "decoder"):
-        if isinstance(tower := model.get(name), Mapping):
-            layers = tower.get("layers") or model["layers"]
-            own = min(layers, tower.get("unique_layers") or model.get("unique_layers") or layers)
-            model[name] = {**tower, "layers": own, "unique_layers": None} if own < layers else tower
+        if isinstance(stack := model.get(name), Mapping):
+            layers = stack.get("layers") or model["layers"]
+            own = min(layers, stack.get("unique_layers") or model.get("unique_layers") or layers)
+            model[name] = {**stack, "layers": own, "unique_layers": None} if own < layers else stack
     return {**config, "model": {**model, "unique_layers": None}}
 
 
@@ -120,7 +120,7 @@ def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
 
 
 def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Config path -> layers, of the model and of towers that have their own number, and blocks
+    """Config path -> layers, of the model and of stacks that have their own number, and blocks
     beside the last one.
     """
     model = config["model"]
@@ -128,8 +128,8 @@ def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     if isinstance(more := model.get("future_tokens"), int):
         yield "model.future_tokens", more
     for name in ("encoder", "decoder"):
-        if isinstance(tower := model.get(name), Mapping) and isinstance(tower.get("layers"), int):
-            yield f"model.{name}.layers", tower["layers"]
+        if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
+            yield f"model.{name}.layers", stack["layers"]
 
 
 def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
@@ -138,8 +138,8 @@ def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
     if isinstance(more := model.get("future_tokens"), int):
         model["future_tokens"] = min(more, cap)
     for name in ("encoder", "decoder"):
-        if isinstance(tower := model.get(name), Mapping) and isinstance(tower.get("layers"), int):
-            model[name] = {**tower, "layers": min(tower["layers"], cap)}
+        if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
+            model[name] = {**stack, "layers": min(stack["layers"], cap)}
     return {**config, "model": model}
 
 

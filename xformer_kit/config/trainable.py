@@ -6,7 +6,7 @@ from typing import Any
 from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import TOWERS, named
+from xformer_kit.plan import STACKS, named
 from xformer_kit.registry import listed
 
 
@@ -28,14 +28,14 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def suits(config: Mapping[str, Any]) -> Iterator[str]:
-    """Whether the task can train the towers that there are, on the corpus that there is."""
+    """Whether the task can train the stacks that there are, on the corpus that there is."""
     task = named(config["task"])["name"]
     objective, there = (
         OBJECTIVES[task],
-        tuple(tower for tower in TOWERS if tower in config["model"]),
+        tuple(stack for stack in STACKS if stack in config["model"]),
     )
     if there not in objective.needs:
-        ways = [f"model={'_'.join(towers)}" for towers in objective.needs]
+        ways = [f"model={'_'.join(stacks)}" for stacks in objective.needs]
         ways += [
             _with_data(name, config) for name, other in OBJECTIVES.items() if there in other.needs
         ]

@@ -1,5 +1,5 @@
-"""Options that no layer takes: of a shared part, of a tower's or a variant's differences, or of
-what looks at another tower.
+"""Options that no layer takes: of a shared part, of a stack's or a variant's differences, or of
+what looks at another stack.
 
 A layer takes an option from a place where its own part has the same value. What stands at its
 default was asked for by nobody, and what could not stand there (eight heads of 36 channels) had to
@@ -15,20 +15,20 @@ from xformer_kit.plan import (
     CARRIED,
     KINDS,
     SEEN,
-    TOWERS,
+    STACKS,
     BlockPlan,
     Node,
+    StackPlan,
     SublayerPlan,
-    TowerPlan,
     base_nodes,
     laid,
     laid_at,
     named,
-    towers,
+    stacks,
 )
 from xformer_kit.registry import Context, Registry, shown
 
-CHOSEN = tuple(f"model.{tower}.mask" for tower in TOWERS)  # which conf/model chooses
+CHOSEN = tuple(f"model.{stack}.mask" for stack in STACKS)  # which conf/model chooses
 Nodes = Mapping[str, Node]
 OF = {
     "attn": "an attention",
@@ -36,7 +36,7 @@ OF = {
     "ffn": "a feed-forward network",
     "norm": "a norm",
 }
-OF |= {"mask": "an attention to its own tower", "position": "an attention to its own tower"}
+OF |= {"mask": "an attention to its own stack", "position": "an attention to its own stack"}
 
 
 class Leaf(NamedTuple):
@@ -58,7 +58,7 @@ class Place(NamedTuple):
     of: str  # which layers these are
 
 
-def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
+def faults(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[str]:
     """A sentence for each option that no layer takes."""
     yield from _layouts(config, plans)
     for place, key, leaf in found(config, plans):
@@ -81,8 +81,8 @@ def faults(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[st
         yield f"{where}: {why}; got {shown(leaf.value)}. {way[0].upper()}{way[1:]}."
 
 
-def _plans_of(place: Place, plans: Sequence[TowerPlan]) -> list[TowerPlan]:
-    """The towers that a place is about: all, or the one that its path names."""
+def _plans_of(place: Place, plans: Sequence[StackPlan]) -> list[StackPlan]:
+    """The stacks that a place is about: all, or the one that its path names."""
     return [
         plan
         for plan in plans
@@ -90,9 +90,9 @@ def _plans_of(place: Place, plans: Sequence[TowerPlan]) -> list[TowerPlan]:
     ]
 
 
-def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[TowerPlan]) -> list[str]:
-    """The patterns that leave out the base, which takes what is shared or a tower's; none if a
-    tower has another pattern.
+def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[StackPlan]) -> list[str]:
+    """The patterns that leave out the base, which takes what is shared or a stack's; none if a
+    stack has another pattern.
     """
     if not place.takers or ".variants." in place.path or ".layout." in place.path:
         return []
@@ -105,8 +105,8 @@ def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[TowerPla
     return [f"model.{name}.pattern" for name in patterns]
 
 
-def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
-    """The paths, a tower's or variants', where the layers have this option from."""
+def _set_by(place: Place, key: str, plans: Sequence[StackPlan]) -> list[str]:
+    """The paths, a stack's or variants', where the layers have this option from."""
     option = f"{place.kind}.{key}"
     paths = (block.origins.get(option) for plan in _plans_of(place, plans) for block in plan.blocks)
     return [
@@ -114,25 +114,25 @@ def _set_by(place: Place, key: str, plans: Sequence[TowerPlan]) -> list[str]:
     ]
 
 
-def _layouts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[str]:
-    """A tower's layout where each of its layers is of a variant with another."""
+def _layouts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[str]:
+    """A stack's layout where each of its layers is of a variant with another."""
     for plan in plans:
-        tower = config["model"][plan.name] or {}
+        stack = config["model"][plan.name] or {}
         used = {block.variant for block in plan.blocks}
-        variants = tower.get("variants") or {}
+        variants = stack.get("variants") or {}
         if (
-            tower.get("layout")
+            stack.get("layout")
             and "base" not in used
             and all((variants[name] or {}).get("layout") for name in used)
         ):
             yield (
                 f"model.{plan.name}.layout: no layer takes it, for each variant has another of its"
-                f" own; got {shown(tower['layout'])}. Leave it out."
+                f" own; got {shown(stack['layout'])}. Leave it out."
             )
 
 
 def found(
-    config: Mapping[str, Any], plans: Sequence[TowerPlan]
+    config: Mapping[str, Any], plans: Sequence[StackPlan]
 ) -> Iterator[tuple[Place, str, Leaf]]:
     """Each option that no layer takes, with the place that says it."""
     for place in _places(config, plans):
@@ -163,7 +163,7 @@ def ignored(config: Mapping[str, Any], given: Iterable[str]) -> Iterator[str]:
     What a default or an experiment says stays: a run may have more than it reads, but nothing that
     was asked for in vain.
     """
-    rules, left = dict(not_read(config)), dict(parts(config, towers(config)))
+    rules, left = dict(not_read(config)), dict(parts(config, stacks(config)))
     for key in dict.fromkeys(given):
         if rule := next(
             (rule for rule in rules if key == rule or key.startswith(f"{rule}.")), None
@@ -190,7 +190,7 @@ def never_peaks(config: Mapping[str, Any], steps: int | None) -> str | None:
     )
 
 
-def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tuple[str, str]]:
+def parts(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[tuple[str, str]]:
     """Paths of parts that no layer takes, of those that a default may have chosen, and why."""
     for place in _places(config, plans):
         chosen = place.path == place.kind or ("name" in place.said and place.path in CHOSEN)
@@ -198,16 +198,16 @@ def parts(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[tup
             yield place.path, f"{_why(place, place.takers)}. Leave it out."
 
 
-def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[Place]:
+def _places(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Place]:
     shared = base_nodes(config)
     for kind, node in shared.items():
         takers = [taker for plan in plans for taker in _takers(config, kind, plan)]
         yield Place(kind, kind, node, None, frozenset(node) - {"name"}, takers, "layer")
     for plan in plans:
-        tower = config["model"][plan.name] or {}
+        stack = config["model"][plan.name] or {}
         base = plan.variants["base"]
-        yield from _differences(config, plan, base.path, tower, (shared, base.nodes), None)
-        for name, differences in (tower.get("variants") or {}).items():
+        yield from _differences(config, plan, base.path, stack, (shared, base.nodes), None)
+        for name, differences in (stack.get("variants") or {}).items():
             if name in plan.variants:
                 block = plan.variants[name]
                 yield from _differences(
@@ -218,13 +218,13 @@ def _places(config: Mapping[str, Any], plans: Sequence[TowerPlan]) -> Iterator[P
 
 def _differences(
     config: Mapping[str, Any],
-    plan: TowerPlan,
+    plan: StackPlan,
     path: str,
     said: Node,
     nodes: Sequence[Nodes],
     variant: str | None,
 ) -> Iterator[Place]:
-    """What a tower, or a variant of it, says of its parts and of those that look at another tower;
+    """What a stack, or a variant of it, says of its parts and of those that look at another stack;
     `nodes`: what that lies over, and with it.
     """
     of = f"layer of the {plan.name}" + (f"'s variant '{variant}'" if variant else "")
@@ -256,7 +256,7 @@ def _differences(
                 )
 
 
-def _laid_out(plan: TowerPlan) -> Iterator[Place]:
+def _laid_out(plan: StackPlan) -> Iterator[Place]:
     """Norms that a layout gives a sublayer; its part, its mask and its position are its own,
     whatever stands around them.
     """
@@ -279,15 +279,15 @@ def _laid_out(plan: TowerPlan) -> Iterator[Place]:
 
 
 def _takers(
-    config: Mapping[str, Any], kind: str, plan: TowerPlan, variant: str | None = None
+    config: Mapping[str, Any], kind: str, plan: StackPlan, variant: str | None = None
 ) -> Iterator[Node]:
-    """The parts of a kind in the layers of a tower, or of one of its variants, and where the tower
+    """The parts of a kind in the layers of a stack, or of one of its variants, and where the stack
     itself has one.
     """
     base = plan.variants["base"]
     if kind == "placement":
         yield from (block.nodes[kind] for block in _blocks(plan, variant))
-        yield {"name": base.nodes[kind]["name"]}  # it begins and ends the stream of a tower
+        yield {"name": base.nodes[kind]["name"]}  # it begins and ends the stream of a stack
     elif kind == "norm":
         yield from _norms(config, plan, variant)
     else:
@@ -300,15 +300,15 @@ def _takers(
             yield base.nodes[kind]
 
 
-def _norms(config: Mapping[str, Any], plan: TowerPlan, variant: str | None) -> Iterator[Node]:
-    """Norms of placements, of parts that norm inside, and of a tower's ends."""
+def _norms(config: Mapping[str, Any], plan: StackPlan, variant: str | None) -> Iterator[Node]:
+    """Norms of placements, of parts that norm inside, and of a stack's ends."""
     model, base = config["model"], plan.variants["base"]
     final = (
         KINDS["placement"][base.nodes["placement"]["name"]].final_norm
         if model["final_norm"] is None
         else model["final_norm"]
     )
-    speaks = plan.name == [name for name in TOWERS if name in model][-1]
+    speaks = plan.name == [name for name in STACKS if name in model][-1]
     if final or model["embed_norm"] or (model["head_transform"] and speaks):
         yield base.nodes["norm"]
     yield from (sub.norm for block, sub in _subs(plan, variant) if _normed(block, sub))
@@ -324,11 +324,11 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
 
 
-def _blocks(plan: TowerPlan, variant: str | None) -> Iterable[BlockPlan]:
+def _blocks(plan: StackPlan, variant: str | None) -> Iterable[BlockPlan]:
     return {id(block): block for block in plan.blocks if variant in (None, block.variant)}.values()
 
 
-def _subs(plan: TowerPlan, variant: str | None) -> list[tuple[BlockPlan, SublayerPlan]]:
+def _subs(plan: StackPlan, variant: str | None) -> list[tuple[BlockPlan, SublayerPlan]]:
     return [
         (block, sub) for block in _blocks(plan, variant) for group in block.groups for sub in group
     ]

@@ -14,29 +14,29 @@ from xformer_kit.plan import (
     BESIDE,
     KINDS,
     BlockPlan,
+    StackPlan,
     SublayerPlan,
-    TowerPlan,
     base_nodes,
     depths,
     laid_at,
-    towers,
+    stacks,
 )
 from xformer_kit.registry import Context, Registry
 
-Key = tuple[str, str, str]  # tower, variant, name of the sublayer
+Key = tuple[str, str, str]  # stack, variant, name of the sublayer
 
 
 class Looked(NamedTuple):
     """A sublayer of a variant, and what it meets."""
 
-    plan: TowerPlan
+    plan: StackPlan
     block: BlockPlan
     sub: SublayerPlan
     context: Context
 
 
 def faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Skips where no tower has a layer behind its first, and vectors for networks where there are
+    """Skips where no stack has a layer behind its first, and vectors for networks where there are
     none.
     """
     model = config["model"]
@@ -45,7 +45,7 @@ def faults(config: Mapping[str, Any]) -> Iterator[str]:
             got = f"got {model[option]!r}. Try model.layers=2, or null."
             yield f"model.{option}: leads to a later layer, and there is none; {got}"
     if model.get("deep_embed"):
-        blocks = {id(block): block for plan in towers(config) for block in plan.blocks}.values()
+        blocks = {id(block): block for plan in stacks(config) for block in plan.blocks}.values()
         if not any(
             sub.kind == "ffn" for block in blocks for group in block.groups for sub in group
         ):
@@ -135,7 +135,7 @@ def _paired(used: Iterable[Looked]) -> dict[Key, set[str]]:
     used, found = list(used), dict[Key, set[str]]()
     hands: dict[
         tuple[str, str], list[tuple[Key, str, Any, int]]
-    ] = {}  # tower and variant -> what its attentions hand on
+    ] = {}  # stack and variant -> what its attentions hand on
     for one in used:
         found[_key(one)] = set()
         across = one.context.facts["attn"].get("across", {}) if one.sub.kind == "attn" else {}

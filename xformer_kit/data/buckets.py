@@ -76,7 +76,10 @@ class LengthBatches:
     ):
         sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
         self.sizes = sides.sum(1) if together else sides.max(1)
-        self.n, self.batch_tokens, self.seed, self.mixed = len(sides), batch_tokens, seed, mixed
+        self.n = len(sides)
+        self.batch_tokens = batch_tokens
+        self.seed = seed
+        self.mixed = mixed
         longest = int(self.sizes.max())
         if longest > batch_tokens:
             raise ConfigError(

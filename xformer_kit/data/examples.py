@@ -22,7 +22,9 @@ class Examples:
     """
 
     def __init__(self, dataset: Any, make: Make | None, seed: int):
-        self.dataset, self.make, self.seed = dataset, make, seed
+        self.dataset = dataset
+        self.make = make
+        self.seed = seed
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -256,9 +256,13 @@ class _Zstandard:
                 f"data.{option}: needs the package zstandard to read '{file}'; got none. Use pip"
                 " install zstandard, or unpack it."
             ) from None
-        self.file, self.option, self.error = file, option, zstandard.ZstdError
+        self.file = file
+        self.option = option
+        self.error = zstandard.ZstdError
         self.packed = open(file, "rb")  # noqa: SIM115, closed on exit
-        self.decoder, self.whole, self.ready = zstandard.ZstdDecompressor(), True, b""
+        self.decoder = zstandard.ZstdDecompressor()
+        self.whole = True
+        self.ready = b""
         self.frame = self.decoder.decompressobj()
 
     def __enter__(self) -> "_Zstandard":

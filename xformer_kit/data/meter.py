@@ -15,7 +15,9 @@ class Meter:
     """
 
     def __init__(self, title: str, size: int):
-        self.title, self.size, self.done = title, size, 0
+        self.title = title
+        self.size = size
+        self.done = 0
         self.shown: Any = None
         self.start = time.monotonic()
 

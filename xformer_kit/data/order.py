@@ -93,7 +93,9 @@ class GlobalBatches:
                 f"data.batch_size: must be at most the {n:,} examples of the training data; got"
                 f" {batch_size:,}. Use {n} or less, a shorter data.seq_len, or a longer text."
             )
-        self.n, self.batch_size, self.seed = n, batch_size, seed
+        self.n = n
+        self.batch_size = batch_size
+        self.seed = seed
         self.steps_per_epoch, self.dropped = divmod(n, batch_size)
         self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 

@@ -26,7 +26,10 @@ class Ragged:
     """
 
     def __init__(self, path: Path, dtype: str, count: int, tokens: int):
-        self.path, self.dtype, self.count, self.tokens = path, dtype, count, tokens
+        self.path = path
+        self.dtype = dtype
+        self.count = count
+        self.tokens = tokens
         # opened where they are read: in each loader worker
         self._maps: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -103,7 +106,9 @@ class _Writer:
     """Appends sequences of ids to a Ragged's two files."""
 
     def __init__(self, folder: Path, name: str, tokenizer: Tokenizer):
-        self.folder, self.path, self.tokenizer = folder, folder / name, tokenizer
+        self.folder = folder
+        self.path = folder / name
+        self.tokenizer = tokenizer
         self.said: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
 
     def __enter__(self) -> None:
@@ -158,12 +163,10 @@ class Pairs:
         tokenizer: Any,
         together: bool,
     ):
-        self.sides, self.split, self.seq_len, self.tokenizer = (
-            (source, target),
-            split,
-            seq_len,
-            tokenizer,
-        )
+        self.sides = (source, target)
+        self.split = split
+        self.seq_len = seq_len
+        self.tokenizer = tokenizer
         lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
         long = (lengths.sum(1) if together else lengths.max(1, initial=0)) > seq_len
         self.kept: np.ndarray | None = None  # indices of those that are there, where some are not

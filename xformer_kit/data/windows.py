@@ -33,7 +33,10 @@ class Windows:
         whole: bool,
         documents: int | None = None,
     ):
-        self.file, self.dtype, self.seq_len, self.whole = file, dtype, seq_len, whole
+        self.file = file
+        self.dtype = dtype
+        self.seq_len = seq_len
+        self.whole = whole
         self.tokens = tokens  # of the whole split
         self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, which none predicts
         self.documents = documents  # that are kept apart; None: one text

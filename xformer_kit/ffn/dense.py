@@ -229,8 +229,10 @@ class MLP(Dense):
         width = width_of(dim, width, expand, 4, multiple_of or 1)
         self.up = linear(dim, width, bias)
         self.down = linear(width, dim, bias)
-        self.width, self.inner_norm = width, norm(width) if inner_norm else None
-        self.activation, self.dropout = ACTIVATIONS[activation], dropout
+        self.width = width
+        self.inner_norm = norm(width) if inner_norm else None
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = dropout
         if scales:
             self._scaled(dim, "up")
 
@@ -291,9 +293,14 @@ class GLU(Dense):
         self.gate = linear(dim, width, bias)
         self.up = linear(dim, width, bias)
         self.down = linear(width, dim, bias)
-        self.width, self.inner_norm = width, norm(width) if inner_norm else None
-        self.activation, self.activated, self.dropout = ACTIVATIONS[activation], activated, dropout
-        self.clamp, self.soft_clamp, self.offset = clamp, soft_clamp, offset
+        self.width = width
+        self.inner_norm = norm(width) if inner_norm else None
+        self.activation = ACTIVATIONS[activation]
+        self.activated = activated
+        self.dropout = dropout
+        self.clamp = clamp
+        self.soft_clamp = soft_clamp
+        self.offset = offset
         if scales:
             self._scaled(dim, activated)
 

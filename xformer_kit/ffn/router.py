@@ -178,9 +178,14 @@ class TokenChoice(Learned):
     ):
         super().__init__(dim, experts, bias, z_loss)
         self.capacity = capacity
-        self.top_k, self.renormalise, self.scale = top_k, renormalise, scale
-        self.groups, self.group_limit, self.group_score = groups, group_limit, group_score
-        self.balance, self.correction = balance, correction
+        self.top_k = top_k
+        self.renormalise = renormalise
+        self.scale = scale
+        self.groups = groups
+        self.group_limit = group_limit
+        self.group_score = group_score
+        self.balance = balance
+        self.correction = correction
         self.register_buffer(
             "correction_bias", None if correction is None else torch.zeros(experts)
         )

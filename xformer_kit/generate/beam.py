@@ -91,8 +91,11 @@ class Search:
     """The hypotheses of a batch of prompts. A prompt that is done leaves the batch."""
 
     def __init__(self, how: Decoding, prompt: Prompt, logits: Tensor):
-        rows, beam, device = prompt.rows, how.beam, logits.device
-        self.how, self.given = how, prompt.tokens.ids.long()
+        rows = prompt.rows
+        beam = how.beam
+        device = logits.device
+        self.how = how
+        self.given = prompt.tokens.ids.long()
         self.early = (
             True if beam == 1 else how.early_stopping
         )  # the first text that ends is the greedy one

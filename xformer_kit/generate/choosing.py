@@ -23,7 +23,9 @@ class Choice:
     """
 
     def __init__(self, how: Decoding, prompt: Prompt, model: Any):
-        self.how, rows, device = how, prompt.rows * how.num_return, prompt.tokens.ids.device
+        self.how = how
+        rows = prompt.rows * how.num_return
+        device = prompt.tokens.ids.device
         self.draws = generators(how, rows, device)
         owners = [row for row in range(prompt.rows) for _ in range(how.num_return)]
         self.constraints = constraints(how, prompt.length, owners)

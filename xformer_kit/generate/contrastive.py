@@ -25,7 +25,7 @@ def contrast(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
         arXiv:2202.06417, eq. 5)
 
     h is what the head reads, h_v behind a reading of v, and j runs over the real tokens of the
-    prompt and of what was written; of a model of two towers those of the target alone. Nothing is
+    prompt and of what was written; of a model of two stacks those of the target alone. Nothing is
     drawn. Constraints on the text act on p before the candidates are taken. The cache holds top_k
     copies of each row: all candidates are read in one step, and that of the one that is taken is
     kept.

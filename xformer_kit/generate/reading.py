@@ -14,7 +14,7 @@ MANY = 32  # new tokens from which on copies of the weights pay (see `packing`)
 
 
 class Prompt(NamedTuple):
-    """What is given: the first tokens of the tower that speaks, and the source where the model has
+    """What is given: the first tokens of the stack that speaks, and the source where the model has
     an encoder.
     """
 
@@ -48,8 +48,11 @@ class Reading:
 
     def __init__(self, model: Any, prompt: Prompt, new: int):
         self.model = model
-        rows, length = prompt.rows, prompt.length + new
-        self.tokens, self.source = prompt.tokens, None  # source: what the encoder made of it
+        rows = prompt.rows
+        length = prompt.length + new
+        # source: what the encoder made of it
+        self.tokens = prompt.tokens
+        self.source = None
         if prompt.source is None:
             self.past = self.model.cache(rows, length)
         else:
@@ -102,7 +105,7 @@ def prompt_of(
     Without ids every row begins with `start`. All tokens of a prompt are of its prefix, where a
     mask asks for one.
     """
-    _towers(model, source)
+    _stacks(model, source)
     if source is not None:
         source = _fits("source", source, source_real, model.source_vocab_size)
     if ids is None:
@@ -129,7 +132,7 @@ def prompt_of(
             )
     prefix = (
         torch.ones_like(ids, dtype=torch.bool)
-        if any(look.mask.sees_prefix for look in model.tower.looks)
+        if any(look.mask.sees_prefix for look in model.stack.looks)
         else None
     )
     tokens = Tokens(ids=ids, real=real, prefix=prefix)
@@ -149,21 +152,21 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
             model.train(was)
 
 
-def _towers(model: Any, source: Tensor | None) -> None:
+def _stacks(model: Any, source: Tensor | None) -> None:
     """Raises ConfigError for a model that does not speak, and for a source that it cannot read, or
     misses.
     """
-    if any(look.mask.sees_future for look in model.tower.looks if not look.cross):
+    if any(look.mask.sees_future for look in model.stack.looks if not look.cross):
         raise ConfigError(
             "model: a mask sees the future, so the model does not say what comes next. Generate"
             " with mask=causal, or with model=decoder or model=encoder_decoder."
         )
-    if source is None and model.two_towers:
+    if source is None and model.two_stacks:
         raise ConfigError(
             "source: must be given to a model with an encoder; call generate(model, source=...,"
             " start=...)."
         )
-    if source is not None and not model.two_towers:
+    if source is not None and not model.two_stacks:
         raise ConfigError(
             "source: needs an encoder, and the model has none; give the source as the prompt, ids."
         )

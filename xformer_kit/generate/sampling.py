@@ -70,7 +70,7 @@ def stream(
     """The next tokens of prompts (b, t), one (b * num_return,) tensor after another, as soon as
     each is known.
 
-    A model of two towers is given a source (b, s), and `start` or the first tokens of the target as
+    A model of two stacks is given a source (b, s), and `start` or the first tokens of the target as
     ids. Prompts of different lengths are padded on the left, with real (b, t) False there;
     source_real is False on the source's padding. `draft`, a smaller model of the same vocabulary,
     proposes `ahead` tokens at once (see `speculate`); `penalty_alpha` with `top_k` is contrastive

@@ -61,8 +61,10 @@ class Pair:
     """A model and its draft, on their way through the same texts."""
 
     def __init__(self, model: Any, draft: Any, prompt: Prompt, choice: Choice):
-        self.choice, new = choice, choice.how.max_new_tokens
-        self.model, self.draft = Reading(model, prompt, new), Reading(draft, prompt, new)
+        self.choice = choice
+        new = choice.how.max_new_tokens
+        self.model = Reading(model, prompt, new)
+        self.draft = Reading(draft, prompt, new)
         self.unread = prompt.tokens.ids[
             :, :0
         ]  # (b, n), what the draft has not read, the newest token last
@@ -170,5 +172,5 @@ def check_draft(model: Any, draft: Any) -> None:
     if draft.names != model.names:
         theirs, ours = " and ".join(draft.names), " and ".join(model.names)
         raise ConfigError(
-            f"draft: must have the model's towers; got {theirs}, and the model has {ours}."
+            f"draft: must have the model's stacks; got {theirs}, and the model has {ours}."
         )

@@ -49,7 +49,9 @@ class Tail:
     """The newest text of one row: as much as a stop text may still begin in."""
 
     def __init__(self, stops: tuple[str, ...], tokenizer: Any):
-        self.stops, self.decode, self.text = stops, tokenizer.stream(), ""
+        self.stops = stops
+        self.decode = tokenizer.stream()
+        self.text = ""
         self.keep = max(map(len, stops)) - 1  # characters
 
     def __call__(self, new: int) -> bool:

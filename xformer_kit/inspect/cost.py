@@ -27,7 +27,8 @@ class Cost:
     """Costs of runs of one vocabulary, for many configs: what one model costs is counted once."""
 
     def __init__(self, vocab: int, source_vocab: int | None = None, given_logits: float = 1.0):
-        self.sizes, self.given_logits = (vocab, source_vocab), given_logits
+        self.sizes = (vocab, source_vocab)
+        self.given_logits = given_logits
         self._flops: dict[str, float] = {}
 
     def params(self, config: Mapping[str, Any]) -> int:

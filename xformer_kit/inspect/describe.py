@@ -21,7 +21,7 @@ from xformer_kit.kernel import KERNELS, against, choose
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.plan import TowerPlan, contexts, max_len, towers
+from xformer_kit.plan import StackPlan, contexts, max_len, stacks
 from xformer_kit.registry import ConfigError, Context
 
 
@@ -59,7 +59,7 @@ def describe(
     """
     ensure_countable(config)
     vocab_size = vocab_size or vocabulary(config)
-    seq_len, plans = config["data"]["seq_len"], towers(config)
+    seq_len, plans = config["data"]["seq_len"], stacks(config)
     with torch.device("meta"):
         model = Model(config, vocab_size)
     unknown: list[str] = []
@@ -113,21 +113,21 @@ def _attempt(what: str, unknown: list[str], figure: Any) -> Any:
         return None
 
 
-def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> Iterator[Choice]:
+def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> Iterator[Choice]:
     """For each kind of attention the kernel that it runs on, how it runs, and why not a faster
     one.
     """
     for plan in plans:
-        tower: Any = model.get_submodule(plan.name)
-        how = _how(tower, config["data"]["seq_len"])
+        stack: Any = model.get_submodule(plan.name)
+        how = _how(stack, config["data"]["seq_len"])
         found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         for depth, block in enumerate(plan.blocks):
-            looks = tower.calls[depth].looks
+            looks = stack.calls[depth].looks
             for sub, context in contexts(config, plan, block):
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], context)
                     at = looks[sub.name]
-                    said = "; ".join(filter(None, (how[at], dropping(tower, at, sub))))
+                    said = "; ".join(filter(None, (how[at], dropping(stack, at, sub))))
                     if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
                         name, said, why = (
                             "none",
@@ -141,8 +141,8 @@ def kernels(config: Mapping[str, Any], plans: list[TowerPlan], model: Model) -> 
             yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
 
 
-def _how(tower: Any, seq_len: int) -> list[str]:
-    """In the order of the tower's looks, how their kernels run on one sequence without padding, and
+def _how(stack: Any, seq_len: int) -> list[str]:
+    """In the order of the stack's looks, how their kernels run on one sequence without padding, and
     such a source.
     """
     tokens, source = (
@@ -150,11 +150,11 @@ def _how(tower: Any, seq_len: int) -> list[str]:
         for _ in range(2)
     )
     try:
-        views = tower.views(tokens, tokens, source, torch.float32)
-        pairs = zip(tower.looks, views, strict=True)
-        return [tower.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
+        views = stack.views(tokens, tokens, source, torch.float32)
+        pairs = zip(stack.looks, views, strict=True)
+        return [stack.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
     except (RuntimeError, NotImplementedError):
-        return [""] * len(tower.looks)
+        return [""] * len(stack.looks)
 
 
 def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:

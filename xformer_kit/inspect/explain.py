@@ -17,9 +17,9 @@ from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.kernel import KERNELS, against, choose
 from xformer_kit.model.model import Model
-from xformer_kit.model.stack import Tower
+from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import SublayerPlan, TowerPlan, contexts, towers
+from xformer_kit.plan import StackPlan, SublayerPlan, contexts, stacks
 from xformer_kit.registry import Context
 
 
@@ -64,22 +64,22 @@ def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
     documents = bool(config["data"].get("documents"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = [
-        item for plan in towers(config) for item in _of_tower(config, plan, model, rows, documents)
+        item for plan in stacks(config) for item in _of_stack(config, plan, model, rows, documents)
     ]
     return Explanation(rows, seq_len, memory.precision(config), device, documents, found)
 
 
-def _of_tower(
-    config: Any, plan: TowerPlan, model: Model, rows: int, documents: bool
+def _of_stack(
+    config: Any, plan: StackPlan, model: Model, rows: int, documents: bool
 ) -> Iterator[Explained]:
-    tower: Any = model.get_submodule(plan.name)
-    runs = list(_runs(config, tower, rows, documents))
+    stack: Any = model.get_submodule(plan.name)
+    runs = list(_runs(config, stack, rows, documents))
     alike: dict[Explained, list[int]] = {}
     for depth, block in enumerate(plan.blocks):
         for sub, context in contexts(config, plan, block):
             if sub.kind == "attn":
-                at = tower.calls[depth].looks[sub.name]
-                item = _explained(sub, context, _trained(runs[at], dropping(tower, at, sub)))
+                at = stack.calls[depth].looks[sub.name]
+                item = _explained(sub, context, _trained(runs[at], dropping(stack, at, sub)))
                 alike.setdefault(item, []).append(depth)
     for item, depths in alike.items():
         yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
@@ -93,11 +93,11 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
     return Explained(sub.name, 1, part, mask, position, name, run, tuple(refused(name, context)))
 
 
-def dropping(tower: Any, look: int, sub: SublayerPlan) -> str:
-    """How the kernel behind a tower's look drops weights in training, as the sublayer asks; ""
+def dropping(stack: Any, look: int, sub: SublayerPlan) -> str:
+    """How the kernel behind a stack's look drops weights in training, as the sublayer asks; ""
     where as it runs else.
     """
-    return tower.kernels[tower.looks[look].kernel].drops(sub.part.get("dropout") or 0.0)
+    return stack.kernels[stack.looks[look].kernel].drops(sub.part.get("dropout") or 0.0)
 
 
 def _trained(run: Run | None, said: str) -> Run | None:
@@ -115,20 +115,20 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
             yield other, against(other, context) or "could too: kernel=auto takes it"
 
 
-def _runs(config: Any, tower: Tower, rows: int, documents: bool) -> Iterator[Run | None]:
-    """In the order of the tower's looks."""
+def _runs(config: Any, stack: Stack, rows: int, documents: bool) -> Iterator[Run | None]:
+    """In the order of the stack's looks."""
     length, dtype = config["data"]["seq_len"], memory.weights_dtype(config)
     ids = torch.zeros(rows, length, dtype=torch.int64, device="meta")
     tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).placed()
     source = Tokens(ids=torch.zeros_like(ids)).placed()
     try:
-        views = tower.views(tokens, tokens, source, dtype)
+        views = stack.views(tokens, tokens, source, dtype)
     except (RuntimeError, NotImplementedError):  # a part of a user's own that reads values
-        yield from [None] * len(tower.looks)
+        yield from [None] * len(stack.looks)
         return
-    for look, view in zip(tower.looks, views, strict=True):
+    for look, view in zip(stack.looks, views, strict=True):
         kernel, queries, keys = (
-            tower.kernels[look.kernel],
+            stack.kernels[look.kernel],
             view.query.length,
             view.key.length + view.memory,
         )

@@ -7,8 +7,8 @@ backward pass counts what the gradient needs, without what a kernel computes aga
 as their equations are written, by the kernel `reference`, and those that keep a state in chunks, by
 `chunked`. So the figure belongs to the model, not to a kernel or a device.
 
-A token is one that a tower reads. Two towers at a length of n read n tokens of a source and n of a
-target: what they cost together is divided by 2 n. Every token of the tower that speaks is given its
+A token is one that a stack reads. Two stacks at a length of n read n tokens of a source and n of a
+target: what they cost together is divided by 2 n. Every token of the stack that speaks is given its
 logits, also where the loss leaves it out, unless the objective gives the head a share of them alone
 (masked language modelling: `given_logits`). The blocks of model.future_tokens count in training
 alone.
@@ -25,7 +25,7 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from xformer_kit.kernel import Chunked, Kernel, Reference
-from xformer_kit.model.stack import Tower
+from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
 
 
@@ -67,7 +67,8 @@ class _Step(nn.Module):
 
     def __init__(self, model: nn.Module, given: int):
         super().__init__()
-        self.model, self.given = model, given
+        self.model = model
+        self.given = given
         self.future: dict[str, bool] = {}
 
     def forward(self, ids: Tensor, source: Tensor | None = None) -> Tensor:
@@ -87,7 +88,7 @@ def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.
         )
         for name, x in (*step.named_parameters(), *step.named_buffers())
     }
-    streams = 2 if getattr(model, "two_towers", False) else 1
+    streams = 2 if getattr(model, "two_stacks", False) else 1
     given = tuple(torch.zeros(1, seq_len, dtype=torch.int64, device=device) for _ in range(streams))
     tokens = streams * seq_len
     for name, _ in step.named_parameters():
@@ -130,26 +131,26 @@ def _triangular(system: Any, right: Any, *rest: Any, out_shape: Any = None, **na
 
 @contextmanager
 def _as_written(model: nn.Module) -> Iterator[None]:
-    """Attentions compute through `reference`, or `chunked` where they keep a state, and towers
+    """Attentions compute through `reference`, or `chunked` where they keep a state, and stacks
     prepare for the former.
     """
     kept = [
         (m, m.kernel) for m in model.modules() if isinstance(getattr(m, "kernel", None), Kernel)
     ]
-    towers = [(m, m.kernels) for m in model.modules() if isinstance(m, Tower)]
+    stacks = [(m, m.kernels) for m in model.modules() if isinstance(m, Stack)]
     reference = Reference()
     try:
         for module, _ in kept:
             state = getattr(module, "computes", "scores") == "recurrence"
             module.kernel = Chunked() if state else reference  # type: ignore[assignment]
-        for tower, kernels in towers:
-            tower.kernels = dict.fromkeys(kernels, reference)
+        for stack, kernels in stacks:
+            stack.kernels = dict.fromkeys(kernels, reference)
         yield
     finally:
         for module, kernel in kept:
             module.kernel = kernel  # type: ignore[assignment]
-        for tower, kernels in towers:
-            tower.kernels = kernels
+        for stack, kernels in stacks:
+            stack.kernels = kernels
 
 
 def _eager(model: nn.Module) -> Any:

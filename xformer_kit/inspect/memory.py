@@ -195,7 +195,7 @@ def cache_memory(model: nn.Module, length: int) -> CacheMemory:
     """The cache of one sequence of `length` tokens, beside a source of as many, in the dtype of the
     weights; the model may be on meta.
     """
-    two = getattr(model, "two_towers", False)
+    two = getattr(model, "two_stacks", False)
     once, twice = (model.cache(1, n, n * two).bytes for n in (length, 2 * length))  # type: ignore[operator]
     return CacheMemory((twice - once) / length, once, length)
 

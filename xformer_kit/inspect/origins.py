@@ -1,11 +1,11 @@
-"""Where did each value come from? A part's own default, the command line, a YAML file, a tower or a
+"""Where did each value come from? A part's own default, the command line, a YAML file, a stack or a
 variant.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.plan import KINDS, STEP, TOWERS, BlockPlan, TowerPlan, base_nodes, named
+from xformer_kit.plan import KINDS, STACKS, STEP, BlockPlan, StackPlan, base_nodes, named
 
 DEFAULT = "default"
 LINE = "command line"
@@ -36,16 +36,14 @@ class Origins:
         files: tuple[tuple[str, Mapping[str, Any]], ...] = (),
         source: str = "config",
     ):
-        self.config, self.usual, self.given, self.files, self.source = (
-            config,
-            usual or {},
-            given or {},
-            files,
-            source,
-        )
+        self.config = config
+        self.usual = usual or {}
+        self.given = given or {}
+        self.files = files
+        self.source = source
 
-    def values(self, plans: list[TowerPlan]) -> Iterator[Value]:
-        """The shared parts, then what towers and variants change, then the model as a whole."""
+    def values(self, plans: list[StackPlan]) -> Iterator[Value]:
+        """The shared parts, then what stacks and variants change, then the model as a whole."""
         shared = base_nodes(self.config)
         for kind, node in shared.items():
             for key, value in node.items():
@@ -59,7 +57,7 @@ class Origins:
             for block in plan.variants.values():
                 yield from self._differences(plan, block, shared)
         for key, value in self.config["model"].items():
-            if key not in TOWERS:
+            if key not in STACKS:
                 yield Value(
                     f"model.{key}", value, self.origin(f"model.{key}", value, self.usual.get(key))
                 )
@@ -73,7 +71,7 @@ class Origins:
         return DEFAULT if value == default or "." not in path else self.source
 
     def _differences(
-        self, plan: TowerPlan, block: BlockPlan, shared: Mapping[str, Any]
+        self, plan: StackPlan, block: BlockPlan, shared: Mapping[str, Any]
     ) -> Iterator[Value]:
         base = plan.variants["base"]
         before = shared if block is base else base.nodes

@@ -81,7 +81,7 @@ def plot_attention(
     its column.
 
     weights: what `attention_weights` found, or a tensor ((batch,) (heads,) queries, keys). tokens:
-    names of the tokens; with two towers of the decoder's, and `source` of the encoder's. row: which
+    names of the tokens; with two stacks of the decoder's, and `source` of the encoder's. row: which
     sequence of the batch. heads: numbers to call the heads by, where they are not all. Negative
     weights, which some attentions have, are drawn in another colour.
     """
@@ -116,11 +116,11 @@ def _masks(given: Any, heads: int) -> Iterator[tuple[str, Mask, int]]:
 
 def _of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
     for name in model.names:
-        tower: Any = model.get_submodule(name)
+        stack: Any = model.get_submodule(name)
         alike: dict[tuple[str, Mask, int], list[int]] = {}
-        for depth, block in enumerate(tower.calls):
+        for depth, block in enumerate(stack.calls):
             for sub, index in block.looks.items():
-                look = tower.looks[index]
+                look = stack.looks[index]
                 alike.setdefault((sub, look.mask, look.heads), []).append(depth)
         for (sub, mask, heads), depths in alike.items():
             yield f"{name}.{ranges(depths)}.{sub}", mask, heads
@@ -169,20 +169,20 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
         "head_dim": 8,
         "max_len": length,
         "layers": 1,
-        "tower": "decoder",
+        "stack": "decoder",
     }
     yield _bias(node["name"], POSITIONS.create(node, **sizes), length, heads, future)
 
 
 def _biases_of(model: Model, length: int) -> Iterator[Bias]:
     for name in model.names:
-        tower: Any = model.get_submodule(name)
+        stack: Any = model.get_submodule(name)
         seen: set[tuple[str, int]] = set()
-        for look in tower.looks:
-            if "bias" in tower.hooks[look.position] and (look.position, look.heads) not in seen:
+        for look in stack.looks:
+            if "bias" in stack.hooks[look.position] and (look.position, look.heads) not in seen:
                 seen.add((look.position, look.heads))
                 where = name if look.position == "base" else f"{name} {look.position}"
-                position = tower.position[look.position]
+                position = stack.position[look.position]
                 yield _bias(
                     where, position, length, look.heads, look.cross or look.mask.sees_future
                 )

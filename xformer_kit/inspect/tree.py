@@ -12,7 +12,7 @@ from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
 from xformer_kit.model.head import Shape
 from xformer_kit.model.model import Model
-from xformer_kit.plan import CARRIED, KINDS, BlockPlan, SublayerPlan, TowerPlan
+from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan
 from xformer_kit.position import POSITIONS
 
 
@@ -27,7 +27,7 @@ class Node(NamedTuple):
     times: int = 1
 
 
-def tree(model: Model, plans: list[TowerPlan], flops: Mapping[str, float] | None) -> Node:
+def tree(model: Model, plans: list[StackPlan], flops: Mapping[str, float] | None) -> Node:
     """The model's modules. `flops`: module name -> forward FLOPs per token, as `flops.count` gives
     them.
     """
@@ -75,12 +75,14 @@ class _Tree:
     """Walks a model once, so that a shared parameter is counted where it comes first."""
 
     def __init__(self, model: Model, flops: Mapping[str, float] | None):
-        self.model, self.flops, self.seen = model, flops, set[int]()
+        self.model = model
+        self.flops = flops
+        self.seen = set[int]()
 
     def cost(self, path: str) -> float | None:
         return None if self.flops is None else self.flops.get(path, 0.0)
 
-    def whole(self, plans: list[TowerPlan]) -> Node:
+    def whole(self, plans: list[StackPlan]) -> Node:
         model = self.model
         names = [
             name
@@ -94,7 +96,7 @@ class _Tree:
                 x._replace(what=x.what + (scale if x.name.endswith("embed") else ""))
                 for x in leaves
             ]
-        children = [*leaves, *map(self.tower, plans), self.leaf("head", model.head)]
+        children = [*leaves, *map(self.stack, plans), self.leaf("head", model.head)]
         tied = model.head.weight is model.embed.weight
         said = [
             f"{model.vocab_size} logits",
@@ -105,8 +107,8 @@ class _Tree:
         known = None if self.flops is None else sum(child.flops or 0 for child in children)
         return Node("model", "", parameters.count(model), known, tuple(children))
 
-    def tower(self, plan: TowerPlan) -> Node:
-        tower: Any = self.model.get_submodule(plan.name)
+    def stack(self, plan: StackPlan) -> Node:
+        stack: Any = self.model.get_submodule(plan.name)
         base = plan.variants["base"]
         self.position = base.nodes[
             "position"
@@ -121,18 +123,18 @@ class _Tree:
                     else names.get(type(position), "")
                 ),
             )
-            for name, position in tower.position.items()
+            for name, position in stack.position.items()
             if name == "base" or names.get(type(position)) != "none"
         ]
-        if parameters.count(tower.embed_norm):
-            norm = self.leaf(f"{plan.name}.embed_norm", tower.embed_norm)
+        if parameters.count(stack.embed_norm):
+            norm = self.leaf(f"{plan.name}.embed_norm", stack.embed_norm)
             children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
-        if parameters.count(tower.project):
-            children.append(self.leaf(f"{plan.name}.project", tower.project))
-        if parameters.count(tower.skip):
-            children.append(self.leaf(f"{plan.name}.skip", tower.skip))
+        if parameters.count(stack.project):
+            children.append(self.leaf(f"{plan.name}.project", stack.project))
+        if parameters.count(stack.skip):
+            children.append(self.leaf(f"{plan.name}.skip", stack.skip))
         blocks = []
-        for at in range(len(tower.blocks)):
+        for at in range(len(stack.blocks)):
             depths = [depth for depth, called in enumerate(plan.calls) if called == at]
             blocks.append(
                 (depths, self.block(f"{plan.name}.{at}", plan.blocks[depths[0]], len(depths)))
@@ -146,8 +148,8 @@ class _Tree:
             node._replace(name=f"future.{node.name}", what="beside the last, in training alone")
             for node in fold(future)
         ]
-        if parameters.count(tower.norm):
-            norm = self.leaf(f"{plan.name}.norm", tower.norm)
+        if parameters.count(stack.norm):
+            norm = self.leaf(f"{plan.name}.norm", stack.norm)
             children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
         size = sum(child.parameters * child.times for child in children)
         own = f", {len(blocks)} with weights of their own" if len(blocks) < len(plan.blocks) else ""

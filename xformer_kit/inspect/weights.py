@@ -54,10 +54,10 @@ def attention_weights(
     keys), in fp32 at least.
 
     ids and inputs are those of a call of the model: `attention_weights(model, ids)`, or with two
-    towers `attention_weights(model, source=source, target=target)`; padding as `real=`,
+    stacks `attention_weights(model, source=source, target=target)`; padding as `real=`,
     `source_real=`, ... Nothing is dropped out, and nothing is kept for gradients.
 
-    A name is tower.layer.sublayer: `encoder.0.attn`, `decoder.0.attn`, and for what the decoder
+    A name is stack.layer.sublayer: `encoder.0.attn`, `decoder.0.attn`, and for what the decoder
     sees of the source `decoder.0.cross`. layers: numbers of layers from 0 on, or such names; None
     is every attention that has weights, in the order of the layers. heads: which heads, from 0 on;
     None is all.
@@ -116,10 +116,10 @@ def watched(
 def _calls(model: Model) -> Iterator[Call]:
     """Every attention of every layer; layers may share one."""
     for name in model.names:
-        tower: Any = model.get_submodule(name)
-        for depth, block in enumerate(tower.calls):
+        stack: Any = model.get_submodule(name)
+        for depth, block in enumerate(stack.calls):
             for sub, attn in block.attentions().items():
-                hooks = tower.hooks[tower.looks[block.looks[sub]].position]
+                hooks = stack.hooks[stack.looks[block.looks[sub]].position]
                 yield Call(f"{name}.{depth}.{sub}", depth, attn, "bias" in hooks)
 
 
@@ -204,7 +204,9 @@ class Watching(Kernel):
     """
 
     def __init__(self, kernel: Kernel, biased: bool):
-        self.kernel, self.biased, self.on = kernel, biased, False
+        self.kernel = kernel
+        self.biased = biased
+        self.on = False
         self.calls: list[Tensor] = []
         for rest in ("prepare", "recur", "explain", "keeps"):
             setattr(self, rest, getattr(kernel, rest))

@@ -43,7 +43,7 @@ class Kernel:
         return None
 
     def prepare(self, view: View, heads: int, biased: bool, dtype: torch.dtype) -> Any:
-        """Once per forward of a tower, for all its layers with one mask and position: what
+        """Once per forward of a stack, for all its layers with one mask and position: what
         `__call__` finds in `view.prepared`. `biased` says whether the position has a bias.
         """
         return None

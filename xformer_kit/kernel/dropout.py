@@ -177,7 +177,9 @@ class Work:
         seed: int,
     ):
         self.rows, self.kv, self.group = q.shape[:3]
-        self.blocks, self.tables, self.which = blocks, tables, which
+        self.blocks = blocks
+        self.tables = tables
+        self.which = which
         self.each = [
             self.group * (block.stop - block.start) * block.keys for block in blocks
         ]  # a head of keys
@@ -185,7 +187,8 @@ class Work:
         self.together = [-(-self.kv // n) for n in times]  # heads of keys
         most = max(n * count for n, count in zip(self.each, self.together, strict=True))
         self.room = [q.new_empty(most) for _ in range(3)]
-        self.bits, self.real = np.random.SFC64(seed), _has_values(q)
+        self.bits = np.random.SFC64(seed)
+        self.real = _has_values(q)
         self.made: tuple[Any, Tensor | None, Tensor | None] = None, None, None
 
     def pieces(self) -> Iterator[Piece]:

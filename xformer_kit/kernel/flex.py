@@ -220,7 +220,8 @@ class Either(Kernel):
     """
 
     def __init__(self, usual: Any, flex: Flex):
-        self.usual, self.flex = usual, flex
+        self.usual = usual
+        self.flex = flex
 
     def prepare(self, view, heads, biased, dtype):
         able = (

@@ -64,7 +64,7 @@ class Varlen(SDPA):
             )
         if facts["cross"] and band != (math.inf, math.inf):
             return (
-                f"mask '{names['mask']}' compares places of two towers, and varlen sees a whole"
+                f"mask '{names['mask']}' compares places of two stacks, and varlen sees a whole"
                 " text of the other"
             )
         if dropout := context.options["attn"].get("dropout"):

@@ -153,11 +153,11 @@ def multiplied(case: Case) -> str | None:
 
 def _sublayers(model: Model) -> list[str]:
     """The names of all sublayers, `decoder.0.attn`."""
-    towers: list[Any] = [model.get_submodule(name) for name in model.names]
+    stacks: list[Any] = [model.get_submodule(name) for name in model.names]
     return [
         f"{name}.{at}.{sub}"
-        for name, tower in zip(model.names, towers, strict=True)
-        for at, block in tower.named_blocks.items()
+        for name, stack in zip(model.names, stacks, strict=True)
+        for at, block in stack.named_blocks.items()
         for sub, _ in block.named_children()
         if sub != "placement"
     ]

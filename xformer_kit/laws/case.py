@@ -20,7 +20,7 @@ from xformer_kit.model.cache import Past
 from xformer_kit.model.init import generator
 from xformer_kit.model.model import Encoded, Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import AHEAD, KINDS, broken_laws, contexts, named, tower_plan, towers
+from xformer_kit.plan import AHEAD, KINDS, broken_laws, contexts, named, stack_plan, stacks
 from xformer_kit.position import POSITIONS
 from xformer_kit.registry import Context
 from xformer_kit.registry import plain as copied
@@ -45,7 +45,7 @@ Node = Mapping[str, Any]
 T = TypeVar("T")
 
 
-# The towers that there are, each with the words that choose it and a task that trains it.
+# The stacks that there are, each with the words that choose it and a task that trains it.
 MODELS: dict[str, tuple[str, ...]] = {
     "decoder": (),
     "encoder": ("model=encoder", "task=masked_language_modeling"),
@@ -59,24 +59,24 @@ def _composed(model: str) -> str:
 
 
 def plain(model: str = "decoder") -> dict[str, Any]:
-    """What `train.py` composes for these towers without further overrides, but for the logger."""
+    """What `train.py` composes for these stacks without further overrides, but for the logger."""
     return json.loads(_composed(model))
 
 
 def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
-    """A tiny config of the towers that are named: `changes` are nodes or names of parts (attn=...),
+    """A tiny config of the stacks that are named: `changes` are nodes or names of parts (attn=...),
     differences of the `encoder` or the `decoder`, and values of `model`.
     """
     config = plain(model)
     for kind in KINDS:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
-    for tower in (
+    for stack in (
         "encoder",
         "decoder",
-    ):  # laid over what the choice of towers says, as on a command line
-        if tower in changes:
-            changes[tower] = {**config["model"].get(tower, {}), **changes[tower]}
+    ):  # laid over what the choice of stacks says, as on a command line
+        if stack in changes:
+            changes[stack] = {**config["model"].get(stack, {}), **changes[stack]}
     config["model"] |= {
         "dim": DIM,
         "layers": LAYERS,
@@ -108,7 +108,8 @@ class LawBroken(AssertionError):  # noqa: N818  (the name that reads as what hap
     """
 
     def __init__(self, law: str, what: str, config: Node):
-        self.law, self.what = law, what
+        self.law = law
+        self.what = what
         super().__init__(
             f"the law '{law}' is broken: {what}. Seen with: {' '.join(overrides(config))}"
         )
@@ -123,7 +124,9 @@ class Case:
     )  # the config that was judged last, and what its laws share
 
     def __init__(self, config: Node, law: str, under: tuple[str, ...] = ()):
-        self.config, self.law, self.under = config, law, under
+        self.config = config
+        self.law = law
+        self.under = under
 
     def broken(self, what: str) -> LawBroken:
         return LawBroken(self.law, what, self.config)
@@ -179,10 +182,10 @@ class Case:
         """
         changes: dict[str, Any] = {}
         if kernel or any(untrained_on("cpu", self.config)):
-            towers = {name: _without_kernels(self.config["model"][name]) for name in self.towers}
+            stacks = {name: _without_kernels(self.config["model"][name]) for name in self.stacks}
             changes = {
                 "kernel": sized("kernel", kernel or "auto"),
-                "model": {**self.config["model"], **towers},
+                "model": {**self.config["model"], **stacks},
             }
         return self.model(draw=draw, **changes)
 
@@ -199,27 +202,27 @@ class Case:
     @property
     def source(self) -> Tensor | None:
         """(batch, SOURCE) of token ids, all different from each other and from the row's `ids`;
-        None for one tower.
+        None for one stack.
         """
         return (
             self._drawn[:, LENGTH : LENGTH + SOURCE]
-            if "encoder" in self.towers and self.decodes
+            if "encoder" in self.stacks and self.decodes
             else None
         )
 
     @cached_property
-    def towers(self) -> list[str]:
-        return [plan.name for plan in towers(self.config)]
+    def stacks(self) -> list[str]:
+        return [plan.name for plan in stacks(self.config)]
 
     @property
     def decodes(self) -> bool:
-        return "decoder" in self.towers
+        return "decoder" in self.stacks
 
     def read(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
         """What the head reads, (b, t, dim), or (n, b, t, dim) for the next n tokens with `future`.
-        Two towers read `source`, or else every row the first of `self.source`.
+        Two stacks read `source`, or else every row the first of `self.source`.
         """
         cache, future = fields.pop("cache", None), fields.pop("future", False)
         if source is None and self.source is not None:
@@ -251,26 +254,26 @@ class Case:
 
     @property
     def own(self) -> list[Context]:
-        """What each attention of the tower that speaks meets, which looks at that tower."""
+        """What each attention of the stack that speaks meets, which looks at that stack."""
         return [
-            look for look in self.looks if look.tower == self.towers[-1] and not look.facts["cross"]
+            look for look in self.looks if look.stack == self.stacks[-1] and not look.facts["cross"]
         ]
 
     @property
     def crosses(self) -> list[Context]:
-        """What each attention to the other tower meets."""
+        """What each attention to the other stack meets."""
         return [look for look in self.looks if look.facts["cross"]]
 
     @property
     def sources(self) -> list[Context]:
-        """What each attention of the tower that reads the source meets."""
-        return [look for look in self.looks if look.tower != self.towers[-1]]
+        """What each attention of the stack that reads the source meets."""
+        return [look for look in self.looks if look.stack != self.stacks[-1]]
 
     @cached_property
     def sublayers(self) -> list[tuple[str, Context]]:
         return [
             (sub.kind, context)
-            for plan in towers(self.config)
+            for plan in stacks(self.config)
             for block in plan.variants.values()
             for sub, context in contexts(self.config, plan, block)
         ]
@@ -281,10 +284,10 @@ class Case:
 
     @property
     def shifted(self) -> int:
-        """How many tokens a token is moved by `model.shift_tokens`, at most, in the tower that
+        """How many tokens a token is moved by `model.shift_tokens`, at most, in the stack that
         speaks.
         """
-        plan = tower_plan(self.config, self.towers[-1])
+        plan = stack_plan(self.config, self.stacks[-1])
         return self.config["model"]["shift_tokens"] * sum(
             len(block.groups) for block in plan.blocks
         )
@@ -292,7 +295,7 @@ class Case:
     @cached_property
     def breaks(self) -> dict[str, str]:
         """Law -> which part says that it breaks it, and why."""
-        *others, speaks = (broken_laws(plan) for plan in towers(self.config))
+        *others, speaks = (broken_laws(plan) for plan in stacks(self.config))
         found = {
             law: reason for broken in others for law, reason in broken.items() if law not in AHEAD
         }
@@ -326,15 +329,15 @@ def randomise(model: nn.Module, seed: int = 1) -> None:
 
 def made(config: Node) -> Model:
     """The model of a config; a source that has its own embeddings has its own vocabulary."""
-    two = len(towers(config)) > 1
+    two = len(stacks(config)) > 1
     return Model(
         config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None
     )
 
 
-def _without_kernels(tower: Node | None) -> dict[str, Any]:
-    """The differences of a tower but for its kernels."""
-    kept = {key: value for key, value in (tower or {}).items() if key != "kernel"}
+def _without_kernels(stack: Node | None) -> dict[str, Any]:
+    """The differences of a stack but for its kernels."""
+    kept = {key: value for key, value in (stack or {}).items() if key != "kernel"}
     variants = {
         name: _without_kernels(differences)
         for name, differences in (kept.get("variants") or {}).items()
@@ -342,19 +345,19 @@ def _without_kernels(tower: Node | None) -> dict[str, Any]:
     return kept | {"variants": variants} if variants else kept
 
 
-def unordered(config: Node, tower: str, looks: Iterable[Context]) -> bool:
-    """Whether nothing tells the order of a tower's tokens: no position, no shift, and masks that
+def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
+    """Whether nothing tells the order of a stack's tokens: no position, no shift, and masks that
     show all.
     """
     if config["model"]["shift_tokens"]:
         return False
     everything, base = (
         (math.inf, math.inf),
-        tower_plan(config, tower).variants["base"].nodes["position"]["name"],
+        stack_plan(config, stack).variants["base"].nodes["position"]["name"],
     )
     if (
         "embed" in POSITIONS[base].hooks()
-    ):  # also where no attention of the tower's own looks through it
+    ):  # also where no attention of the stack's own looks through it
         return False
     return all(
         not x.facts["position"]["hooks"] and x.facts["mask"]["band"] == everything for x in looks
@@ -363,9 +366,9 @@ def unordered(config: Node, tower: str, looks: Iterable[Context]) -> bool:
 
 def overrides(config: Node) -> list[str]:
     """The command line that composes a config, as far as it differs from the plain one of its
-    towers.
+    stacks.
     """
-    name = "_".join(plan.name for plan in towers(config))
+    name = "_".join(plan.name for plan in stacks(config))
     words, base = [*MODELS[name]], plain(name)
     for key, value in config.items():
         if key in ("name", "logger", "task") or value == base.get(key):

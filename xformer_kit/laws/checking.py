@@ -137,8 +137,11 @@ class _Verdict:
     """
 
     def __init__(self, part: str, law: str):
-        self.part, self.law = part, law
-        self.broken, self.kept, self.reasons = "", 0, list[str]()
+        self.part = part
+        self.law = law
+        self.broken = ""
+        self.kept = 0
+        self.reasons = list[str]()
 
     def hear(self, config: dict[str, Any]) -> None:
         if self.broken:

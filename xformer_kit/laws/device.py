@@ -69,7 +69,7 @@ def device_with_documents(case: Case) -> str | None:
 
 
 def _inputs(case: Case) -> tuple[Model, Tensor, Tokens | None]:
-    """A model in training mode, ids, and a source of two towers, all on meta."""
+    """A model in training mode, ids, and a source of two stacks, all on meta."""
     model = case.shared("model on meta", lambda: case.learning().float().to("meta").train())
     ids, source = (
         x if x is None else torch.empty_like(x, device="meta") for x in (case.ids, case.source)

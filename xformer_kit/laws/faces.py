@@ -1,6 +1,6 @@
 """Which compositions are there? What each choice may be, and how one of each makes a config.
 
-A choice is a kind of part, with each face that a part has, or what is special about a tower, its
+A choice is a kind of part, with each face that a part has, or what is special about a stack, its
 layout or its head. A user's registered parts are among them.
 """
 
@@ -13,7 +13,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
-from xformer_kit.plan import KINDS, towers
+from xformer_kit.plan import KINDS, stacks
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
 FAR = {
@@ -189,8 +189,8 @@ BEHIND = {
     "mask": {"name": "sliding_window", "window": 4},
     "position": "rotary",
 }  # of the source, up to the same place
-# Which towers there are, and what is special about them; a layout is of the tower that speaks.
-TOWERS: dict[str, dict[str, Any]] = {
+# Which stacks there are, and what is special about them; a layout is of the stack that speaks.
+STACKS: dict[str, dict[str, Any]] = {
     "decoder": {"model": "decoder"},
     "encoder": {"model": "encoder"},
     "encoder-decoder": {"model": "encoder_decoder"},
@@ -249,7 +249,7 @@ def factors() -> dict[str, list]:
     switches = {"tie_embeddings": [True, False], "share_embeddings": [True, False]}
     return (
         found
-        | {"tower": list(TOWERS.values()), "layout": list(LAYOUTS.values()), "head": HEADS}
+        | {"stack": list(STACKS.values()), "layout": list(LAYOUTS.values()), "head": HEADS}
         | switches
     )
 
@@ -264,9 +264,9 @@ def _faces(kind: str, name: str) -> list[dict[str, Any]]:
 def composed(row: Row) -> dict:
     """The config of a row; activations go round, one after another."""
     chosen = {factor: factors()[factor][level] for factor, level in row}
-    tower, layout = {**chosen.pop("tower")}, {**chosen.pop("layout")}
-    speaks = "encoder" if tower["model"] == "encoder" else "decoder"
-    if tower["model"] == "encoder_decoder" and "layout" in layout:
+    stack, layout = {**chosen.pop("stack")}, {**chosen.pop("layout")}
+    speaks = "encoder" if stack["model"] == "encoder" else "decoder"
+    if stack["model"] == "encoder_decoder" and "layout" in layout:
         layout["layout"] = with_cross(layout["layout"])
     chosen["attn"] = _turned(chosen["attn"], chosen["position"]["name"])
     if not MASKS.create(
@@ -276,7 +276,7 @@ def composed(row: Row) -> dict:
             key: value for key, value in chosen["position"].items() if key != "symmetric"
         }
     chosen["placement"], layout = _laid(chosen["placement"], layout)
-    chosen |= tower | {speaks: {**tower.get(speaks, {}), **layout}} | chosen.pop("head")
+    chosen |= stack | {speaks: {**stack.get(speaks, {}), **layout}} | chosen.pop("head")
     if "activation" in chosen["ffn"]:
         fit = [name for name in ACTIVATIONS if not _lost(name, chosen)]
         chosen["ffn"] = {
@@ -316,7 +316,7 @@ def _bared(config: dict) -> dict:
     """The config with what no layer takes as nobody would have said it, where that mends nothing
     else: what parts say of each other stays said.
     """
-    plans = towers(config)
+    plans = stacks(config)
     usual = plain("_".join(plan.name for plan in plans))
     parts = [path for path, _ in untaken.parts(config, plans) if path in KINDS]
     left = [
@@ -360,7 +360,7 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
 
 
 def with_cross(layout: list) -> list:
-    """A layout that looks at the other tower behind its first attention, or beside it."""
+    """A layout that looks at the other stack behind its first attention, or beside it."""
     crossed = []
     for entry in layout:
         crossed += [["attn", "cross", *entry[1:]]] if isinstance(entry, list) else [entry]
@@ -390,6 +390,6 @@ def wrong(row: Row) -> list[str]:
 def label(row: Row) -> str:
     config, words = composed(row), []
     for factor, level in row:
-        names = {"layout": list(LAYOUTS), "tower": list(TOWERS)}.get(factor)
+        names = {"layout": list(LAYOUTS), "stack": list(STACKS)}.get(factor)
         words.append(names[level] if names else config[factor]["name"] if factor in KINDS else "")
     return "-".join(word for word in words if word)

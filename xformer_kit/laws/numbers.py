@@ -25,7 +25,7 @@ WEIGHTS = LARGER, SMALLER = 2, 3  # draws of the weights beside the first
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 Request = tuple[
     Tokens, Tokens | None
-]  # what the model is asked about, and the source of two towers
+]  # what the model is asked about, and the source of two stacks
 
 
 def requests(case: Case) -> Iterator[tuple[str, Request]]:
@@ -304,32 +304,32 @@ def freed(case: Case, draw: int) -> Model:
     larger by more than it takes.
     """
     model = case.learning(draw)
-    lone = {mask for tower in _towers(model) for mask in _lone(tower)}
+    lone = {mask for stack in _stacks(model) for mask in _lone(stack)}
     if lone:
         model = case.learning(draw, "reference")
-    for tower in _towers(model):
-        tower.looks = [
+    for stack in _stacks(model):
+        stack.looks = [
             look._replace(mask=look.mask | PAIR) if look.mask in lone else look
-            for look in tower.looks
+            for look in stack.looks
         ]
-        if tower.keep is not None:
-            tower.keep.fill_(1)
+        if stack.keep is not None:
+            stack.keep.fill_(1)
     return model.train()
 
 
-def _lone(tower: Any) -> Iterator[Mask]:
-    """Masks of a tower by which no query sees two tokens, and before a sparse score those by which
+def _lone(stack: Any) -> Iterator[Mask]:
+    """Masks of a stack by which no query sees two tokens, and before a sparse score those by which
     some head never sees the token before.
     """
-    for block in tower.named_blocks.values():
+    for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
-            seen = picture(mask := tower.looks[block.looks[name]].mask)
+            seen = picture(mask := stack.looks[block.looks[name]].mask)
             sparse = getattr(getattr(attention, "score", None), "sparse", False)
             if seen.sum(-1).max() < 2 or (sparse and not seen.diagonal(-1, -2, -1).any(-1).all()):
                 yield mask
 
 
-def _towers(model: Model) -> list[Any]:
+def _stacks(model: Model) -> list[Any]:
     return [model.get_submodule(name) for name in model.names]
 
 

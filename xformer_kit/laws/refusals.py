@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
-from xformer_kit.laws.faces import LAYOUTS, TOWERS, Row, able, drawn, factors, wrong
+from xformer_kit.laws.faces import LAYOUTS, STACKS, Row, able, drawn, factors, wrong
 from xformer_kit.plan import KINDS
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
@@ -97,28 +97,28 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
 
 
 def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
-    """The tower of a row and its faults without the names in them: rows that agree in both are
+    """The stack of a row and its faults without the names in them: rows that agree in both are
     changed once.
     """
-    return dict(row)["tower"], tuple(re.sub(r"'\w+'", "", sentence) for sentence in _wrong(row))
+    return dict(row)["stack"], tuple(re.sub(r"'\w+'", "", sentence) for sentence in _wrong(row))
 
 
 def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
-    """The row with another level of a choice that the sentences name, of its tower or its
+    """The row with another level of a choice that the sentences name, of its stack or its
     layout.
     """
-    words = {"tower", "layout", *re.findall(r"\w+", " ".join(sentences))} - dict(pair).keys()
+    words = {"stack", "layout", *re.findall(r"\w+", " ".join(sentences))} - dict(pair).keys()
     for factor, levels in factors().items():
         if factor in words:
             yield from (_row(dict(row) | {factor: level}) for level in range(len(levels)))
 
 
 def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) -> None:
-    """Take note of a row that is not refused: the home of its choices under its tower, where they
+    """Take note of a row that is not refused: the home of its choices under its stack, where they
     have none there.
     """
     for cell in row:
-        if dict(row)["tower"] not in {dict(home)["tower"] for home in homes[cell]}:
+        if dict(row)["stack"] not in {dict(home)["stack"] for home in homes[cell]}:
             homes[cell].append(row)
     for pair in itertools.combinations(row, 2):
         left.pop(pair, None)
@@ -126,7 +126,7 @@ def _lived_in(row: Row, homes: dict[Cell, list[Row]], left: dict[Pair, None]) ->
 
 def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
     """What a part asks of its neighbours: the first levels with this choice and another one
-    changed, homes of others, and the first levels under every tower, mask, position and layout.
+    changed, homes of others, and the first levels under every stack, mask, position and layout.
     """
     first = dict.fromkeys(factors(), 0) | dict([cell])
     for factor, known in factors().items():
@@ -135,7 +135,7 @@ def _sought(cell: Cell, homes: dict[Cell, list[Row]]) -> Iterator[Row]:
         )
     for other in [row for rows in homes.values() for row in rows]:
         yield _row(dict(other) | dict([cell]))
-    names = [factor for factor in ("tower", "mask", "position", "layout") if factor != cell[0]]
+    names = [factor for factor in ("stack", "mask", "position", "layout") if factor != cell[0]]
     for levels in itertools.product(*(range(len(factors()[factor])) for factor in names)):
         yield _row(first | dict(zip(names, levels, strict=True)))
 
@@ -157,7 +157,7 @@ def _row(chosen: dict[str, int]) -> Row:
 def named(cell: tuple[str, int]) -> str:
     """A choice as a reader knows it: attn multi_head, layout parallel, tie_embeddings false."""
     factor, level = cell
-    names = {"layout": list(LAYOUTS), "tower": list(TOWERS)}.get(factor)
+    names = {"layout": list(LAYOUTS), "stack": list(STACKS)}.get(factor)
     if names:
         return f"{factor} {names[level]}"
     value = factors()[factor][level]

@@ -174,7 +174,7 @@ def shift(case: Case) -> str | None:
 @law("symmetry")
 def symmetry(case: Case) -> str | None:
     """Without position and with a full mask, the model commutes with permutations of the tokens."""
-    if not unordered(case.config, case.towers[-1], (*case.own, *case.crosses)):
+    if not unordered(case.config, case.stacks[-1], (*case.own, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
     model, order = (
         case.read_only,
@@ -206,7 +206,7 @@ def nothing(case: Case) -> str | None:
         return "an attention has a mask of its own"
     model = case.model(mask=nobody)
     for name, module in model.named_modules():
-        if name.startswith(case.towers[-1]) and name.endswith(("attn.o", "attn_2.o")):
+        if name.startswith(case.stacks[-1]) and name.endswith(("attn.o", "attn_2.o")):
             module.register_forward_pre_hook(lambda _, args: zeros.append(args[0].abs().max()))
     zeros: list[Tensor] = []
     logits = case.predicted(model, case.ids)

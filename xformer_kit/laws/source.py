@@ -1,4 +1,4 @@
-"""Laws about a source: what an encoder reads for a decoder. One tower has none."""
+"""Laws about a source: what an encoder reads for a decoder. One stack has none."""
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ def order(case: Case) -> str | None:
     """Without position, and with masks that show all, the order of the source does not matter."""
     if case.source is None:
         return NONE
-    if not unordered(case.config, case.towers[0], (*case.sources, *case.crosses)):
+    if not unordered(case.config, case.stacks[0], (*case.sources, *case.crosses)):
         return "there is an order: a position, or a mask that is not full"
     model, shuffled = (
         case.read_only,

@@ -28,7 +28,7 @@ class Block(nn.Module):
     one input.
 
     It receives its parts built and knows none of their names. `looks[name]` is the index of the
-    view that an attention looks through; `crosses` are the attentions that look at another tower.
+    view that an attention looks through; `crosses` are the attentions that look at another stack.
     """
 
     def __init__(
@@ -53,12 +53,10 @@ class Block(nn.Module):
         )  # of what sublayers add to the residual stream, by name
         for name, module in sublayers.items():
             self.add_module(name, module)
-        self.groups, self.looks, self.crosses, self.dropout = (
-            tuple(map(tuple, groups)),
-            dict(looks),
-            crosses,
-            dropout,
-        )
+        self.groups = tuple(map(tuple, groups))
+        self.looks = dict(looks)
+        self.crosses = crosses
+        self.dropout = dropout
         self.placement = nn.ModuleDict(
             dict(zip(map("_".join, self.groups), placements, strict=True))
         )

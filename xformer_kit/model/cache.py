@@ -1,4 +1,4 @@
-"""What a tower keeps between calls, so that each token is read once."""
+"""What a stack keeps between calls, so that each token is read once."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from xformer_kit.registry import ConfigError
 
 
 class Past:
-    """What a tower keeps between calls: the tokens seen so far, and one cache for each attention of
+    """What a stack keeps between calls: the tokens seen so far, and one cache for each attention of
     each call depth.
     """
 
@@ -82,7 +82,7 @@ class Past:
         return (cache for caches in self.caches for cache in caches.values())
 
     def _own(self):
-        """The caches of the tower's own tokens: not those of a source."""
+        """The caches of the stack's own tokens: not those of a source."""
         pairs = zip(self.caches, self.crosses, strict=True)
         return (
             cache for caches, cross in pairs for name, cache in caches.items() if name not in cross

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xformer_kit.model.stack import Tower
+from xformer_kit.model.stack import Stack
 
 # Training, validation, prompt and decoding, each with padding and without, and all of it twice
 # where sizes vary.
@@ -21,11 +21,11 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     one kind of block, is raised to what the kinds of this model need. Beyond it torch goes on
     uncompiled, or fails with `fullgraph`.
     """
-    towers = [module for module in model.modules() if isinstance(module, Tower)]
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
     limits = torch._dynamo.config
     limits.recompile_limit = max(
-        limits.recompile_limit, GRAPHS * sum(tower.kinds for tower in towers)
+        limits.recompile_limit, GRAPHS * sum(stack.kinds for stack in stacks)
     )
-    for tower in towers:
-        for block in tower.named_blocks.values():
+    for stack in stacks:
+        for block in stack.named_blocks.values():
             block.compile(**options)

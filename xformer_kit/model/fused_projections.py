@@ -95,7 +95,7 @@ def packed(model: nn.Module, rows: int = 1) -> Iterator[None]:
     Nothing is done where blocks are compiled, which fuse by themselves, and under autocast; nothing
     is copied where the copies could be larger than LARGEST.
     """
-    speaker: Any = getattr(model, "tower", model)  # an encoder is done once
+    speaker: Any = getattr(model, "stack", model)  # an encoder is done once
     unused = {
         getattr(block, name) for block in getattr(speaker, "blocks", ()) for name in block.crosses
     }

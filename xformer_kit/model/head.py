@@ -159,7 +159,8 @@ class Transform(nn.Module):
 
     def __init__(self, dim: int, read: int, norm: Callable[[], nn.Module]):
         super().__init__()
-        self.dense, self.norm = nn.Linear(dim, read), norm()
+        self.dense = nn.Linear(dim, read)
+        self.norm = norm()
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.norm(F.gelu(self.dense(hidden)))

@@ -35,21 +35,21 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 
 class Deepnet(NamedTuple):
-    """What DeepNorm wants of a tower (Wang et al., 2022, arXiv:2203.00555, figure 2)."""
+    """What DeepNorm wants of a stack (Wang et al., 2022, arXiv:2203.00555, figure 2)."""
 
     alpha: float  # factor of the residual stream
     # factor of the initial standard deviation of values, outputs and feed-forward networks
     beta: float
 
 
-def deepnet(tower: str, towers: Mapping[str, int]) -> Deepnet:
-    """The figure's table; `towers`: tower -> layers."""
-    layers = towers[tower]
-    if len(towers) == 1:
+def deepnet(stack: str, stacks: Mapping[str, int]) -> Deepnet:
+    """The figure's table; `stacks`: stack -> layers."""
+    layers = stacks[stack]
+    if len(stacks) == 1:
         return Deepnet((2 * layers) ** 0.25, (8 * layers) ** -0.25)
-    if tower == "decoder":
+    if stack == "decoder":
         return Deepnet((3 * layers) ** 0.25, (12 * layers) ** -0.25)
-    both = (towers["encoder"] ** 4 * towers["decoder"]) ** (1 / 16)
+    both = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
     return Deepnet(0.81 * both, 0.87 / both)
 
 
@@ -59,7 +59,7 @@ class Matrix(NamedTuple):
     name: str
     shape: tuple[int, ...]
     looked_up: bool  # whether its rows are looked up: embeddings, learned positions
-    # matrices that write to the residual stream of its tower, itself included; 0 where it does not
+    # matrices that write to the residual stream of its stack, itself included; 0 where it does not
     writes: int
     gain: float = 1.0  # factor that the placement around it asks for
     # whether its network has a gate beside it, and what it gives is multiplied by that
@@ -67,15 +67,15 @@ class Matrix(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int, str] | None:
-        """(tower, block, name within the block), counted from 0; None outside of blocks."""
-        tower, block, *rest = self.name.split(".")
-        return (tower, int(block), ".".join(rest)) if block.isdigit() else None
+        """(stack, block, name within the block), counted from 0; None outside of blocks."""
+        stack, block, *rest = self.name.split(".")
+        return (stack, int(block), ".".join(rest)) if block.isdigit() else None
 
 
 class Init:
     """Base of all initialisations: every matrix is drawn from N(0, std(matrix)^2).
 
-    Matrices that write to the residual stream are divided by sqrt(their number in the tower) where
+    Matrices that write to the residual stream are divided by sqrt(their number in the stack) where
     `depth_scaled`, so that the stream's variance does not grow with depth (Radford et al., 2019,
     section 2.3).
 
@@ -87,7 +87,8 @@ class Init:
     cut: float | None = None
 
     def __init__(self, depth_scaled: bool, embedding: float | None = None):
-        self.depth_scaled, self.embedding = depth_scaled, embedding
+        self.depth_scaled = depth_scaled
+        self.embedding = embedding
 
     @classmethod
     def check(cls, options, context):
@@ -114,8 +115,8 @@ class Init:
         )
 
 
-# dim: channels of the residual stream; towers: tower -> layers.
-INITS = Registry("init", given=("dim", "towers"), base=Init)
+# dim: channels of the residual stream; stacks: stack -> layers.
+INITS = Registry("init", given=("dim", "stacks"), base=Init)
 
 
 @INITS.register("gpt2", also_called=("normal", "gpt", "trunc_normal"))
@@ -140,7 +141,9 @@ class GPT2(Init):
         ) = None,  # standard deviations beyond which nothing is drawn; null is no end
     ):
         super().__init__(depth_scaled)
-        self.same, self.zero_output, self.cut = std, zero_output, cut
+        self.same = std
+        self.zero_output = zero_output
+        self.cut = cut
 
     def spread(self, out, into):
         return self.same
@@ -155,7 +158,7 @@ class Llama(Init):
     that its gate multiplies; N(0, 1 / dim) for a head of its own, N(0, 1) for embeddings (OLMo-core
     2.5, Ai2, 2026, and torchtitan, Meta, 2024).
 
-    depth: `tower` has the number of its layers, `layer` the number of each layer, 1, 2, ...
+    depth: `stack` has the number of its layers, `layer` the number of each layer, 1, 2, ...
     (`llama_depth`). All but embeddings are drawn again beyond 3 standard deviations. With tied
     embeddings the head is N(0, 1) too, and logits are large.
     """
@@ -168,16 +171,19 @@ class Llama(Init):
     def __init__(
         self,
         dim: int,
-        towers: Mapping[str, int],
+        stacks: Mapping[str, int],
         *,
         std: float = 0.02,  # standard deviation
         embedding: float = 1.0,  # standard deviation of embeddings and learned positions
         depth: Literal[
-            "tower", "layer"
-        ] = "tower",  # the layers by which is divided: all of a tower, or those up to this one
+            "stack", "layer"
+        ] = "stack",  # the layers by which is divided: all of a stack, or those up to this one
     ):
         super().__init__(False, embedding)
-        self.same, self.dim, self.towers, self.by_layer = std, dim, towers, depth == "layer"
+        self.same = std
+        self.dim = dim
+        self.stacks = stacks
+        self.by_layer = depth == "layer"
 
     def spread(self, out, into):
         return self.same
@@ -190,7 +196,7 @@ class Llama(Init):
         layers = (
             matrix.place[1] + 1
             if self.by_layer and matrix.place
-            else self.towers[matrix.name.split(".")[0]]
+            else self.stacks[matrix.name.split(".")[0]]
         )
         return super().std(matrix) / math.sqrt(2 * layers)
 
@@ -261,7 +267,7 @@ class Small(ByShape):
     def __init__(
         self,
         dim: int,
-        towers: Mapping[str, int],
+        stacks: Mapping[str, int],
         *,
         embedding: (
             float | None
@@ -272,12 +278,10 @@ class Small(ByShape):
         ) = None,  # of residual writes output / (layers sqrt(dim)); null is as others
     ):
         super().__init__(depth_scaled=depth_scaled)
-        self.embedding, self.same, self.towers, self.output = (
-            embedding,
-            math.sqrt(2 / (5 * dim)),
-            towers,
-            output,
-        )
+        self.embedding = embedding
+        self.same = math.sqrt(2 / (5 * dim))
+        self.stacks = stacks
+        self.output = output
         self.each = dim**-0.5
 
     @classmethod
@@ -295,13 +299,13 @@ class Small(ByShape):
     def std(self, matrix):
         if self.output is None or not matrix.writes:
             return super().std(matrix)
-        return self.output * self.each / self.towers[matrix.name.split(".")[0]] * matrix.gain
+        return self.output * self.each / self.stacks[matrix.name.split(".")[0]] * matrix.gain
 
 
 @INITS.register("deepnet", also_called=("deep", "deepnorm"))
 class DeepNet(Xavier):
     """Xavier, and beta times that for values, outputs and feed-forward networks, with the beta of
-    the tower's depth (Wang et al., 2022, arXiv:2203.00555, figure 2; see placement=deep, which asks
+    the stack's depth (Wang et al., 2022, arXiv:2203.00555, figure 2; see placement=deep, which asks
     for the same factor: it is taken once).
     """
 
@@ -309,24 +313,24 @@ class DeepNet(Xavier):
 
     def __init__(
         self,
-        towers: Mapping[str, int],
+        stacks: Mapping[str, int],
         *,
         embedding: float = 0.02,  # standard deviation of embeddings and learned positions
     ):
         super().__init__(embedding=embedding, depth_scaled=False)
-        self.towers = towers
+        self.stacks = stacks
 
     def std(self, matrix):
         if matrix.place is None or matrix.gain != 1.0:
             return super().std(matrix)
-        tower, _, rest = matrix.place
+        stack, _, rest = matrix.place
         scaled = len(words := rest.split(".")) > 1 and words[-2] in self.SCALED
-        return super().std(matrix) * (deepnet(tower, self.towers).beta if scaled else 1.0)
+        return super().std(matrix) * (deepnet(stack, self.stacks).beta if scaled else 1.0)
 
 
 @INITS.register("depth_scaled", also_called=("ds_init", "ds"))
 class DepthScaled(Xavier):
-    """Xavier, divided by sqrt(l) in layer l of a tower, from 1 on (DS-Init: Zhang et al., 2019,
+    """Xavier, divided by sqrt(l) in layer l of a stack, from 1 on (DS-Init: Zhang et al., 2019,
     arXiv:1908.11365, section 4; they draw from a uniform distribution of that variance, times
     alpha^2).
     """
@@ -417,7 +421,7 @@ def _owned(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter
 
 
 def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Every matrix that writes to the residual stream, by name -> how often that of its tower is
+    """Every matrix that writes to the residual stream, by name -> how often that of its stack is
     written to. A block that several layers share writes as often; one of `future` stands in the
     last one's place.
     """
@@ -429,9 +433,9 @@ def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
         times[name] = next((n for path, n in called.items() if name.startswith(f"{path}.")), 1)
     sums: dict[str, int] = {}
     for name, n in times.items():
-        tower = name.split(".", 1)[0]
-        if not name.startswith(f"{tower}.future."):
-            sums[tower] = sums.get(tower, 0) + n
+        stack = name.split(".", 1)[0]
+        if not name.startswith(f"{stack}.future."):
+            sums[stack] = sums.get(stack, 0) + n
     return {name: sums[name.split(".", 1)[0]] for name in times}
 
 

@@ -1,4 +1,4 @@
-"""Parts -> block -> tower -> model. What the config leaves out does not exist: `decoder` alone is a
+"""Parts -> block -> stack -> model. What the config leaves out does not exist: `decoder` alone is a
 language model, `encoder` alone is BERT-like, both are sequence to sequence.
 """
 
@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from xformer_kit.model.cache import Past
 from xformer_kit.model.head import Head, Shape, TiedHead, Transform
 from xformer_kit.model.init import INITS, initialise, unit_weights
-from xformer_kit.model.stack import Report, Tower
+from xformer_kit.model.stack import Report, Stack
 from xformer_kit.model.tokens import Tokens, checked_ids
 from xformer_kit.norm import NORMS
-from xformer_kit.plan import depths, towers
+from xformer_kit.plan import depths, stacks
 from xformer_kit.registry import ConfigError
 
 
@@ -47,16 +47,19 @@ class Model(nn.Module):
     ):
         super().__init__()
         model = config["model"]
-        dim, self.vocab_size, self.dropout = model["dim"], vocab_size, model["dropout"]
+        dim = model["dim"]
+        self.vocab_size = vocab_size
+        self.dropout = model["dropout"]
         scale = model["embed_scale"]
         inner = model["embed_dim"] or dim  # channels of the embeddings
         self.unit_weights = model["unit_weights"]
-        self.dim, self.embed_scale = dim, math.sqrt(inner) if scale == "sqrt_dim" else float(scale)
+        self.dim = dim
+        self.embed_scale = math.sqrt(inner) if scale == "sqrt_dim" else float(scale)
         rows = partial(_rows, multiple=model["vocab_multiple"])
         self.embed = nn.Embedding(
             rows(vocab_size), inner, _weight=torch.empty(rows(vocab_size), inner)
         )
-        plans = towers(config)
+        plans = stacks(config)
         self.source_vocab_size = source_vocab_size or vocab_size
         # None where the source is embedded by `embed`
         self.source_embed: nn.Embedding | None = None
@@ -77,14 +80,14 @@ class Model(nn.Module):
             other = plan.name == "encoder" and self.source_embed is not None
             self.add_module(
                 plan.name,
-                Tower(config, plan, rows(self.source_vocab_size if other else vocab_size)),
+                Stack(config, plan, rows(self.source_vocab_size if other else vocab_size)),
             )
         self.names = tuple(plan.name for plan in plans)
         self.future_tokens = plans[-1].future + 1  # that `hidden` has a state for, with `future`
         self.head = self._head(config, rows(vocab_size), plans[-1].variants["base"].nodes["norm"])
         if not self.embed.weight.is_meta:
             seed = config["seed"] if model.get("seed") is None else model["seed"]
-            init = INITS.create(config["init"], dim=dim, towers=depths(config))
+            init = INITS.create(config["init"], dim=dim, stacks=depths(config))
             initialise(self, seed, init, self._gains())
             if self.unit_weights:
                 unit_weights(self)
@@ -116,25 +119,25 @@ class Model(nn.Module):
         return found
 
     @property
-    def tower(self) -> Tower:
-        """The tower whose output the head reads."""
+    def stack(self) -> Stack:
+        """The stack whose output the head reads."""
         return self._modules[self.names[-1]]  # type: ignore[return-value]
 
     @property
-    def two_towers(self) -> bool:
+    def two_stacks(self) -> bool:
         return len(self.names) > 1
 
     @property
     def longest(self) -> int | None:
-        """Tokens that all positions of the tower know; None: no limit."""
-        return self.tower.longest
+        """Tokens that all positions of the stack know; None: no limit."""
+        return self.stack.longest
 
     def encode(self, source: Tokens) -> tuple[Encoded, Report]:
         """The encoder's output for source tokens (b, s), and what its parts report."""
-        encoder: Tower = self._modules["encoder"]  # type: ignore[assignment]
+        encoder: Stack = self._modules["encoder"]  # type: ignore[assignment]
         table = self.embed if self.source_embed is None else self.source_embed
-        if self.tower.source_reach is not None:
-            _fits(source, None, self.tower.source_reach, "source")
+        if self.stack.source_reach is not None:
+            _fits(source, None, self.stack.source_reach, "source")
         tokens, x = self._embedded(source, encoder, table, None, "source")
         x, report = encoder(x, tokens)
         return Encoded(x, tokens), _prefixed(report, "encoder")
@@ -149,26 +152,26 @@ class Model(nn.Module):
         """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on
         from `cache`.
 
-        In a model of two towers `tokens` are the decoder's and `source` the encoder's, or what
+        In a model of two stacks `tokens` are the decoder's and `source` the encoder's, or what
         `encode` made of them. With `future`, which only training asks for, (future_tokens, b, t,
         dim): for the next token, the one behind it, ...
         """
         reports: Report = {}
-        if self.two_towers and source is None:
+        if self.two_stacks and source is None:
             raise ConfigError(
-                "source: must be given to a model of two towers; call model(source=...,"
+                "source: must be given to a model of two stacks; call model(source=...,"
                 " target=...)."
             )
         if isinstance(source, Tokens):
             source, reports = self.encode(source)
-        tower = self.tower
-        if cache is not None and tower.stale(cache, tokens.length):
+        stack = self.stack
+        if cache is not None and stack.stale(cache, tokens.length):
             return self._anew(tokens, cache, source)
-        tokens, x = self._embedded(tokens, tower, self.embed, cache, "model")
+        tokens, x = self._embedded(tokens, stack, self.embed, cache, "model")
         if source is None:
-            x, report = tower(x, tokens, cache, future=future)
+            x, report = stack(x, tokens, cache, future=future)
         else:
-            x, report = tower(x, tokens, cache, source.hidden, source.tokens, future)
+            x, report = stack(x, tokens, cache, source.hidden, source.tokens, future)
         report = _prefixed(report, self.names[-1])
         if "loss" in reports and "loss" in report:
             report["loss"] = report["loss"] + reports["loss"]
@@ -185,12 +188,12 @@ class Model(nn.Module):
         return x[:, -new:], report
 
     def _embedded(
-        self, tokens: Tokens, tower: Tower, table: nn.Embedding, cache: Past | None, what: str
+        self, tokens: Tokens, stack: Stack, table: nn.Embedding, cache: Past | None, what: str
     ) -> tuple[Tokens, Tensor]:
         """The tokens with their places, and their embeddings (b, t, dim)."""
         if tokens.ids.dtype != torch.long:
             tokens = tokens._replace(ids=tokens.ids.long())
-        longest = tower.longest if tokens.position is None else tower.reach
+        longest = stack.longest if tokens.position is None else stack.reach
         if longest is not None:
             _fits(tokens, cache, longest, what)
         tokens = tokens.placed(None if cache is None else cache.tokens)
@@ -200,7 +203,7 @@ class Model(nn.Module):
         if self.token_type is not None:
             segment = torch.zeros_like(tokens.ids) if tokens.segment is None else tokens.segment
             x = x + F.embedding(segment, self.token_type.weight)
-        x = tower.embedded(x, tokens)
+        x = stack.embedded(x, tokens)
         return tokens, F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def forward(
@@ -218,14 +221,14 @@ class Model(nn.Module):
         position: Tensor | None = None,
         cache: Past | None = None,
     ) -> Tensor:
-        """ids (b, t) -> logits (b, t, vocab); with two towers, source (b, s) and target (b, t) ->
+        """ids (b, t) -> logits (b, t, vocab); with two stacks, source (b, s) and target (b, t) ->
         logits (b, t, vocab).
 
         real, source_real, target_real are False on padding; document numbers the texts of a packed
         row, segment the kinds of tokens; prefix is True where mask=prefix sees whole; position
         overrides where tokens stand. Each (b, t). Raises IndexError for an id outside the
         vocabulary, on a GPU only for one outside the rounded-up weight, and ConfigError for what
-        the model has no tower for, for what are no ids, and for a field of another shape than
+        the model has no stack for, for what are no ids, and for a field of another shape than
         theirs.
         """
         ids, real = self._given(ids, source, target, real, target_real)
@@ -247,15 +250,15 @@ class Model(nn.Module):
         return self.head(hidden)
 
     def _given(self, ids, source, target, real, target_real) -> tuple[Tensor, Tensor | None]:
-        """The tokens of the tower that speaks, under either of their names."""
-        if not self.two_towers and (source is not None or target is not None):
+        """The tokens of the stack that speaks, under either of their names."""
+        if not self.two_stacks and (source is not None or target is not None):
             raise ConfigError(
                 "source, target: need an encoder and a decoder; give ids, or build"
                 " model=encoder_decoder."
             )
         if (ids is None) == (target is None):
             raise ConfigError(
-                "ids: give either ids or target, the tokens of the tower that predicts."
+                "ids: give either ids or target, the tokens of the stack that predicts."
             )
         if (target_real if target is None else real) is not None:
             raise ConfigError(
@@ -272,25 +275,25 @@ class Model(nn.Module):
             raise IndexError(f"ids: must be below the vocabulary's {size}; got {largest}.")
 
     def prompt(self, ids: Tensor, real: Tensor | None = None) -> Tokens:
-        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the tower sees one
+        """Tokens (b, t) to go on from in generation: a prefix, where a mask of the stack sees one
         whole.
         """
         return Tokens(
             ids=ids,
             real=real,
-            prefix=torch.ones_like(ids, dtype=torch.bool) if self.tower.sees_prefix else None,
+            prefix=torch.ones_like(ids, dtype=torch.bool) if self.stack.sees_prefix else None,
         )
 
     def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
         """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a
         source of `source_length`.
         """
-        if self.two_towers and source_length < 1:
+        if self.two_stacks and source_length < 1:
             raise ConfigError(
                 f"source_length: must be the number of the source's tokens; got {source_length}. "
                 "Call model.cache(rows, length, source_length)."
             )
-        return self.tower.cache(rows, length, source_length)
+        return self.stack.cache(rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
         """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from xformer_kit.model.model import Model
-from xformer_kit.model.stack import Tower
+from xformer_kit.model.stack import Stack
 
 
 def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
@@ -20,8 +20,8 @@ def shard(model: Model, mesh: DeviceMesh | None = None, **policy: Any) -> Model:
     Every rank must hold the same weights. Gradients are means over ranks. What a training step
     calls is ready: `model(ids)`, `model.hidden(tokens)` and `model.head(hidden, target)`.
     """
-    for tower in (module for module in model.modules() if isinstance(module, Tower)):
-        for block in tower.named_blocks.values():
+    for stack in (module for module in model.modules() if isinstance(module, Stack)):
+        for block in stack.named_blocks.values():
             fully_shard(block, mesh=mesh, **policy)
     # What is outside the blocks, embedding and tables of positions, is read from the first to the
     # last layer and by the

@@ -1,4 +1,4 @@
-"""A tower: blocks over one residual stream, with the positions, masks and kernels that they look
+"""A stack: blocks over one residual stream, with the positions, masks and kernels that they look
 through.
 """
 
@@ -24,8 +24,8 @@ from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS, Skips
 from xformer_kit.plan import (
     BlockPlan,
+    StackPlan,
     SublayerPlan,
-    TowerPlan,
     broken_laws,
     depths,
     facts,
@@ -43,7 +43,7 @@ class Look(NamedTuple):
     """
 
     mask: Mask
-    position: str  # name of the tower's position
+    position: str  # name of the stack's position
     kernel: str
     heads: int
     cross: bool
@@ -51,13 +51,13 @@ class Look(NamedTuple):
 
 
 def _placed(tokens: Tokens) -> Tokens:
-    """Between two towers places are compared, not the order of arrival, which padding and packing
+    """Between two stacks places are compared, not the order of arrival, which padding and packing
     move.
     """
     return tokens._replace(slot=tokens.position)
 
 
-class Tower(nn.Module):
+class Stack(nn.Module):
     """Blocks, called `0`, `1`, ...; `position` holds each position that they use; `norm` is the
     final norm.
 
@@ -72,10 +72,12 @@ class Tower(nn.Module):
     norm: nn.Module
     keep: Tensor | None
 
-    def __init__(self, config: Mapping[str, Any], plan: TowerPlan, tokens: int = 0):
+    def __init__(self, config: Mapping[str, Any], plan: StackPlan, tokens: int = 0):
         super().__init__()
         model = config["model"]
-        self.dim, self.tokens = model["dim"], tokens  # those of the embedding
+        # those of the embedding
+        self.dim = model["dim"]
+        self.tokens = tokens
         self.kernels: dict[str, Kernel] = {}  # by name and options
         self.position = nn.ModuleDict()
         self.looks: list[Look] = []
@@ -113,7 +115,8 @@ class Tower(nn.Module):
             NORMS.create(base.nodes["norm"], dim=inner) if model["embed_norm"] else nn.Identity()
         )
         self.project = nn.Linear(inner, self.dim) if inner != self.dim else nn.Identity()
-        self.depth, self.kinds = len(plan.blocks), len({block.variant for block in plan.blocks})
+        self.depth = len(plan.blocks)
+        self.kinds = len({block.variant for block in plan.blocks})
         if self.placement.grows:  # no two layers have states of one length
             self.kinds = self.depth
         self.skip = Skips(self.dim, self.depth, model.get("reinject"), model.get("unet"))
@@ -123,7 +126,8 @@ class Tower(nn.Module):
             "keep", keep, persistent=False
         )  # (layers,): probability of staying, in training
         self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
-        self.breaks, self.cross_breaks = broken_laws(plan), broken_laws(plan, cross=True)
+        self.breaks = broken_laws(plan)
+        self.cross_breaks = broken_laws(plan, cross=True)
 
     @property
     def longest(self) -> int | None:
@@ -146,7 +150,7 @@ class Tower(nn.Module):
         )
 
     def embedded(self, x: Tensor, tokens: Tokens) -> Tensor:
-        """Embeddings (b, t, embed_dim) with the position of the tower's base, where that embeds, a
+        """Embeddings (b, t, embed_dim) with the position of the stack's base, where that embeds, a
         norm behind it, and the map to (b, t, dim).
         """
         if "base" in self.position:
@@ -164,7 +168,7 @@ class Tower(nn.Module):
 
     @property
     def named_blocks(self) -> dict[str, Block]:
-        """All blocks, those of `future` behind the others: name in the tower -> block."""
+        """All blocks, those of `future` behind the others: name in the stack -> block."""
         future = {f"future.{ahead}": block for ahead, block in self.future.items()}
         return {str(depth): block for depth, block in enumerate(self.blocks)} | future  # type: ignore[return-value]
 
@@ -173,7 +177,7 @@ class Tower(nn.Module):
         """The block of each layer; layers may share one."""
         return [self._modules[str(at)] for at in self.order]  # type: ignore[misc]
 
-    def _block(self, config, plan: TowerPlan, block: BlockPlan, depth: int, called: int) -> Block:
+    def _block(self, config, plan: StackPlan, block: BlockPlan, depth: int, called: int) -> Block:
         given = {"dim": self.dim, "depth": depth, "layers": len(plan.blocks)}
         modules, looks, crosses = {}, {}, []
         for sub in (sub for group in block.groups for sub in group):
@@ -188,7 +192,7 @@ class Tower(nn.Module):
             )
             looks[sub.name] = self.looks.index(look)
             crosses += [sub.name] if sub.cross else []
-        given |= {"tower": plan.name, "towers": depths(config)}
+        given |= {"stack": plan.name, "stacks": depths(config)}
         last = len(plan.calls) - 1 - plan.calls[::-1].index(plan.calls[depth])
         placements, before, later = [], _groups(plan, 0, depth), _groups(plan, depth, last)
         for order, group in enumerate(block.groups, before):
@@ -226,7 +230,7 @@ class Tower(nn.Module):
         )
 
     def _look(
-        self, config, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan, depth: int
+        self, config, plan: StackPlan, block: BlockPlan, sub: SublayerPlan, depth: int
     ) -> Look:
         said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.dim)
         position = self._position(config, plan, plan.variants["base"], sub.position, said, depth)
@@ -245,7 +249,7 @@ class Tower(nn.Module):
         return look
 
     @staticmethod
-    def _either(config, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan, kernel: str) -> bool:
+    def _either(config, plan: StackPlan, block: BlockPlan, sub: SublayerPlan, kernel: str) -> bool:
         """Whether there is a CUDA device on which flex may take the place of a kernel that auto
         chose.
         """
@@ -254,10 +258,10 @@ class Tower(nn.Module):
         return refuses_on("cuda", "flex", config, plan, block, sub) is None
 
     def _position(
-        self, config, plan: TowerPlan, base: BlockPlan, node, said, depth: int = 0
+        self, config, plan: StackPlan, base: BlockPlan, node, said, depth: int = 0
     ) -> str:
-        """The name of the tower's position with these options, which is built where there is none.
-        `base` is that of the tower's base; where it embeds, every attention that names it shares
+        """The name of the stack's position with these options, which is built where there is none.
+        `base` is that of the stack's base; where it embeds, every attention that names it shares
         it. One with the option `per_layer` on is of its layer alone.
         """
         alone = bool(node.get("per_layer"))
@@ -278,7 +282,7 @@ class Tower(nn.Module):
             "heads": said["heads"],
             "head_dim": said["head_dim"],
             "layers": len(plan.blocks),
-            "tower": plan.name,
+            "stack": plan.name,
         }
         embeds = "embed" in POSITIONS[node["name"]].hooks()
         dim = (config["model"]["embed_dim"] if embeds else None) or self.dim
@@ -476,7 +480,7 @@ def _norm(node: Mapping[str, Any], dim: int) -> nn.Module:
     return NORMS.create(node, dim=dim)
 
 
-def _groups(plan: TowerPlan, start: int, end: int) -> int:
+def _groups(plan: StackPlan, start: int, end: int) -> int:
     """Groups of sublayers in these layers."""
     return sum(len(block.groups) for block in plan.blocks[start:end])
 

@@ -1,4 +1,4 @@
-"""What is a sequence? Tokens say what stands where; a View says what one tower call sees of
+"""What is a sequence? Tokens say what stands where; a View says what one stack call sees of
 them.
 """
 
@@ -138,8 +138,8 @@ def _neutral(name: str, rows: int, tokens: Tokens, like: Tensor) -> Tensor:
 
 
 class View(NamedTuple):
-    """What the layers of one tower call see; built once per call for each mask and position that
-    the tower uses.
+    """What the layers of one stack call see; built once per call for each mask and position that
+    the stack uses.
     """
 
     query: Tokens
@@ -155,7 +155,7 @@ class View(NamedTuple):
     # factor on scores that the position asks of an attention in which it turns some channels alone
     gain: float = 1.0
     memory: int = 0  # learned keys in front of those of tokens, which every query sees
-    cross: bool = False  # keys are another tower's: their slots say nothing about the queries'
+    cross: bool = False  # keys are another stack's: their slots say nothing about the queries'
 
     def visible(self, heads: int) -> Tensor | None:
         """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and

@@ -34,7 +34,8 @@ class Layer(nn.Module):
         bias: bool = True,  # whether a learned bias is added
     ):
         super().__init__()
-        self.eps, self.shape = eps, (dim,)
+        self.eps = eps
+        self.shape = (dim,)
         self.weight = nn.Parameter(torch.ones(dim)) if weight else None
         self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
 
@@ -75,7 +76,9 @@ class RMS(nn.Module):
         ] = "after",  # back to half precision after or before the weight
     ):
         super().__init__()
-        self.eps, self.shape, self.cast = eps, (dim,), cast
+        self.eps = eps
+        self.shape = (dim,)
+        self.cast = cast
         self.weight = nn.Parameter(torch.ones(dim)) if weight and not unit_offset else None
         self.offset = nn.Parameter(torch.zeros(dim)) if unit_offset else None
 

@@ -1,6 +1,6 @@
 """What is learned? The loss of a batch, in plain torch.
 
-    needs     the sets of towers that it can train
+    needs     the sets of stacks that it can train
     reads     the forms of corpora that it can train on: text, pairs, labelled documents whether it
     keeps the documents of a text apart, where the corpus numbers them (data.documents)
     future    whether it trains the blocks of model.future_tokens
@@ -43,7 +43,7 @@ def between(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
 class Objective:
     """What every objective answers. `loss` has no default.
 
-    Set before examples are made: `towers`, those of the model; `tokenizer`, of what is predicted;
+    Set before examples are made: `stacks`, those of the model; `tokenizer`, of what is predicted;
     `source_tokenizer`, of the source where that has another.
     """
 
@@ -62,7 +62,7 @@ class Objective:
     # share of the tokens read that the head is given in training, on average
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
-    towers: tuple[str, ...] = ()
+    stacks: tuple[str, ...] = ()
     tokenizer: Any = None
     source_tokenizer: Any = None
 
@@ -124,9 +124,9 @@ OBJECTIVES = Registry("objective", base=Objective, group="task")
 
 
 def objective_of(config: Mapping[str, Any]) -> Any:
-    """The objective of a config, which knows the towers that it trains."""
+    """The objective of a config, which knows the stacks that it trains."""
     made = OBJECTIVES.create(config["task"])
-    made.towers = tuple(tower for tower in ("encoder", "decoder") if tower in config["model"])
+    made.stacks = tuple(stack for stack in ("encoder", "decoder") if stack in config["model"])
     return made
 
 

@@ -19,7 +19,8 @@ class CrossEntropy(Objective):
     """
 
     def __init__(self, label_smoothing: float = 0.0, z_loss: float = 0.0):
-        self.label_smoothing, self.z_loss = label_smoothing, z_loss
+        self.label_smoothing = label_smoothing
+        self.z_loss = z_loss
 
     @classmethod
     def check(cls, options, context):

@@ -150,7 +150,9 @@ class Denoising(Denoiser):
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
-        self.rate, self.span, self.sentinels = rate, span, sentinels
+        self.rate = rate
+        self.span = span
+        self.sentinels = sentinels
         self.specials = (START, END, *_sentinels(sentinels))
 
     def corrupt(self, text, draw):
@@ -185,7 +187,9 @@ class TextInfilling(Denoiser):
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
-        self.rate, self.span, self.permute_sentences = rate, span, permute_sentences
+        self.rate = rate
+        self.span = span
+        self.permute_sentences = permute_sentences
         self._ends: np.ndarray | None = None  # of each id, whether it ends a sentence
 
     def corrupt(self, text, draw):

@@ -46,7 +46,10 @@ class MaskedLanguageModeling(CrossEntropy):
         z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
     ):
         super().__init__(label_smoothing, z_loss)
-        self.rate, self.mask, self.random, self.whole_word = rate, mask, random, whole_word
+        self.rate = rate
+        self.mask = mask
+        self.random = random
+        self.whole_word = whole_word
         self.given_logits = rate
 
     @classmethod

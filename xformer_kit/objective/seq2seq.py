@@ -22,7 +22,7 @@ class Seq2Seq(CrossEntropy):
     """-sum log p(target token | source, the target before it) in nats (Sutskever et al., 2014,
     arXiv:1409.3215, eq. 1).
 
-    Two towers: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target
+    Two stacks: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target
     </s>`, always from the true tokens before (teacher forcing). A decoder alone reads `source </s>
     <s> target` as one stream, whose prefix, up to and with `<s>`, mask=prefix lets it see whole
     (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
@@ -46,7 +46,9 @@ class Seq2Seq(CrossEntropy):
         beam: int = 1,  # beams of a search for answers; 1: greedy
     ):
         super().__init__(label_smoothing, z_loss)
-        self.decoded, self.test, self.beam = decoded, test, beam
+        self.decoded = decoded
+        self.test = test
+        self.beam = beam
 
     @classmethod
     def check(cls, options, context):
@@ -65,7 +67,7 @@ class Seq2Seq(CrossEntropy):
         mask, name, encoder = (
             context.facts.get("mask", {}),
             context.names["mask"],
-            context.tower == "encoder",
+            context.stack == "encoder",
         )
         if mask.get("sees_prefix") and (encoder or context.facts.get("source")):
             return (
@@ -94,7 +96,7 @@ class Seq2Seq(CrossEntropy):
             np.int64
         )
         target = np.concatenate([[start], target, [end]]).astype(np.int64)
-        if self.towers != ("decoder",):
+        if self.stacks != ("decoder",):
             return {"source": source, "target": target}
         prefix = np.arange(len(source) + len(target)) <= len(source)
         tokens = np.concatenate([source, target])
@@ -112,7 +114,7 @@ class Seq2Seq(CrossEntropy):
         def zeros(width: int) -> Tensor:
             return torch.zeros(rows, width, dtype=torch.int64, device=device)
 
-        if self.towers != ("decoder",):
+        if self.stacks != ("decoder",):
             return {"source": Tokens(ids=zeros(length)), "target": Tokens(ids=zeros(length + 1))}
         ids = zeros(length + 1)
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}

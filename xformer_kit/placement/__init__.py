@@ -1,7 +1,7 @@
 """Where on the residual path do norms stand, and what stands in the place of the sum?
 
 A placement carries the state of the residual stream, a tuple of tensors, through a group of
-sublayers that run in parallel (one, in a sequential block). The tower calls `start` before its
+sublayers that run in parallel (one, in a sequential block). The stack calls `start` before its
 first block and `finish` behind its last.
 """
 

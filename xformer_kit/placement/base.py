@@ -20,7 +20,7 @@ class Placement(nn.Module):
     """Base of all placements. `norm()` builds a norm over the residual stream.
 
     states: how many tensors the residual stream carries, where no option says it; the same for all
-    blocks of a tower.
+    blocks of a stack.
     grows: whether each group adds one to them.
     final_norm: whether the stream is normalised once more behind the last block (`model.final_norm`
     overrides it).
@@ -55,7 +55,7 @@ class Placement(nn.Module):
 
     @classmethod
     def carries(cls, options: Mapping[str, Any]) -> str:
-        """The same in words, which all blocks of a tower must share."""
+        """The same in words, which all blocks of a stack must share."""
         count = cls.streams(options)
         return f"{count} stream{'s' * (count > 1)}"
 
@@ -85,7 +85,7 @@ class Placement(nn.Module):
 
     @staticmethod
     def finish(state: State, norm: Callable[[Tensor], Tensor]) -> Tensor:
-        """The tower's output; `norm` is the final norm, or the identity."""
+        """The stack's output; `norm` is the final norm, or the identity."""
         return norm(state[0])
 
     def gains(self) -> dict[str, float]:
@@ -95,10 +95,10 @@ class Placement(nn.Module):
         return {}
 
 
-# order: groups of sublayers in front of this one in its tower; latest: the same where its block is
+# order: groups of sublayers in front of this one in its stack; latest: the same where its block is
 # called for the last time.
 # kinds: "attn" or "ffn", for each sublayer of the group.
-# towers: tower -> layers, `tower` among them.
+# stacks: stack -> layers, `stack` among them.
 PLACEMENTS = Registry(
     "placement",
     given=(
@@ -110,8 +110,8 @@ PLACEMENTS = Registry(
         "latest",
         "parallel",
         "kinds",
-        "tower",
-        "towers",
+        "stack",
+        "stacks",
     ),
 )
 

@@ -15,7 +15,7 @@ EPS = 1e-6  # of the norm that makes keys of outputs
 
 class Earlier(Placement):
     """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
-    entered the tower.
+    entered the stack.
 
     told: what the v are, in words.
     """
@@ -52,8 +52,8 @@ class Aggregated(Earlier):
     over all outputs so far in the place of their sum (Attention Residuals: Kimi Team, 2026,
     arXiv:2603.15031, its full form).
 
-    v_0 is what entered the tower; i runs over 0, ..., k. w is learned, one for each group of
-    sublayers, and starts at 0: all outputs count alike. Also the tower's output is such a mix. The
+    v_0 is what entered the stack; i runs over 0, ..., k. w is learned, one for each group of
+    sublayers, and starts at 0: all outputs count alike. Also the stack's output is such a mix. The
     keys' norm has no weight, for w would take it up. x-transformers' has its query from the newest
     stream, attends to streams and leaves their sum as it is.
     """
@@ -84,7 +84,7 @@ class DenseFormer(Earlier):
     """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average
     (Pagliardini et al., 2024, arXiv:2402.02622, section 3).
 
-    v_0 is what entered the tower; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for
+    v_0 is what entered the stack; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for
     the others: a model starts as one with placement=pre. Here each group of sublayers has its
     average, in the paper each block. Layers that share a block have its numbers, counted from the
     newest.

@@ -103,9 +103,11 @@ class GatedStreams(Placement):
         rank: int = 32,  # numbers of a token that its gates are made of
     ):
         super().__init__()
-        self.states, self.own = streams, order % streams
+        self.states = streams
+        self.own = order % streams
         self.norm = nn.ModuleList(norm() for _ in range(streams))
-        self.read, self.write = nn.Parameter(self._opened(dim)), nn.Parameter(torch.zeros(streams))
+        self.read = nn.Parameter(self._opened(dim))
+        self.write = nn.Parameter(torch.zeros(streams))
         self.bottleneck = nn.Linear(dim * streams, rank, bias=False)
         self.to_read, self.to_write = (
             nn.Parameter(torch.zeros(n, rank)) for n in (dim * streams, streams)

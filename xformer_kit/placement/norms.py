@@ -9,7 +9,7 @@ class Pre(Placement):
     figure 1b).
 
     Sublayers in parallel are summed, x + f(norm(x)) + g(norm(x)) (Wang and Komatsuzaki, 2021,
-    GPT-J). With `depth_scaled` a sublayer of layer l = 1, 2, ... of a tower reads norm(x) /
+    GPT-J). With `depth_scaled` a sublayer of layer l = 1, 2, ... of a stack reads norm(x) /
     sqrt(l), so that the stream's variance grows less with depth (LayerNorm scaling: Sun et al.,
     2025, arXiv:2502.05795, section 4; they leave out init.depth_scaled beside it). Layers that
     share a block have the l of their first.

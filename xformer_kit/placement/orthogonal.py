@@ -34,7 +34,8 @@ class Orthogonal(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.norm, self.eps = Norms(norm, parallel, shared), eps
+        self.norm = Norms(norm, parallel, shared)
+        self.eps = eps
 
     @classmethod
     def check(cls, options, context):

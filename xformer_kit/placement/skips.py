@@ -39,7 +39,7 @@ class Join(nn.Module):
 
 
 class Skips(nn.Module):
-    """The joins in front of a tower's layers, counted from 0: of what entered the first layer, in
+    """The joins in front of a stack's layers, counted from 0: of what entered the first layer, in
     front of each other (`reinject`); and of what entered layer i, in front of layer n - 1 - i of n,
     in the second half (`unet`).
 
@@ -48,7 +48,7 @@ class Skips(nn.Module):
     """
 
     # U-ViT: what layer i gave enters, as [x, y] W.   Here: what entered it, as in x-transformers,
-    # so that in a tower of an even number of layers the two in the middle are joined by more than
+    # so that in a stack of an even number of layers the two in the middle are joined by more than
     # what stands between them; x + [x, y] W starts as x.
 
     def __init__(self, dim: int, layers: int, reinject: Way | None, unet: Way | None):

@@ -22,7 +22,8 @@ class Step(nn.Module):
 
     def __init__(self, dim: int, start: float, scale: float):
         super().__init__()
-        self.weight, self.factor = nn.Parameter(torch.full((dim,), scale)), start / scale
+        self.weight = nn.Parameter(torch.full((dim,), scale))
+        self.factor = start / scale
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.factor * self.weight.abs() * (unit(y) - x)

@@ -104,7 +104,9 @@ class HyperConnections(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.states, self.read, self.free = streams, order % streams, mixing == "free"
+        self.states = streams
+        self.read = order % streams
+        self.free = mixing == "free"
         self.iterations = iterations or 20
         alike = (
             streams == 1 or not order

@@ -28,14 +28,14 @@ class Deep(Placement):
     def __init__(
         self,
         norm: MakeNorm,
-        tower: str,
-        towers: Mapping[str, int],
+        stack: str,
+        stacks: Mapping[str, int],
         *,
         alpha: float | None = None,  # factor of the residual stream; null is the figure's
         beta: float | None = None,  # factor of the initial standard deviation; null is the figure's
     ):
         super().__init__()
-        own = deepnet(tower, towers)
+        own = deepnet(stack, stacks)
         self.alpha, self.beta = (
             there if said is None else said for said, there in zip((alpha, beta), own, strict=True)
         )

@@ -1,8 +1,8 @@
 """Which parts make which block? The rule that lays differences over shared parts; plain data,
 nothing is built.
 
-The top-level nodes of the config are the base block. A tower holds differences from it, a variant
-differences from its tower. A difference that names another part replaces the shared one, and only
+The top-level nodes of the config are the base block. A stack holds differences from it, a variant
+differences from its stack. A difference that names another part replaces the shared one, and only
 `heads`, `kv_heads` and `head_dim` carry over, where the new part has them; one that names none
 changes options of the shared part.
 """
@@ -29,7 +29,7 @@ KINDS: dict[str, Registry] = {
     "ffn": FFNS,
     "kernel": KERNELS,
 }
-TOWERS = ("encoder", "decoder")
+STACKS = ("encoder", "decoder")
 CARRIED = ("heads", "kv_heads", "head_dim")
 SUBLAYERS = ("attn", "cross", "ffn")
 BESIDE = {
@@ -37,7 +37,7 @@ BESIDE = {
     "ffn": ("norm",),
 }  # what a layout may say of a sublayer beside its part
 STEP = "multiplier"  # of what a sublayer adds to the stream, which a layout may say of it too
-AHEAD = ("causality", "cache")  # laws of the tower that speaks: one that it looks at is read whole
+AHEAD = ("causality", "cache")  # laws of the stack that speaks: one that it looks at is read whole
 SEEN = {
     "mask": MASKS.defaults("full"),
     "position": POSITIONS.defaults("none"),
@@ -76,7 +76,7 @@ class BlockPlan:
 
 
 @dataclass(frozen=True)
-class TowerPlan:
+class StackPlan:
     name: str
     blocks: tuple[BlockPlan, ...]  # one per layer; layers of one variant share the plan
     variants: Mapping[str, BlockPlan]  # those that are used, "base" among them
@@ -130,7 +130,7 @@ def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
 def lay_over(
     nodes: Node, differences: Node, path: str, origins: Mapping[str, str]
 ) -> tuple[dict, dict]:
-    """The nodes with a tower's or variant's differences, and where each changed value came from."""
+    """The nodes with a stack's or variant's differences, and where each changed value came from."""
     nodes, origins = dict(nodes), dict(origins)
     for kind in KINDS:
         if kind not in differences:
@@ -144,9 +144,9 @@ def lay_over(
     return nodes, origins
 
 
-def layout_of(tower: Node, variant: Node, has_source: bool) -> list[Any]:
+def layout_of(stack: Node, variant: Node, has_source: bool) -> list[Any]:
     default = ["attn", "cross", "ffn"] if has_source else ["attn", "ffn"]
-    return variant.get("layout") or tower.get("layout") or default
+    return variant.get("layout") or stack.get("layout") or default
 
 
 def laid(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def sublayers(
     layout: list[Any], nodes: Mapping[str, Node], cross: Sequence[Any] = ()
 ) -> tuple[tuple[SublayerPlan, ...], ...]:
     """The layout with names and complete nodes: [attn, [attn, ffn], {ffn: {width: 64}}, ffn].
-    `cross`: the differences of what looks at another tower, one laid over the other.
+    `cross`: the differences of what looks at another stack, one laid over the other.
     """
     counts: dict[str, int] = {}
 
@@ -186,30 +186,30 @@ def sublayers(
     return tuple(tuple(plan(entry) for entry in group) for group in groups)
 
 
-def tower_plan(config: Node, name: str) -> TowerPlan:
-    """The blocks of one tower, layer by layer. The config is taken to be valid."""
+def stack_plan(config: Node, name: str) -> StackPlan:
+    """The blocks of one stack, layer by layer. The config is taken to be valid."""
     model, path = config["model"], f"model.{name}"
-    tower = model[name] or {}
+    stack = model[name] or {}
     has_source = name == "decoder" and "encoder" in model
-    shared, origins = lay_over(base_nodes(config), tower, path, {})
+    shared, origins = lay_over(base_nodes(config), stack, path, {})
 
     def block(variant: str) -> BlockPlan:
-        differences = {} if variant == "base" else (tower.get("variants") or {})[variant] or {}
+        differences = {} if variant == "base" else (stack.get("variants") or {})[variant] or {}
         where = path if variant == "base" else f"{path}.variants.{variant}"
         nodes, from_ = lay_over(shared, differences, where, origins)
-        cross = [node["cross"] for node in (tower, differences) if node.get("cross")]
-        groups = sublayers(layout_of(tower, differences, has_source), nodes, cross)
+        cross = [node["cross"] for node in (stack, differences) if node.get("cross")]
+        groups = sublayers(layout_of(stack, differences, has_source), nodes, cross)
         return BlockPlan(variant, where, nodes, groups, from_)
 
-    layers = tower.get("layers") or model["layers"]
-    order = layer_order(tower, layers)
+    layers = stack.get("layers") or model["layers"]
+    order = layer_order(stack, layers)
     variants = {variant: block(variant) for variant in dict.fromkeys(["base", *order])}
     calls = shared_by(
-        layers, tower.get("unique_layers") or model["unique_layers"] or layers, model["sharing"]
+        layers, stack.get("unique_layers") or model["unique_layers"] or layers, model["sharing"]
     )
-    speaks = name == [other for other in TOWERS if other in model][-1]
+    speaks = name == [other for other in STACKS if other in model][-1]
     future = (model.get("future_tokens") or 1) - 1 if speaks else 0
-    return TowerPlan(name, tuple(variants[variant] for variant in order), variants, calls, future)
+    return StackPlan(name, tuple(variants[variant] for variant in order), variants, calls, future)
 
 
 def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
@@ -228,13 +228,13 @@ def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
     return tuple(calls)
 
 
-def layer_order(tower: Node, layers: int) -> list[str]:
+def layer_order(stack: Node, layers: int) -> list[str]:
     """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over
     its ends.
     """
-    pattern = tower.get("pattern") or ["base"]
+    pattern = stack.get("pattern") or ["base"]
     order = [pattern[i % len(pattern)] for i in range(layers)]
-    first, last = tower.get("first") or [], tower.get("last") or []
+    first, last = stack.get("first") or [], stack.get("last") or []
     order[: len(first)] = first
     if last:
         order[-len(last) :] = last
@@ -246,16 +246,16 @@ def laid_at(block: BlockPlan, sub: SublayerPlan) -> str:
     return f"{block.path}.cross" if sub.cross else f"{block.path}.layout.{sub.name}"
 
 
-def towers(config: Node) -> list[TowerPlan]:
-    return [tower_plan(config, name) for name in TOWERS if name in config["model"]]
+def stacks(config: Node) -> list[StackPlan]:
+    return [stack_plan(config, name) for name in STACKS if name in config["model"]]
 
 
 def depths(config: Node) -> dict[str, int]:
-    """Tower -> its number of layers."""
+    """Stack -> its number of layers."""
     model = config["model"]
     return {
         name: (model[name] or {}).get("layers") or model["layers"]
-        for name in TOWERS
+        for name in STACKS
         if name in model
     }
 
@@ -271,8 +271,8 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
     attn: heads, kv_heads, head_dim, projects, computes, ...   mask: band, sees_future, sees_prefix,
     absolute
     position: hooks, relative, isometric, learned, channels, bounded   norm: normalises
-    cross: whether it looks at another tower   source: whether its tower has one to look at
-    mask_at: the config path where its tower or its variant has a mask of its own, or would have one
+    cross: whether it looks at another stack   source: whether its stack has one to look at
+    mask_at: the config path where its stack or its variant has a mask of its own, or would have one
     seq_len: tokens of a training example, or None   model: stochastic_depth
     """
     mask = MASKS.create(nodes["mask"])
@@ -298,7 +298,7 @@ def facts(nodes: Mapping[str, Node], dim: int, **more: Any) -> dict[str, Any]:
 
 
 def contexts(
-    config: Node, plan: TowerPlan, block: BlockPlan
+    config: Node, plan: StackPlan, block: BlockPlan
 ) -> Iterator[tuple[SublayerPlan, Context]]:
     """Each attention or other sublayer of a block with what it meets there."""
     model = config["model"]
@@ -314,7 +314,7 @@ def contexts(
                 sub,
                 Context(
                     path=block.path,
-                    tower=plan.name,
+                    stack=plan.name,
                     dim=model["dim"],
                     layers=len(plan.blocks),
                     max_len=max_len(config),
@@ -338,18 +338,18 @@ def set_at(kind: str, block: BlockPlan) -> str:
     return next((path for key, path in block.origins.items() if key.startswith(f"{kind}.")), kind)
 
 
-def _mask_at(model: Node, plan: TowerPlan, block: BlockPlan) -> str:
+def _mask_at(model: Node, plan: StackPlan, block: BlockPlan) -> str:
     """Where another mask would be that of these layers alone."""
     where = set_at("mask", block)
     return (
         f"model.{plan.name}.mask"
-        if where == "mask" and all(name in model for name in TOWERS)
+        if where == "mask" and all(name in model for name in STACKS)
         else where
     )
 
 
-def broken_laws(plan: TowerPlan, cross: bool = False) -> dict[str, str]:
-    """Law -> which part of the tower breaks it, and why; of the parts that look at another tower
+def broken_laws(plan: StackPlan, cross: bool = False) -> dict[str, str]:
+    """Law -> which part of the stack breaks it, and why; of the parts that look at another stack
     alone with `cross`.
     """
     blocks = {id(block): block for block in plan.blocks}.values()
@@ -368,14 +368,14 @@ def broken_laws(plan: TowerPlan, cross: bool = False) -> dict[str, str]:
 
 
 def refuses_on(
-    device: str, kernel: str, config: Node, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan
+    device: str, kernel: str, config: Node, plan: StackPlan, block: BlockPlan, sub: SublayerPlan
 ) -> str | None:
     """Why a kernel cannot train an attention on a kind of device, or None."""
     context = next(context for other, context in contexts(config, plan, block) if other is sub)
     return against(kernel, replace(context, device=device))
 
 
-def kernel_of(config: Node, plan: TowerPlan, block: BlockPlan, sub: SublayerPlan) -> str:
+def kernel_of(config: Node, plan: StackPlan, block: BlockPlan, sub: SublayerPlan) -> str:
     """The name of the kernel that an attention runs on."""
     for other, context in contexts(config, plan, block):
         if other is sub:

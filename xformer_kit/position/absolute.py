@@ -32,7 +32,8 @@ class Learned(Position):
         offset: int = 0,  # the row of the first position; those before it are never read
     ):
         super().__init__()
-        self.max_len, self.offset = max_len, offset
+        self.max_len = max_len
+        self.offset = offset
         self.weight = nn.Parameter(torch.zeros(max_len + offset, dim))
 
     @classmethod
@@ -69,7 +70,9 @@ class Sinusoidal(Position):
         ] = "interleaved",  # sine beside cosine, or all sines first
     ):
         super().__init__()
-        self.dim, self.theta, self.layout = dim, theta, layout
+        self.dim = dim
+        self.theta = theta
+        self.layout = layout
 
     @classmethod
     def check(cls, options, context):

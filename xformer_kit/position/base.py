@@ -37,7 +37,7 @@ class Position(nn.Module):
     tables: the class of what `begin` returns, where that is not the position: it answers `rotate`,
     `bias`, `scores`.
     per_layer: not an attribute but an option that a position may have: whether each layer has one
-    of its own, in place of the tower's.
+    of its own, in place of the stack's.
     max_len: the largest number of positions, None where there is no limit. bounded: whether
     model.max_len is always one.
     """
@@ -53,12 +53,12 @@ class Position(nn.Module):
     max_len: int | None = None
 
     def begin(self, query: Tokens, key: Tokens) -> Any:
-        """Called once per forward of the tower; returns what answers `rotate`, `bias` and `scores`
+        """Called once per forward of the stack; returns what answers `rotate`, `bias` and `scores`
         in this forward.
 
         By default the position itself. One that needs tables returns a NamedTuple of them, of the
         class `tables`, with those methods. Keys are rotated before they are cached, so `key` holds
-        the same new tokens as `query`; in attention to another tower it holds that tower's tokens,
+        the same new tokens as `query`; in attention to another stack it holds that stack's tokens,
         and for a position that is `whole` all tokens, cached ones included.
         """
         return self
@@ -134,7 +134,7 @@ def still(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
 
 
 POSITIONS = Registry(
-    "position", given=("dim", "heads", "head_dim", "max_len", "layers", "tower"), base=Position
+    "position", given=("dim", "heads", "head_dim", "max_len", "layers", "stack"), base=Position
 )
 
 

@@ -56,7 +56,7 @@ class Shaw(Position):
         head_dim: int,
         *,
         span: int = 16,  # tokens to either side that are told apart
-        per_layer: bool = True,  # a table for each layer; false: one for the tower
+        per_layer: bool = True,  # a table for each layer; false: one for the stack
     ):
         super().__init__()
         self.span = span
@@ -86,15 +86,14 @@ class TransformerXL(Position):
         head_dim: int,
         *,
         theta: float = 10_000.0,  # longest wavelength / 2 pi, tokens
-        per_layer: bool = True,  # W, u and v for each layer; false: one of each for the tower
+        per_layer: bool = True,  # W, u and v for each layer; false: one of each for the stack
     ):
         super().__init__()
-        self.dim, self.theta = dim, theta
+        self.dim = dim
+        self.theta = theta
         self.r = nn.Linear(dim, heads * head_dim, bias=False)
-        self.u, self.v = (
-            nn.Parameter(torch.zeros(heads, head_dim)),
-            nn.Parameter(torch.zeros(heads, head_dim)),
-        )
+        self.u = nn.Parameter(torch.zeros(heads, head_dim))
+        self.v = nn.Parameter(torch.zeros(heads, head_dim))
 
     @classmethod
     def check(cls, options, context):
@@ -171,7 +170,7 @@ class CoPE(Position):
         head_dim: int,
         *,
         longest: int = 64,  # counts that are told apart
-        per_layer: bool = True,  # a table for each layer; false: one for the tower
+        per_layer: bool = True,  # a table for each layer; false: one for the stack
     ):
         super().__init__()
         self.longest = longest
@@ -220,8 +219,10 @@ class Disentangled(Position):
         norm: bool = False,  # whether the table goes through a LayerNorm, as in DeBERTa v2
     ):
         super().__init__()
-        self.buckets, self.longest = buckets, longest
-        self.to_place, self.from_place = content_to_position, position_to_content
+        self.buckets = buckets
+        self.longest = longest
+        self.to_place = content_to_position
+        self.from_place = position_to_content
         self.weight = nn.Parameter(torch.zeros(2 * buckets, dim))
         self.norm = nn.LayerNorm(dim, eps=1e-7) if norm else nn.Identity()
 
@@ -290,7 +291,7 @@ class Curves(Position):
         dim: int,
         heads: int,
         max_len: int,
-        tower: str,
+        stack: str,
         *,
         curves: int = 16,  # that are mixed
         longest: (
@@ -300,11 +301,12 @@ class Curves(Position):
         bidirectional: (
             bool | None
         ) = None,  # whether later tokens have curves too; null: in an encoder
-        per_layer: bool = True,  # weights and curves for each layer; false: one set for the tower
+        per_layer: bool = True,  # weights and curves for each layer; false: one set for the stack
     ):
         super().__init__()
-        self.both = tower == "encoder" if bidirectional is None else bidirectional
-        self.heads, self.longest = heads, longest or max_len
+        self.both = stack == "encoder" if bidirectional is None else bidirectional
+        self.heads = heads
+        self.longest = longest or max_len
         self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
         self.offset = nn.Parameter(torch.zeros(heads * curves))
         self.curve = nn.Parameter(

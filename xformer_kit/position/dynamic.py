@@ -51,10 +51,11 @@ class Dynamic(Position):
         log: bool = True,  # whether f sees the logarithm of distances
         norm: bool = False,  # whether hidden layers have a LayerNorm, as in CrossFormer
         activation: Literal["silu", "relu"] = "silu",  # relu in both papers
-        per_layer: bool = False,  # f for each layer, in place of one for the tower
+        per_layer: bool = False,  # f for each layer, in place of one for the stack
     ):
         super().__init__()
-        width, self.log = width or max(1, dim // 4), log
+        width = width or max(1, dim // 4)
+        self.log = log
         self.act = F.silu if activation == "silu" else F.relu
         self.hidden = nn.ModuleList(nn.Linear(width if i else 1, width) for i in range(hidden))
         self.norms = nn.ModuleList(

@@ -37,7 +37,7 @@ class Forgetting(Position):
         self,
         dim: int,
         heads: int,
-        tower: str,
+        stack: str,
         *,
         gates: Literal[
             "token", "pair"
@@ -47,11 +47,12 @@ class Forgetting(Position):
         bidirectional: (
             bool | None
         ) = None,  # whether later tokens have gates too; null: in an encoder
-        per_layer: bool = True,  # gates for each layer; false: one set for the tower
+        per_layer: bool = True,  # gates for each layer; false: one set for the stack
     ):
         super().__init__()
-        self.both = tower == "encoder" if bidirectional is None else bidirectional
-        self.heads, self.start = heads, start
+        self.both = stack == "encoder" if bidirectional is None else bidirectional
+        self.heads = heads
+        self.start = start
         self.gates = heads * (1 + self.both)  # those for earlier tokens first
         self.gate_dim = gate_dim if gates == "pair" else None
         self.weight = nn.Parameter(

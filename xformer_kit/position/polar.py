@@ -34,10 +34,11 @@ class Polar(Position):
         start: Literal[
             "zero", "uniform"
         ] = "zero",  # where d starts: at 0, or drawn from -2 pi to 0
-        per_layer: bool = False,  # d for each layer, in place of one for the tower
+        per_layer: bool = False,  # d for each layer, in place of one for the stack
     ):
         super().__init__()
-        self.theta, self.drawn = theta, start == "uniform"
+        self.theta = theta
+        self.drawn = start == "uniform"
         self.angle = nn.Parameter(torch.zeros(heads, head_dim))
 
     @classmethod

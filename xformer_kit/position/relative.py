@@ -52,7 +52,8 @@ class Alibi(Position):
         symmetric: bool = True,
     ):
         super().__init__()
-        p, self.symmetric = 2 ** (heads.bit_length() - 1), symmetric
+        p = 2 ** (heads.bit_length() - 1)
+        self.symmetric = symmetric
 
         def of(n: int) -> list[float]:
             return [2 ** (-exponent * (i + 1) / n) for i in range(n)]
@@ -105,19 +106,20 @@ class T5(Position):
     def __init__(
         self,
         heads: int,
-        tower: str,
+        stack: str,
         *,
         buckets: int = 32,  # distances that are told apart
         longest: int = 128,  # tokens; what lies farther away shares the last bucket
         bidirectional: (
             bool | None
         ) = None,  # half of the buckets for later tokens, else 0; null: in an encoder
-        # a table for each layer, as in UMT5, in place of one for the tower
+        # a table for each layer, as in UMT5, in place of one for the stack
         per_layer: bool = False,
     ):
         super().__init__()
-        self.bidirectional = tower == "encoder" if bidirectional is None else bidirectional
-        self.buckets, self.longest = buckets, longest
+        self.bidirectional = stack == "encoder" if bidirectional is None else bidirectional
+        self.buckets = buckets
+        self.longest = longest
         self.weight = nn.Parameter(torch.zeros(buckets, heads))
 
     @classmethod
@@ -168,11 +170,12 @@ class Kerple(Position):
         heads: int,
         *,
         kernel: Literal["log", "power"] = "log",  # how the bias falls with the distance
-        per_layer: bool = False,  # r1 and r2 for each layer, in place of one pair for the tower
+        per_layer: bool = False,  # r1 and r2 for each layer, in place of one pair for the stack
     ):
         super().__init__()
         self.power = kernel == "power"
-        self.r1, self.r2 = nn.Parameter(torch.zeros(heads)), nn.Parameter(torch.zeros(heads))
+        self.r1 = nn.Parameter(torch.zeros(heads))
+        self.r2 = nn.Parameter(torch.zeros(heads))
 
     def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         drawn = torch.rand(shape, generator=generator).clamp(0.01, 0.99)
@@ -214,12 +217,14 @@ class Fire(Position):
         width: int = 32,  # hidden channels of f
         rate: float = 0.1,  # c at the start, 1 / tokens
         threshold: float = 512.0,  # L at the start, tokens
-        # f, c and L for each layer; false: one for the tower, called FIRE-S
+        # f, c and L for each layer; false: one for the stack, called FIRE-S
         per_layer: bool = True,
     ):
         super().__init__()
-        self.up, self.down = nn.Linear(1, width), nn.Linear(width, heads, bias=False)
-        self.rate, self.threshold = rate, threshold
+        self.up = nn.Linear(1, width)
+        self.down = nn.Linear(width, heads, bias=False)
+        self.rate = rate
+        self.threshold = threshold
         self.c, self.reach = (
             nn.Parameter(torch.full((1,), rate)),
             nn.Parameter(torch.ones(1)),

@@ -93,13 +93,13 @@ class Rotary(Position):
         scaling: Scaling = AS_TRAINED,  # how rates change for texts longer than in training
     ):
         super().__init__()
-        self.turned, self.theta, self.trained = int(head_dim * fraction), theta, max_len
+        self.turned = int(head_dim * fraction)
+        self.theta = theta
+        self.trained = max_len
         self.some = None if rotated_heads in (None, heads) else (rotated_heads, heads)
-        self.all, self.interleaved, self.scaling = (
-            self.turned == head_dim,
-            pairing == "interleaved",
-            scaling,
-        )
+        self.all = self.turned == head_dim
+        self.interleaved = pairing == "interleaved"
+        self.scaling = scaling
 
     @classmethod
     def check(cls, options, context):
@@ -228,7 +228,8 @@ class XPos(Rotary):
         gamma: float = 0.4,  # how little the fastest pair falls: z_0 = gamma / (1 + gamma)
     ):
         super().__init__(head_dim, max_len, theta=theta, pairing=pairing)
-        self.span, self.gamma = span, gamma
+        self.span = span
+        self.gamma = gamma
 
     @classmethod
     def check(cls, options, context):

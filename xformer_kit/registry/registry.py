@@ -81,9 +81,9 @@ class Context:
     """
 
     path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
-    tower: str = "decoder"
+    stack: str = "decoder"
     dim: int = 0  # channels of the residual stream
-    layers: int = 0  # blocks of the tower
+    layers: int = 0  # blocks of the stack
     max_len: int = 0  # tokens
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -111,13 +111,11 @@ class Registry(dict[str, Any]):
         switch: tuple[str, str] | None = None,
     ):
         super().__init__()
-        self.kind, self.given, self.group, self.several, self.switch = (
-            kind,
-            given,
-            group or kind,
-            several,
-            switch,
-        )
+        self.kind = kind
+        self.given = given
+        self.group = group or kind
+        self.several = several
+        self.switch = switch
         self.also_called: dict[str, str] = {}  # other names, for messages and search only
         self.mistaken: dict[
             str, str

@@ -190,7 +190,10 @@ class Words:
     """A difference in words, for one metric and one family of comparisons."""
 
     def __init__(self, measured: Metric, level: float, margin: float | None, family: int):
-        self.measured, self.level, self.margin, self.family = measured, level, margin, family
+        self.measured = measured
+        self.level = level
+        self.margin = margin
+        self.family = family
         self.alpha = 1 - level + ROUNDING
 
     def outcome(self, difference: Difference, p: float | None, p_margin: float | None) -> str:

@@ -147,8 +147,12 @@ class _Test:
         margin: float | None,
         level: float,
     ):
-        self.one, self.measured, self.margin, self.level = one, measured, margin, level
-        self.variant, self.than = runs[one.variant], runs[one.than]
+        self.one = one
+        self.measured = measured
+        self.margin = margin
+        self.level = level
+        self.variant = runs[one.variant]
+        self.than = runs[one.than]
         self.difference = paired(self.than.values, self.variant.values, level)
         self.p_lost, self.lost_more = self._lost()
         self.p, self.way = self._direction()

@@ -235,7 +235,8 @@ class Random(Design):
         count: int = 20,  # variants beside the baseline
         seed: int = 0,  # of the draw
     ):
-        self.limit, self.seed = count, seed
+        self.limit = count
+        self.seed = seed
 
     def choose(self, factors):
         """More than are taken, for some may be left out; after a hundred times as many none is new

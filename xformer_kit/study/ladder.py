@@ -45,7 +45,9 @@ class Ladder(OneAtATime):
         multiples: tuple[float, ...] = (5.0, 10.0, 20.0),  # tokens for each parameter
         ahead: float = 10.0,  # times the largest size, at which the laws are asked
     ):
-        self.sizes, self.multiples, self.ahead = sizes, multiples, ahead
+        self.sizes = sizes
+        self.multiples = multiples
+        self.ahead = ahead
 
     def rungs(self):
         sizes = [

@@ -69,8 +69,13 @@ class Dates(_Babel):
         examples: int = 2000,  # of each of valid and test
         examples_seed: int = 0,  # of all pairs
     ):
-        self.formats, self.first, self.last, self.held_out = tuple(formats), first, last, held_out
-        self.count, self.examples, self.examples_seed = pairs, examples, examples_seed
+        self.formats = tuple(formats)
+        self.first = first
+        self.last = last
+        self.held_out = held_out
+        self.count = pairs
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):
@@ -157,7 +162,8 @@ class Names(_Babel):
         ),  # what is named
         held_out: float = 0.05,  # fraction of the names, for each of valid and test
     ):
-        self.kinds, self.held_out = tuple(kinds), held_out
+        self.kinds = tuple(kinds)
+        self.held_out = held_out
 
     @classmethod
     def check(cls, options, context):

@@ -35,7 +35,8 @@ class Hub(Records):
         valid: float | None = None,  # share for validation; null is 0.05, or valid_split
         test: float = 0.0,  # share for the test
     ):
-        self.dataset, self.subset = dataset, subset
+        self.dataset = dataset
+        self.subset = subset
         self.choose(source, target, text)
         names = {"train": train_split, "valid": valid_split, "test": test_split}
         options = {name: f"{split}_split" for split, name in names.items()}

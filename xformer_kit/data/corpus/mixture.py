@@ -35,7 +35,9 @@ class Mixture(Corpus):
         # above 1: nearer to all alike; below: nearer to the largest weight alone
         temperature: float = 1.0,
     ):
-        self.of, self.weights, self.temperature = of, weights, temperature
+        self.of = of
+        self.weights = weights
+        self.temperature = temperature
         self.form = next(iter(of.values())).form
         self.documents = all(part.documents for part in of.values())
         self.splits = tuple(dict.fromkeys(split for part in of.values() for split in part.splits))

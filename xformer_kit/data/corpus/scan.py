@@ -42,7 +42,8 @@ class Scan(PairCorpus):
         split: Split = "simple",
         valid: float = 0.05,  # fraction of the training commands
     ):
-        self.split, self.valid = split, valid
+        self.split = split
+        self.valid = valid
 
     @classmethod
     def check(cls, options, context):

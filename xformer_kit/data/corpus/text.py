@@ -26,7 +26,8 @@ class Text(Corpus):
         path: str,
         valid: float = 0.1,  # fraction of the characters, from the end
     ):
-        self.path, self.valid = path, valid
+        self.path = path
+        self.valid = valid
         self.files = files.find(path)
         self._characters: int | None = None
 

@@ -195,7 +195,8 @@ class Stream:
     """
 
     def __init__(self, tokenizer: Tokenizer, goes_on: bool = False):
-        self.tokenizer, self.goes_on = tokenizer, goes_on
+        self.tokenizer = tokenizer
+        self.goes_on = goes_on
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __call__(self, ids: int | Iterable[int]) -> str:

@@ -92,7 +92,9 @@ class Unigram(Library):
         coverage: float = 0.9995,
         sample: int = 2_000_000,  # characters to learn from, spread over the training split
     ):
-        self.vocab_size, self.coverage, self.sample = vocab_size, coverage, sample
+        self.vocab_size = vocab_size
+        self.coverage = coverage
+        self.sample = sample
 
     @classmethod
     def check(cls, options, context):
@@ -178,8 +180,11 @@ class WordPiece(Library):
         coverage: float = 1.0,  # fraction of the characters in the text that are in the alphabet
         sample: int = 10_000_000,  # characters to learn from, spread over the training split
     ):
-        self.vocab_size, self.lowercase, self.unknown = vocab_size, lowercase, unknown
-        self.coverage, self.sample = coverage, sample
+        self.vocab_size = vocab_size
+        self.lowercase = lowercase
+        self.unknown = unknown
+        self.coverage = coverage
+        self.sample = sample
 
     @classmethod
     def check(cls, options, context):

@@ -216,7 +216,8 @@ class Whole(Stream):
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(tokenizer)
         self.ids: list[int] = []
-        self.text, self.given = "", 0
+        self.text = ""
+        self.given = 0
 
     def __call__(self, ids: int | Iterable[int]) -> str:
         self.ids += np.asarray(ids, dtype=np.int64).reshape(-1).tolist()

@@ -112,7 +112,9 @@ class Word(Tokenizer):
             "error", "token"
         ] = "token",  # what becomes of other words: refused, or `<unk>`
     ):
-        self.most, self.min_count, self.unknown = vocab_size, min_count, unknown
+        self.most = vocab_size
+        self.min_count = min_count
+        self.unknown = unknown
         self._learn([])
 
     @classmethod

@@ -74,7 +74,8 @@ class Labelled:
     """
 
     def __init__(self, probe: Probe, split: str):
-        self.probe, self.split = probe, split
+        self.probe = probe
+        self.split = split
         self.length = FRESH if split == "train" else probe.examples
 
     def __len__(self) -> int:

@@ -24,8 +24,12 @@ class _Again(Sized):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.vocabulary, self.length, self.shortest = vocabulary, length, shortest
-        self.test_length, self.examples, self.examples_seed = test_length, examples, examples_seed
+        self.vocabulary = vocabulary
+        self.length = length
+        self.shortest = shortest
+        self.test_length = test_length
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):
@@ -106,8 +110,12 @@ class SelectiveCopy(Probe):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.vocabulary, self.length, self.marked = vocabulary, length, marked
-        self.test_length, self.examples, self.examples_seed = test_length, examples, examples_seed
+        self.vocabulary = vocabulary
+        self.length = length
+        self.marked = marked
+        self.test_length = test_length
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):

@@ -33,8 +33,12 @@ class Addition(Sized):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.length, self.shortest, self.test_length = length, shortest, test_length
-        self.answer, self.examples, self.examples_seed = answer, examples, examples_seed
+        self.length = length
+        self.shortest = shortest
+        self.test_length = test_length
+        self.answer = answer
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):
@@ -81,8 +85,12 @@ class Parity(Sized):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.length, self.shortest, self.test_length = length, shortest, test_length
-        self.steps, self.examples, self.examples_seed = steps, examples, examples_seed
+        self.length = length
+        self.shortest = shortest
+        self.test_length = test_length
+        self.steps = steps
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):
@@ -125,8 +133,13 @@ class Dyck(Sized):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.types, self.depth, self.length, self.shortest = types, depth, length, shortest
-        self.test_length, self.examples, self.examples_seed = test_length, examples, examples_seed
+        self.types = types
+        self.depth = depth
+        self.length = length
+        self.shortest = shortest
+        self.test_length = test_length
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):

@@ -41,8 +41,13 @@ class Recall(Probe):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.vocabulary, self.length, self.pairs, self.power = vocabulary, length, pairs, power
-        self.filler, self.examples, self.examples_seed = filler, examples, examples_seed
+        self.vocabulary = vocabulary
+        self.length = length
+        self.pairs = pairs
+        self.power = power
+        self.filler = filler
+        self.examples = examples
+        self.examples_seed = examples_seed
         self.slots = (length - 2 * pairs) // 2
         weights = np.arange(1, self.slots + 1, dtype=np.float64) ** (power - 1)
         self.weights = weights / weights.sum()
@@ -119,8 +124,12 @@ class Induction(Sized):
         examples: int = 1000,  # of each of valid and test
         examples_seed: int = 0,  # of all examples, also of valid and test
     ):
-        self.vocabulary, self.length, self.shortest = vocabulary, length, shortest
-        self.test_length, self.examples, self.examples_seed = test_length, examples, examples_seed
+        self.vocabulary = vocabulary
+        self.length = length
+        self.shortest = shortest
+        self.test_length = test_length
+        self.examples = examples
+        self.examples_seed = examples_seed
 
     @classmethod
     def check(cls, options, context):

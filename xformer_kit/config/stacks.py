@@ -1,4 +1,4 @@
-"""What is wrong with a tower? Its differences from the shared parts, its variants and their
+"""What is wrong with a stack? Its differences from the shared parts, its variants and their
 layouts, word by word.
 """
 
@@ -11,21 +11,21 @@ from xformer_kit.registry import Context, Options, above, mismatch, nearest, sho
 OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
 
 
-def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -> Iterator[str]:
-    """A tower's own keys, its differences and those of its variants."""
-    if tower is None:
+def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -> Iterator[str]:
+    """A stack's own keys, its differences and those of its variants."""
+    if stack is None:
         yield (
             f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave"
-            " the key out for no tower."
+            " the key out for no stack."
         )
         return
-    if not isinstance(tower, Mapping):
+    if not isinstance(stack, Mapping):
         return
-    variants = tower.get("variants") or {}
+    variants = stack.get("variants") or {}
     known = ["base", *filter(is_name, variants)] if isinstance(variants, Mapping) else ["base"]
-    layers = tower.get("layers") or config["model"].get("layers")
+    layers = stack.get("layers") or config["model"].get("layers")
     for key in ("pattern", "first", "last"):
-        words = tower.get(key)
+        words = stack.get(key)
         words = words if isinstance(words, list) else []
         for word in dict.fromkeys(words):
             if isinstance(word, str) and word not in known:
@@ -35,10 +35,10 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
                 )
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
             yield (
-                f"{path}.{key}: must not be longer than the tower; got {len(words)} and {layers}"
+                f"{path}.{key}: must not be longer than the stack; got {len(words)} and {layers}"
                 " layers."
             )
-    yield from _differences(config, (tower,), path, context)
+    yield from _differences(config, (stack,), path, context)
     if isinstance(variants, Mapping):
         for name, variant in variants.items():
             where = f"{path}.variants.{name}"
@@ -48,7 +48,7 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
                     f" {shown(name)}. Try local."
                 )
             elif name == "base":
-                yield f"{where}: 'base' is the tower itself; give the variant another name."
+                yield f"{where}: 'base' is the stack itself; give the variant another name."
             elif not isinstance(variant or {}, Mapping):
                 yield f"{where}: must be a mapping of differences; got {shown(variant)}."
             else:
@@ -59,7 +59,7 @@ def faults(config: Mapping[str, Any], tower: Any, path: str, context: Context) -
                             f"{where}.{key}: no such key.{nearest(key, allowed)} It has:"
                             f" {', '.join(allowed)}."
                         )
-                yield from _differences(config, (tower, variant or {}), where, context)
+                yield from _differences(config, (stack, variant or {}), where, context)
 
 
 def is_name(name: Any) -> bool:
@@ -102,7 +102,7 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> I
 
 
 def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
-    """Faults of the last of the differences that lie over each other: a tower's, or those and a
+    """Faults of the last of the differences that lie over each other: a stack's, or those and a
     variant's.
     """
     node = laid[-1]

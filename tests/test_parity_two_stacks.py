@@ -80,7 +80,7 @@ def torch_attention(prefix: str, theirs: str, state: State) -> State:
     return found
 
 
-def torch_tower(name: str, theirs: str, state: State, pre: bool) -> State:
+def torch_stack(name: str, theirs: str, state: State, pre: bool) -> State:
     sublayers = {"attn": "self_attn"} | ({"cross": "multihead_attn"} if name == "decoder" else {})
     found: State = {}
     for i in range(LAYERS):
@@ -124,9 +124,9 @@ def test_torch_transformer(pre):
     )
     embed = torch.randn(VOCAB, DIM, dtype=torch.float64)
     state = theirs.state_dict()
-    towers = [torch_tower(name, name, state, pre) for name in ("encoder", "decoder")]
+    stacks = [torch_stack(name, name, state, pre) for name in ("encoder", "decoder")]
     ours = loaded(
-        like_torch("encoder_decoder", pre), {"embed.weight": embed} | towers[0] | towers[1]
+        like_torch("encoder_decoder", pre), {"embed.weight": embed} | stacks[0] | stacks[1]
     )
     future = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
     expected = (
@@ -152,7 +152,7 @@ def test_torch_transformer_encoder(pre):
     state = {f"them.{name}": value for name, value in theirs.state_dict().items()}
     ours = loaded(
         like_torch("encoder", pre),
-        {"embed.weight": embed} | torch_tower("encoder", "them", state, pre),
+        {"embed.weight": embed} | torch_stack("encoder", "them", state, pre),
     )
     expected = theirs(embed[IDS], src_key_padding_mask=~REAL) @ embed.T
     close(ours(IDS, real=REAL)[REAL], expected[REAL])
@@ -241,7 +241,7 @@ def test_berts_gradients_of_a_masked_token(bert):
 
 
 def bart_blocks(name: str, state: State) -> State:
-    """The blocks of a tower, in BART and in Marian."""
+    """The blocks of a stack, in BART and in Marian."""
     attentions = {"attn": "self_attn"} | ({"cross": "encoder_attn"} if name == "decoder" else {})
     norms = {f"placement.{our}.norm": f"{their}_layer_norm" for our, their in attentions.items()}
     norms |= {"placement.ffn.norm": "final_layer_norm", "ffn.up": "fc1", "ffn.down": "fc2"}
@@ -361,8 +361,8 @@ def marian():
         forced_eos_token_id=None,
     )
     theirs = randomised(transformers.MarianMTModel(config))
-    for tower in (theirs.model.encoder, theirs.model.decoder):
-        tower.embed_positions.weight.data = tower.embed_positions.create_weight().double()
+    for stack in (theirs.model.encoder, theirs.model.decoder):
+        stack.embed_positions.weight.data = stack.embed_positions.create_weight().double()
     state = theirs.state_dict()
     ours = {"embed.weight": state["model.shared.weight"]}
     ours |= bart_blocks("encoder", state) | bart_blocks("decoder", state)

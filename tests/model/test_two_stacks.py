@@ -21,7 +21,7 @@ def model_of(source_vocab_size=None, **changes) -> Model:
     return model.double().eval()
 
 
-def test_shared_parts_reach_both_towers_and_each_has_layers_of_its_own():
+def test_shared_parts_reach_both_stack_and_each_has_layers_of_its_own():
     attn = {"name": "multi_head", "heads": 4, "kv_heads": 2, "head_dim": None}
     changes = {"encoder": {"layers": 6}, "decoder": {"layers": 2, "cross": {"heads": 2}}}
     model = model_of(attn=attn, norm="layer", dropout=0.1, **changes)
@@ -30,7 +30,7 @@ def test_shared_parts_reach_both_towers_and_each_has_layers_of_its_own():
     assert {
         (block.attn.q.out_features, block.attn.kv_heads, block.dropout) for block in blocks
     } == {(36, 2, 0.1)}
-    assert {type(tower.norm).__name__ for tower in (model.encoder, model.decoder)} == {"Layer"}
+    assert {type(stack.norm).__name__ for stack in (model.encoder, model.decoder)} == {"Layer"}
     assert {block.cross.head_dim for block in model.decoder.blocks} == {18}
 
 
@@ -114,7 +114,7 @@ def test_a_cross_mask_hides_the_source_also_step_by_step():
     ],
     ids=["cross first", "none first"],
 )
-def test_a_towers_position_embeds_whatever_its_first_block_looks_through(decoder):
+def test_a_stack_position_embeds_whatever_its_first_block_looks_through(decoder):
     model = model_of(position="learned", decoder=decoder)
     assert model.decoder.position["base"].weight.shape == (29, 36)
     model(source=SOURCE, target=TARGET).sum().backward()
@@ -134,18 +134,18 @@ def test_a_norm_behind_the_embeddings_makes_their_scale_meaningless():
         assert torch.allclose(after, before, atol=1e-3) == same
 
 
-def test_the_heads_transform_has_the_norm_of_the_tower_that_speaks():
+def test_the_heads_transform_has_the_norm_of_the_stack_that_speaks():
     model = model_of(norm="layer", head_transform=True, decoder={"norm": {"name": "rms"}})
     assert isinstance(model.head.transform.norm, RMS)
     assert isinstance(model.encoder.norm, nn.Module)
     assert not isinstance(model.encoder.norm, RMS)
 
 
-def test_what_two_towers_miss_is_said():
+def test_what_two_stack_miss_is_said():
     model = model_of()
     with pytest.raises(
         ConfigError,
-        match=r"^source: must be given to a model of two towers; call model\(source=\.\.\.",
+        match=r"^source: must be given to a model of two stacks; call model\(source=\.\.\.",
     ):
         model.hidden(Tokens(ids=TARGET))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What is wrong with two towers is said by one sentence with the path where it lies."""
+"""What is wrong with two stacks is said by one sentence with the path where it lies."""
 
 import pytest
 from refusing import refused
@@ -29,7 +29,7 @@ FAULTS = {
     ),
     "position=learned model.decoder.cross={position:learned}": (
         "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an"
-        " attention to another tower; use position=none, or one that enters in the attention."
+        " attention to another stack; use position=none, or one that enters in the attention."
     ),
     "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
         f"model.decoder.layout.cross.mask.windw: {WINDW}"
@@ -78,21 +78,21 @@ def test_a_difference_is_judged_by_what_it_lies_on(overrides):
     compose([*BASE, *overrides.split()])
 
 
-def test_embeddings_are_shared_between_two_towers_only():
+def test_embeddings_are_shared_between_two_stack_only():
     sentence = (
-        r"^model\.share_embeddings: is about a source and a target, and the model has one tower;"
+        r"^model\.share_embeddings: is about a source and a target, and the model has one stack;"
         r" leave it true\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         compose(["logger=none", "model.share_embeddings=false"])
 
 
-def test_a_tower_that_is_null_is_left_out():
+def test_a_stack_that_is_null_is_left_out():
     assert compose([*BASE[:2], "task=language_modeling", "model.encoder=null"])["model"].keys() & {
         "encoder",
         "decoder",
     } == {"decoder"}
-    with pytest.raises(ConfigError, match=r"^model: has no tower; got "):
+    with pytest.raises(ConfigError, match=r"^model: has no stack; got "):
         compose(["model.decoder=null"])
     config = compose([])
     config["model"]["encoder"] = None
@@ -100,5 +100,5 @@ def test_a_tower_that_is_null_is_left_out():
     assert (
         fault
         == "model.encoder: must be a mapping of differences, {} where there are none; got null."
-        " Leave the key out for no tower."
+        " Leave the key out for no stack."
     )
