@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from xformer_kit import build, compose, loss
+from xformer_kit import build, compose
 from xformer_kit.inspect.memory import cache_memory, micro_batch, training_memory
+from xformer_kit.model import loss
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
