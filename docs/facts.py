@@ -10,7 +10,7 @@ from xformer_kit.kernel import KERNELS, refusal
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.book import UNDER
 from xformer_kit.laws.checking import COMPANIONS, PARTS, chosen, example, faces
-from xformer_kit.plan import contexts, stacks
+from xformer_kit.plan import stacks
 from xformer_kit.registry import REQUIRED, Context, Registry
 
 LOOKS = (
@@ -67,11 +67,7 @@ def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
             config = tiny(**changes)
             if not faults(config):
                 plan = stacks(config)[-1]
-                met = [
-                    context
-                    for sub, context in contexts(config, plan, plan.blocks[0])
-                    if sub.kind == "attn"
-                ]
+                met = [sub.context for sub in plan.blocks[0].sublayers if sub.kind == "attn"]
                 yield difference(node, nodes[0]), met[0]
                 break
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from docs.curves import FAINT, INK
 from docs.kinds import KINDS
 from xformer_kit.laws import tiny
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
 COLOURS = ("#1a1a1a", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00")
@@ -122,4 +122,4 @@ def _model(**parts: Any) -> Any:
     start = KINDS["init"].complete(chosen.pop("init", "xavier"))
     config = tiny(**chosen) | {"init": start}
     config["model"] |= {"dim": DIM, "layers": LAYERS, "max_len": LENGTH}
-    return Model(config, VOCAB).eval()
+    return build_model(config, VOCAB).eval()

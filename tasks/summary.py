@@ -85,11 +85,11 @@ def peak_memory(device: torch.device) -> int:
 def kernels(config: dict[str, Any], vocab_size: int) -> dict[str, str]:
     """Attentions -> the kernel that computes their scores."""
     from xformer_kit.inspect import describe
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
     from xformer_kit.plan import stacks
 
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     return {
         choice.where: choice.kernel for choice in describe.kernels(config, stacks(config), model)
     }

@@ -10,7 +10,7 @@ import torch
 
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import LENGTH, VOCAB
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -34,7 +34,7 @@ def peer(model):
 
 
 def loaded(config, state):
-    model = Model(config, VOCAB).eval()
+    model = build_model(config, VOCAB).eval()
     model.load_state_dict(state)  # strict: every parameter of ours comes from the peer
     return model
 

@@ -13,6 +13,7 @@ from torch import nn
 from xformer_kit import compose
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB
+from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -38,7 +39,7 @@ def randomised(model: nn.Module) -> nn.Module:
 
 
 def loaded(config, state: State) -> Model:
-    model = Model(config, VOCAB).double().eval()
+    model = build_model(config, VOCAB).double().eval()
     model.load_state_dict(state)  # strict: every parameter of ours comes from the peer
     return model
 

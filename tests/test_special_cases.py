@@ -13,7 +13,7 @@ from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import Case, faults
 from xformer_kit.laws.faces import CAUSAL, WINDOW
 from xformer_kit.mask.base import BLIND
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 
 def logits(config, weights=None):
@@ -145,7 +145,7 @@ def test_a_variant_that_changes_nothing_is_the_base():
 
 def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_say():
     config = tiny(vocab_multiple=64)
-    assert Model(config, 37).embed.weight.shape[0] == 64
+    assert build_model(config, 37).embed.weight.shape[0] == 64
     assert logits(config).shape[-1] == 37
 
 

@@ -67,10 +67,10 @@ def run(
         depth=1,
         memo={} if memo is None else memo,
     )
-    facts = ATTENTIONS["multi_head"].facts({"heads": HEADS}, DIM)
+    traits = ATTENTIONS["multi_head"].traits({"heads": HEADS}, DIM)
     kernel = layer.kernel
     return layer(
         given,
         None,
-        view._replace(prepared=kernel.prepare(view, facts["heads"], False, torch.float64)),
+        view._replace(prepared=kernel.prepare(view, traits.heads, False, torch.float64)),
     )

@@ -25,6 +25,7 @@ class Norms:
         self.tell = tell
         self.first = first
         self.handles: list[Any] = []
+        self.observed: list[Any] = []
         self.squares: dict[str, Tensor] = {}
         self.counts: dict[str, Any] = defaultdict(int)
         self.gradients: dict[str, Tensor] = {}
@@ -51,29 +52,19 @@ class Norms:
         task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
 
     def _listen_to(self, name: str, stack: Any) -> None:
-        """A stack's joins, which nothing compiles, stand in front of every layer; its final norm
-        behind the last.
-        """
+        """Observes the residual stream after each layer of a stack."""
         real: list[Any] = [None]
 
         def begins(module: Any, args: Any) -> None:
             real[0] = args[1].real
 
-        def enters(module: Any, args: Any) -> None:
-            depth, state = args[:2]
-            if depth:
-                self._add(
-                    f"{name}.{depth - 1}",
-                    stack.placement.finish(state, lambda x: x),
-                    real[0],
-                    stack.training,
-                )
+        def observe(depth: int, state: Any) -> None:
+            x = stack.placement.finish(state, lambda x: x)
+            self._add(f"{name}.{depth}", x, real[0], stack.training)
 
-        def ends(module: Any, args: Any) -> None:
-            self._add(f"{name}.{stack.depth - 1}", args[0], real[0], stack.training)
-
-        pairs = (stack, begins), (stack.skip, enters), (stack.norm, ends)
-        self.handles += [module.register_forward_pre_hook(hook) for module, hook in pairs]
+        self.handles.append(stack.register_forward_pre_hook(begins))
+        stack.observers.append(observe)
+        self.observed.append((stack, observe))
 
     def _add(self, name: str, x: Tensor, real: Tensor | None, training: bool) -> None:
         if not training:  # a validation between two steps
@@ -92,7 +83,9 @@ class Norms:
     def _silence(self, task: Task) -> None:
         for handle in self.handles:
             handle.remove()
-        self.handles, task.weigh = [], None
+        for stack, observe in self.observed:
+            stack.observers.remove(observe)
+        self.handles, self.observed, task.weigh = [], [], None
 
     def _write(self, step: int) -> None:
         of = {

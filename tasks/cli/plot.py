@@ -177,12 +177,12 @@ def _mask(args: Any) -> Any:
     import torch
 
     from xformer_kit.inspect import plot_mask
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
 
     config, run = _config(args)
     length = _length(args, config)
     with torch.device("meta"):  # a mask has no weights
-        model = Model(config, 256)
+        model = build_model(config, 256)
     return plot_mask(
         model, length, prefix=length // 4 if args.prefix is None else args.prefix
     ), _home(run)

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
 DRAWN = Case(tiny(), "").ids[:2, :8]
@@ -17,7 +17,9 @@ HEADS, WIDE = 6, 10
 
 
 def made(attn, model="decoder", **more):
-    built = Model(tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB)
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
     randomise(built)
     return built.double().eval()
 

@@ -11,7 +11,7 @@ from x_attention import HEADS, ours, run, state_of, theirs, x
 
 from xformer_kit import build, compose
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 
 def low(module, where):
@@ -134,7 +134,7 @@ def seen_by(model):
 
 
 def test_attention_on_attention_of_both_is_gated_by_what_is_read_and_what_is_gathered():
-    model = Model(
+    model = build_model(
         tiny(attn={"name": "multi_head", "gate": {"name": "projected", "of": "both"}}), 37
     ).double()
     attn, given, gathered, out = seen_by(model)

@@ -16,8 +16,8 @@ from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import BATCH, LENGTH, VOCAB, Case, randomise
 from xformer_kit.mask import Causal
+from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import packed
-from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.norm import NORMS
 from xformer_kit.position import POSITIONS
@@ -38,7 +38,7 @@ IDS = Case(tiny(), "").ids
 
 
 def made(attn, **more):
-    model = Model(tiny(attn=attn, **more), VOCAB)
+    model = build_model(tiny(attn=attn, **more), VOCAB)
     randomise(model)
     return model.double().eval()
 
@@ -261,7 +261,7 @@ def test_the_cache_holds_latents_and_one_key_of_all_heads():
     )
     assert latent.bytes == 2 * 100 * (5 + 4) * 8  # float64
     assert multi.bytes == 2 * 100 * 3 * (10 + 10) * 8
-    two = Model(tiny("encoder_decoder", attn=SMALL, layers=1), VOCAB).cache(2, 100, 30)
+    two = build_model(tiny("encoder_decoder", attn=SMALL, layers=1), VOCAB).cache(2, 100, 30)
     assert two.bytes == 2 * (100 + 30) * (5 + 4) * 4
 
 

@@ -13,14 +13,14 @@ from xformer_kit import build, compose
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import packed
-from xformer_kit.model.model import Model
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 
 
 def model_of(changes=None, **attn):
-    model = Model(
+    model = build_model(
         tiny(attn={"name": "multi_head", **attn}, position="none", **(changes or {})), VOCAB
     )
     randomise(model)
@@ -119,7 +119,7 @@ def test_a_gate_is_a_sigmoid_of_the_input_times_the_output_of_the_heads(gate):
 
 
 def test_a_constant_gate_is_a_number_of_each_head_that_starts_from_one():
-    fresh = Model(tiny(attn={"name": "multi_head", "gate": "constant"}), VOCAB)
+    fresh = build_model(tiny(attn={"name": "multi_head", "gate": "constant"}), VOCAB)
     assert fresh.decoder.blocks[0].attn.gate.weight.eq(1).all()
     model = model_of(gate="constant")
     x, out = seen_by(model, 0)
@@ -253,7 +253,7 @@ def test_laws(law, options):
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
 @torch.no_grad()
 def test_what_generation_packs_is_the_same(options):
-    model = Model(tiny(attn={"name": "multi_head", **options}), VOCAB)
+    model = build_model(tiny(attn={"name": "multi_head", **options}), VOCAB)
     randomise(model)
     model.double().eval()
     expected = model(IDS)

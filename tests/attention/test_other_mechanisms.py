@@ -12,8 +12,8 @@ from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
 from xformer_kit.model.fused_projections import packed
-from xformer_kit.model.model import Model
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
@@ -21,7 +21,7 @@ HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 
 def layer(depth=1, position="none", **attn):
     """An attention of a randomised model, with what it reads and what it gives."""
-    model = Model(tiny(attn=attn, position=position), VOCAB)
+    model = build_model(tiny(attn=attn, position=position), VOCAB)
     randomise(model)
     seen = []
     attention = model.double().eval().decoder.blocks[depth].attn
@@ -67,7 +67,7 @@ def test_cosine():
         for i in range(6)
     ]
     assert_close(out, torch.cat(heads, -1) @ attn.o.weight.t())
-    assert Model(tiny(attn="cosine"), VOCAB).decoder.blocks[
+    assert build_model(tiny(attn="cosine"), VOCAB).decoder.blocks[
         0
     ].attn.q_norm.log_factor.exp().tolist() == pytest.approx([10] * 6)
 
@@ -226,7 +226,7 @@ def test_a_row_with_nothing_to_see_is_zero(node):
         "name": "all_of",
         "of": [{"name": "causal"}, {"name": "not", "of": {"name": "causal"}}],
     }
-    model = Model(
+    model = build_model(
         tiny(attn=node | {"bias": False} if "bias" in node else node, position="none", mask=nobody),
         VOCAB,
     )
@@ -240,7 +240,7 @@ def test_a_row_with_nothing_to_see_is_zero(node):
 @pytest.mark.parametrize("node", NODES, ids=str)
 @torch.no_grad()
 def test_what_generation_packs_is_the_same(node):
-    model = Model(tiny(attn=node, position="none"), VOCAB)
+    model = build_model(tiny(attn=node, position="none"), VOCAB)
     randomise(model)
     expected = model.double().eval()(IDS)
     with torch.inference_mode(), packed(model, 2):
@@ -248,10 +248,10 @@ def test_what_generation_packs_is_the_same(node):
 
 
 def test_the_dimension_of_a_head_is_half_of_that_of_multi_head():
-    model = Model(compose_small("attn=differential", "attn.heads=4"), 17)
+    model = build_model(compose_small("attn=differential", "attn.heads=4"), 17)
     attn = model.decoder.blocks[0].attn
     assert attn.head_dim == 8
-    other = Model(compose_small("attn=multi_head", "attn.heads=8"), 17).decoder.blocks[0].attn
+    other = build_model(compose_small("attn=multi_head", "attn.heads=8"), 17).decoder.blocks[0].attn
     assert attn.q.weight.shape == other.q.weight.shape
     assert attn.v.weight.shape == other.v.weight.shape
 
@@ -288,7 +288,7 @@ def test_what_is_refused(words):
 
 
 def test_the_case_is_what_is_tried():
-    assert Case(tiny(attn="dot"), "").looks[0].facts["attn"]["head_dim"] == 36
+    assert Case(tiny(attn="dot"), "").looks[0].attn.head_dim == 36
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_the_case_is_what_is_tried():
 def test_projections_have_biases_only_where_they_are_asked_for(name):
     for bias in (False, True):
         attn = (
-            Model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)
+            build_model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)
             .stack.blocks[0]
             .attn
         )

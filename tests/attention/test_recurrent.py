@@ -14,7 +14,7 @@ from xformer_kit.attention.performer import orthogonal, running_max, usual
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
@@ -22,7 +22,7 @@ KINDS = ("linear", "retention", "gated_delta", "performer")
 
 
 def model(model="decoder", **changes):
-    made = Model(tiny(model, **changes), VOCAB)
+    made = build_model(tiny(model, **changes), VOCAB)
     randomise(made)
     return made.double().eval()
 
@@ -161,7 +161,7 @@ def test_the_largest_so_far_begins_anew_in_each_segment():
 @torch.no_grad()
 def test_features_that_are_far_apart_do_not_overflow():
     """exp(900) is no number of fp32; what is relative to the largest is."""
-    made = Model(tiny(attn="performer"), VOCAB).eval()
+    made = build_model(tiny(attn="performer"), VOCAB).eval()
     for block in made.decoder.blocks:
         block.attn.k.weight.normal_(0, 6, generator=torch.Generator().manual_seed(0))
     assert made(IDS).isfinite().all()
@@ -298,7 +298,7 @@ def test_a_beam_of_padded_prompts_is_that_of_each_prompt(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_under_autocast_the_state_is_in_fp32(name):
-    made = Model(tiny(attn=name, position="none"), VOCAB)
+    made = build_model(tiny(attn=name, position="none"), VOCAB)
     randomise(made)
     exact = made.eval()(IDS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -431,5 +431,7 @@ def test_a_head_of_one_channel_has_features_all_the_same():
 
 
 def test_the_norm_of_gated_delta_begins_as_one_of_torch():
-    layer = Model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).stack.blocks[0].attn
+    layer = (
+        build_model(tiny(attn={"name": "gated_delta", "v_head_dim": 6}), VOCAB).stack.blocks[0].attn
+    )
     assert torch.equal(layer.weight, torch.nn.RMSNorm(6).weight)

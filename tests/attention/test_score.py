@@ -316,22 +316,22 @@ def test_laws(law, node):
 @pytest.mark.parametrize("node", NODES[1:], ids=IDS[1:])
 def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_reference(node):
     from xformer_kit.inspect.describe import kernels
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
     from xformer_kit.plan import stacks
 
     config = tiny(attn={"name": "multi_head", "score": node})
     assert not faults(config)
     (refusal,) = faults({**config, "kernel": {"name": "sdpa"}})
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
-    (choice,) = kernels(config, stacks(config), Model(config, 37))
+    (choice,) = kernels(config, stacks(config), build_model(config, 37))
     assert choice.kernel == "reference"
     assert any(f"not sdpa: attn.score is {node['name']}" in why for why in choice.why)
 
 
 def test_plain_softmax_is_left_to_the_kernel():
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
 
-    assert all(block.attn.score is None for block in Model(tiny(), 37).decoder.blocks)
+    assert all(block.attn.score is None for block in build_model(tiny(), 37).decoder.blocks)
 
 
 KNOWN = (

@@ -17,7 +17,7 @@ from xformer_kit.attention.nystrom import inverse
 from xformer_kit.inspect.describe import describe
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, MAX_LEN, VOCAB, Case, randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -27,7 +27,9 @@ DRAWN = Case(tiny(), "").ids
 
 
 def made(attn, model="encoder", **more):
-    built = Model(tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB)
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
     randomise(built)
     return built.double().eval()
 
@@ -135,7 +137,7 @@ def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
 
 def test_a_filter_of_nystrom_starts_as_torch_draws_convolutions():
     """Uniform in +- 1 / sqrt(tokens), with values of either sign."""
-    built = Model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
+    built = build_model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
     values = torch.cat([block.attn.filter.flatten() for block in built.stack.blocks])
     assert -1 / 3 < values.min() < -0.2
     assert 0.2 < values.max() < 1 / 3
@@ -216,7 +218,7 @@ def test_a_decoder_may_look_at_a_source_through_linformer(position):
 
 def test_a_cache_of_a_source_holds_what_it_was_projected_to():
     cross = {"name": "linformer", "rank": 5, "heads": 6, "head_dim": 10}
-    past = Model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(
+    past = build_model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(
         2, LENGTH, 29
     )
     assert past.caches[0]["cross"].bytes == 2 * 2 * 6 * 5 * 10 * 4
@@ -240,7 +242,7 @@ def test_a_text_longer_than_the_projection_is_refused():
             match=rf"model.max_len: the model's positions end at {MAX_LEN} tokens; got 30",
         ):
             model(ids, position=position)
-    two = Model(
+    two = build_model(
         tiny("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}), VOCAB
     )
     with pytest.raises(

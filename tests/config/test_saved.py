@@ -17,7 +17,7 @@ from xformer_kit.config import check, compose, config_yaml, read_config
 from xformer_kit.config.saved import MOST_VALUES, check_parts, check_unchanged, parse_config
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.config.size import too_large
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 
 NESTED = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -83,7 +83,7 @@ def refuse_or_build(config) -> None:
     """What train.py does before it begins a run, and what describe does with a run's config."""
     if not check(config, data=False) and not list(too_large(config)):
         with torch.device("meta"):
-            Model(config, 100)
+            build_model(config, 100)
 
 
 @pytest.mark.slow

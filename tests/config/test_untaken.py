@@ -9,7 +9,7 @@ from refusing import refused
 from xformer_kit import compose
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
@@ -198,7 +198,7 @@ PAIRS = [  # a composition with an option and without, and whether the first is 
 def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, untaken):
     configs = [tiny(**one), tiny(**other)]
     assert [bool(faults(config)) for config in configs] == [untaken, False]
-    models = [Model(config, VOCAB).double().train() for config in configs]
+    models = [build_model(config, VOCAB).double().train() for config in configs]
     found = []
     for model in models:
         randomise(model)

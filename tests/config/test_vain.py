@@ -7,7 +7,7 @@ from refusing import refused
 from xformer_kit import compose
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 ENCODER = "model=encoder task=masked_language_modeling position=learned data.seq_len=16"
@@ -241,7 +241,7 @@ def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, vain):
     assert [bool(faults(config)) for config in configs] == [vain, False]
     found = []
     for config in configs:
-        model = Model(config, VOCAB).double().train()
+        model = build_model(config, VOCAB).double().train()
         randomise(model)
         found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
     assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == vain

@@ -61,7 +61,7 @@ BUILT_IN = {
     ],
     "sphere": [  # weights that change behind the optimizer's step
         "placement=sphere",
-        "model.unit_weights=true",
+        "extra.unit_weights={}",
         "model.logit_scale=learned",
         "model.tie_embeddings=false",
         "ffn.scales=true",

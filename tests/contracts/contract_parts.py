@@ -6,17 +6,18 @@ They are registered while the tests of this directory run, and taken back behind
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.reference import spread
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.placement import PLACEMENTS, Placement
 from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import ConfigError, at_least
@@ -58,12 +59,9 @@ class Latent(Attention):
         yield from at_least(options, "channel", rank=1, turned=1)
 
     @classmethod
-    def facts(cls, options, dim):
-        turned = {
-            "head_dim": options["turned"],
-            "head_dim_option": "turned",
-        }  # all that a position gets to see
-        return super().facts(options, dim) | turned
+    def traits(cls, options, dim):
+        rotated = {"head_dim": options["turned"], "head_dim_option": "turned"}
+        return replace(super().traits(options, dim), **rotated)
 
     def forward(self, x, source, view, cache=None):
         seen, where = (x, view.query) if source is None else (source, view.key)
@@ -122,12 +120,12 @@ class Linear(Attention):
     @classmethod
     def cannot(cls, context):
         position, mask, kernel = (context.names[kind] for kind in ("position", "mask", "kernel"))
-        if set(context.facts["position"]["hooks"]) - {"embed"}:
+        if set(context.position.enters) - {"embed"}:
             return (
                 f"attn 'test_linear' never forms the scores that position '{position}' works on; "
                 "use position=none, learned or sinusoidal"
             )
-        if context.facts["mask"]["band"] != (math.inf, 0) or context.facts.get("cross"):
+        if context.mask.band != (math.inf, 0) or context.cross:
             return (
                 f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it"
                 " or adds to it; use mask=causal"
@@ -224,7 +222,7 @@ class FirstValues(MultiHead):
 
     @classmethod
     def cannot(cls, context):
-        if context.facts.get("cross"):
+        if context.cross:
             return (
                 "attn 'test_first_values' mixes values of its own tokens; give model.decoder.cross"
                 " another name"
@@ -298,7 +296,7 @@ class Disentangled(Position):
 
     @classmethod
     def cannot(cls, context):
-        if not context.facts["attn"]["projects"]:
+        if not context.attn.projects:
             return (
                 "position 'test_disentangled' sends its table through the queries' and keys'"
                 f" projections, and attn '{context.names['attn']}' has none of that kind; use"

@@ -15,7 +15,7 @@ from xformer_kit.data import collate, prepare
 from xformer_kit.data.documents import numbered
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import randomise
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
 
@@ -79,7 +79,7 @@ def test_without_the_option_the_text_is_one_and_the_fingerprint_another(config):
 def test_the_loss_of_a_packed_text_is_the_sum_over_its_documents(config):
     data = prepare(config)
     run = tiny() | {"task": {"name": "language_modeling"}}
-    objective, model = objective_of(run), Model(run, 256)
+    objective, model = objective_of(run), build_model(run, 256)
     randomise(model)
     model = model.double().eval()
     window = data.train[0]

@@ -11,7 +11,7 @@ from xformer_kit.ffn import FFNS
 from xformer_kit.inspect import flops
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import VOCAB
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.optim import parameter_groups
 
@@ -169,7 +169,7 @@ def test_nothing_is_reported_where_nobody_listens():
 
 
 def tiny_model(**changes):
-    return Model(tiny(**changes), VOCAB)
+    return build_model(tiny(**changes), VOCAB)
 
 
 def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
@@ -181,7 +181,7 @@ def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
         "router": {"name": "softmax", "bias": True},
     }
     config = tiny(ffn=moe) | {"init": {"name": "lecun", "embedding": 0.02, "depth_scaled": True}}
-    ffn = Model(config, VOCAB).decoder.blocks[0].ffn
+    ffn = build_model(config, VOCAB).decoder.blocks[0].ffn
     assert ffn.experts.up.weight.std().item() == pytest.approx(36**-0.5, rel=0.03)
     assert ffn.experts.down.weight.std().item() == pytest.approx(
         48**-0.5 / 2, rel=0.03
@@ -226,7 +226,7 @@ def test_a_token_costs_what_its_experts_cost():
     """
     moe = {"name": "moe", "experts": 9, "top_k": 2, "width": 20, "shared": 3}
     with torch.device("meta"):
-        model = Model(tiny(ffn=moe, layers=1), VOCAB)
+        model = build_model(tiny(ffn=moe, layers=1), VOCAB)
     found = flops.count(model, 13)
     assert found.modules["decoder.0.ffn"] == 2 * 36 * (9 + 3 * 2 * 20 + 2 + 3 * 3 * 20)
     assert found.modules["decoder.0.ffn.experts.down"] == 2 * 36 * 2 * 20
@@ -238,7 +238,7 @@ def test_layers_without_experts_are_variants():
     dense = {"first": ["dense"], "variants": {"dense": {"ffn": {"name": "glu", "width": 23}}}}
     config = tiny(ffn={"name": "moe"}, decoder=dense, layers=3)
     assert not faults(config)
-    assert [type(block.ffn).__name__ for block in Model(config, VOCAB).decoder.blocks] == [
+    assert [type(block.ffn).__name__ for block in build_model(config, VOCAB).decoder.blocks] == [
         "GLU",
         *["MixtureOfExperts"] * 2,
     ]

@@ -9,7 +9,7 @@ from xformer_kit.inspect.origins import Origins
 from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS, STACKS, stacks
 
 SMALL = [
@@ -25,7 +25,7 @@ PARTS = [(kind, name) for kind, registry in KINDS.items() for name in registry]
 
 def grown(config, vocab_size=65):
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     return tree(model, stacks(config), None)
 
 
@@ -34,7 +34,7 @@ def test_the_tree_accounts_for_every_parameter(kind, name):
     for config in compositions(kind, name):
         if not faults(config):
             root = grown(config)
-            assert root.parameters == sum(p.numel() for p in Model(config, 65).parameters())
+            assert root.parameters == sum(p.numel() for p in build_model(config, 65).parameters())
             assert {"encoder", "decoder"} & {child.name for child in root.children} == set(
                 config["model"]
             ) & set(STACKS)
@@ -125,7 +125,7 @@ def test_kernels_and_the_reasons():
     def said(*words):
         config = compose([*SMALL, *words])
         with torch.device("meta"):
-            model = Model(config, 65)
+            model = build_model(config, 65)
         return [(c.where, c.kernel, c.why) for c in kernels(config, stacks(config), model)]
 
     assert said() == [
@@ -227,7 +227,9 @@ def test_a_part_that_reads_values_leaves_figures_unknown_and_says_so():
             "FLOPs",
             "memory of a training step",
         ]
-        assert found.tree.parameters == sum(p.numel() for p in Model(config, 256).parameters())
+        assert found.tree.parameters == sum(
+            p.numel() for p in build_model(config, 256).parameters()
+        )
     finally:
         FFNS.forget(__name__)
 

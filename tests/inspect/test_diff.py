@@ -8,7 +8,7 @@ from tasks.cli import main
 from tasks.cli.diff import words
 from xformer_kit import compose
 from xformer_kit.inspect.diff import Tensors, diff
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 SMALL = [
     "model.dim=8",
@@ -72,7 +72,7 @@ def test_what_is_shared_starts_equal():
         compose([*SMALL, *words]) for words in ((), ("ffn.activation=gelu", "attn.qk_norm=true"))
     ]
     found = diff(*configs)
-    one, other = (dict(Model(config, 256).named_parameters()) for config in configs)
+    one, other = (dict(build_model(config, 256).named_parameters()) for config in configs)
     equal = [name for name, value in one.items() if value.equal(other[name])]
     assert sum(one[name].numel() for name in equal) == found.shared == found.costs[0].one
     assert {tensors.name for tensors in found.tensors} == {

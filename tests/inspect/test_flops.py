@@ -11,7 +11,7 @@ from xformer_kit.inspect import flops
 from xformer_kit.kernel import untrained
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.checking import COMPANIONS, compositions
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.objective import OBJECTIVES, objective_of
 from xformer_kit.plan import KINDS
 
@@ -32,7 +32,7 @@ def counted(config, length, training=False):
     """
     if KINDS["attn"][config["attn"]["name"]].computes == "scores":
         config = {**config, "kernel": {"name": "reference"}}
-    model = Model(config, VOCAB)
+    model = build_model(config, VOCAB)
     ids = torch.zeros(1, length, dtype=torch.int64)
     source = {"source": ids} if model.two_stacks else {}
     solved = {torch.ops.aten.linalg_solve_triangular: triangular}
@@ -55,7 +55,7 @@ def triangular(system, right, *rest, out_shape, **named):
 
 def on_meta(config):
     with torch.device("meta"):
-        return Model(config, VOCAB)
+        return build_model(config, VOCAB)
 
 
 @pytest.mark.parametrize(("kind", "name"), PARTS, ids=lambda x: str(x))
@@ -143,7 +143,7 @@ def test_the_figure_belongs_to_the_model_and_not_to_its_kernel_or_device(words):
     config = compose(["logger=none", "model.dim=32", "model.layers=2", "attn.heads=4", *words])
     real = build(config, 65)
     assert flops.flops_per_token(real, 16) == flops.flops_per_token(
-        Model(config, 65).to("meta"), 16
+        build_model(config, 65).to("meta"), 16
     )
     assert flops._count(real, 16, "cpu").training == flops.flops_per_token(real, 16)
 
@@ -161,7 +161,9 @@ def test_counting_leaves_the_model_as_it_is():
 
 def test_a_large_vocabulary_is_counted_too():
     config = compose(["logger=none", "model.dim=32", "model.layers=1", "attn.heads=4"])
-    small, large = (flops.flops_per_token(Model(config, n).to("meta"), 256) for n in (64, 50_000))
+    small, large = (
+        flops.flops_per_token(build_model(config, n).to("meta"), 256) for n in (64, 50_000)
+    )
     assert large - small == 3 * 2 * 32 * (50_000 - 64)
 
 
@@ -181,7 +183,7 @@ def test_a_step_of_a_task_costs_what_torch_counts_of_its_loss(model, task, mask)
     config = tiny(model, mask=mask, kernel="reference") | {"task": OBJECTIVES.defaults(task)}
     if task == "masked_language_modeling":
         config["task"]["rate"] = 0.25
-    objective, real, length = objective_of(config), Model(config, VOCAB), 16
+    objective, real, length = objective_of(config), build_model(config, VOCAB), 16
     batch = objective.blank(1, length)
     if task == "masked_language_modeling":
         batch["labels"] = torch.where(torch.arange(length) < 4, 0, -1)[None]  # a quarter

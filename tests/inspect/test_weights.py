@@ -125,7 +125,7 @@ def check(config, **inputs):
         torch.testing.assert_close(
             got, made, rtol=1e-9, atol=1e-9, msg=lambda m, n=name: f"{n} {m}"
         )
-        looks = [look for look in stack.looks if not look.cross]
+        looks = [look for look in stack.groups if not look.cross]
         if not any(
             look.mask.sees_future or look.mask.sees_prefix for look in looks
         ) and not name.endswith("cross"):

@@ -148,14 +148,14 @@ def test_a_model_by_name_runs_forward_and_generates():
 
 def test_where_there_is_cuda_auto_takes_it_in_place_of_a_table(monkeypatch):
     """The choice itself, on tensors that say they are there."""
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     wide = ["logger=none", "model.dim=64", "attn.heads=2"]
     kinds = {}
     for word in ("mask=causal", "attn.score.name=entmax", "position=t5", "kernel=sdpa"):
         with torch.device("meta"):
-            (kernel,) = Model(compose([*wide, word]), 29).decoder.kernels.values()
+            (kernel,) = build_model(compose([*wide, word]), 29).decoder.kernels.values()
         kinds[word] = type(kernel).__name__
     assert list(kinds.values()) == ["Either", "Reference", "SDPA", "SDPA"]
     sdpa = KERNELS["sdpa"]()

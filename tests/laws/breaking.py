@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from xformer_kit.attention import MultiHead
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.ffn import MLP
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, LawBroken, faults, tiny
 from xformer_kit.mask import Mask
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.position import Position
 
 

@@ -10,7 +10,8 @@ from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.laws import LAWS, LawBroken, tiny
 from xformer_kit.laws import building as building_laws
 from xformer_kit.laws.building import among_many
-from xformer_kit.model.model import Head, Model
+from xformer_kit.model.build import build_model
+from xformer_kit.model.head import Head
 from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS, Placement
 
@@ -73,7 +74,7 @@ def test_every_law_is_seen_to_bite():
 
 def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
     monkeypatch.setattr(
-        "xformer_kit.model.model.TiedHead",
+        "xformer_kit.model.build.TiedHead",
         lambda embed, *rest: Head(nn.Parameter(embed.weight.clone()), *rest),
     )
     with pytest.raises(LawBroken, match="the head and the embedding are two storages"):
@@ -82,26 +83,26 @@ def test_a_head_that_forgets_its_tie_is_caught(monkeypatch):
 
 def test_a_head_that_is_saved_twice_is_caught(monkeypatch):
     monkeypatch.setattr(
-        "xformer_kit.model.model.TiedHead", lambda embed, *rest: Head(embed.weight, *rest)
+        "xformer_kit.model.build.TiedHead", lambda embed, *rest: Head(embed.weight, *rest)
     )
     with pytest.raises(LawBroken, match="a tied head is saved twice"):
         LAWS["tying"](tiny())
 
 
 def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
-    class Apart(Model):
-        def __init__(self, config, vocab_size, source_vocab_size=None):
-            super().__init__(config, vocab_size, source_vocab_size)
-            self.source_embed = nn.Embedding(*self.embed.weight.shape)
+    def apart(*given):
+        model = build_model(*given)
+        model.source_embed = nn.Embedding(*model.embed.weight.shape)
+        return model
 
-    monkeypatch.setattr("xformer_kit.laws.case.Model", Apart)
+    monkeypatch.setattr("xformer_kit.laws.case.build_model", apart)
     with pytest.raises(LawBroken, match="source and target are embedded by two matrices"):
         LAWS["tying"](tiny("encoder_decoder"))
 
 
 def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
     """One generator for all parameters in turn, as plain torch has it."""
-    from xformer_kit import init
+    from xformer_kit.model import init
 
     def shared(seed, name):
         if name == "embed.weight":
@@ -121,7 +122,7 @@ def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
 
 
 def test_a_seed_without_effect_is_caught(monkeypatch):
-    from xformer_kit import init
+    from xformer_kit.model import init
 
     generator = init.generator
     monkeypatch.setattr(init, "generator", lambda seed, name: generator(0, name))

@@ -3,8 +3,8 @@
 from breaking import CROSS, Caching, MeanOverPast, UnselectedAttention, bites, each, laws_of
 
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.ffn import FFNS
+from xformer_kit.model.cache import KeyValueCache
 
 
 class Stale(KeyValueCache):

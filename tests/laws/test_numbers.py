@@ -117,7 +117,7 @@ def test_a_null_gradient_may_be_named():
 
 
 RIGHTLY_ZERO = {
-    "a draw skips sublayers": {"stochastic_depth": 0.95},
+    "a draw skips sublayers": {"extra": {"stochastic_depth": {"rate": 0.95}}},
     "one key is no choice": {"mask": {"name": "global_tokens", "count": 1}, "position": "t5"},
     "one key is no choice, and kernels cancel": {"mask": {"name": "sliding_window", "window": 1}},
 }

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import randomise
 from xformer_kit.mask import AllOf, AnyOf, Causal, Full, Prefix, SlidingWindow, matrix
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
@@ -62,7 +62,7 @@ def test_what_it_says_of_itself(mask, prefix, future):
 
 
 def model_of(**changes):
-    model = Model(tiny(mask="prefix", **changes), VOCAB)
+    model = build_model(tiny(mask="prefix", **changes), VOCAB)
     randomise(model)
     return model.double().eval()
 
@@ -82,7 +82,9 @@ def test_in_a_model_the_prefix_sees_itself_whole_and_never_what_follows(position
     changed[:, 4] = 20
     assert_close(model(changed, prefix=prefix)[:, :4], logits[:, :4])
     assert not torch.isclose(model(changed, prefix=prefix)[0, 5], logits[0, 5]).all()
-    causal = Model(tiny(mask="causal", position=position, kernel=kernel), VOCAB).double().eval()
+    causal = (
+        build_model(tiny(mask="causal", position=position, kernel=kernel), VOCAB).double().eval()
+    )
     causal.load_state_dict(model.state_dict())
     assert_close(model(ids), causal(ids))
 
@@ -106,7 +108,7 @@ def test_generation_takes_the_prompt_as_the_prefix():
     model = model_of(position="rotary", tie_embeddings=False)
     prompt = torch.arange(36).view(6, 6)
     assert model.prompt(prompt).prefix.all()
-    assert Model(tiny(mask="causal"), VOCAB).prompt(prompt).prefix is None
+    assert build_model(tiny(mask="causal"), VOCAB).prompt(prompt).prefix is None
     ids = model.generate(prompt, max_new_tokens=5, temperature=0.0)
     for at in range(6, 11):  # each token anew, from the whole text
         logits = model(ids[:, :at], prefix=torch.arange(at).expand(6, -1) < 6)[:, -1]
@@ -163,13 +165,15 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
     prefix = torch.arange(10).expand(2, -1) < 6
     whole = model(ids, prefix=prefix, real=real)
     assert_close(in_calls(model, ids, 3, 3, 4, prefix=prefix, real=real)[:, 3:], whole[:, 3:])
-    causal = Model(tiny(mask="causal"), VOCAB).double().eval()  # no mask asks what is of a prefix
+    causal = (
+        build_model(tiny(mask="causal"), VOCAB).double().eval()
+    )  # no mask asks what is of a prefix
     assert_close(in_calls(causal, ids, 3, 7, prefix=prefix), causal(ids))
 
 
 @torch.no_grad()
 def test_a_mask_that_sees_the_future_is_refused_behind_a_cache():
-    model, ids = Model(tiny(mask="full"), VOCAB).double().eval(), torch.arange(10)[None]
+    model, ids = build_model(tiny(mask="full"), VOCAB).double().eval(), torch.arange(10)[None]
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)
@@ -182,7 +186,10 @@ def test_a_mask_that_sees_the_future_is_refused_behind_a_cache():
 
 @torch.no_grad()
 def test_a_part_that_a_cache_would_make_wrong_is_refused_behind_one():
-    model, ids = Model(tiny(placement="mv_split"), VOCAB).double().eval(), torch.arange(10)[None]
+    model, ids = (
+        build_model(tiny(placement="mv_split"), VOCAB).double().eval(),
+        torch.arange(10)[None],
+    )
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)

@@ -14,7 +14,7 @@ from xformer_kit.inspect import flops
 from xformer_kit.inspect.tree import tree
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import VOCAB, Case
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import shared_by, stacks
 
@@ -86,7 +86,9 @@ def test_every_layer_has_a_cache_of_its_own():
 
 
 def test_a_shared_block_starts_as_small_as_the_layers_that_call_it_are_many():
-    one, many = (Model(tiny(layers=6, unique_layers=n), VOCAB).state_dict() for n in (None, 2))
+    one, many = (
+        build_model(tiny(layers=6, unique_layers=n), VOCAB).state_dict() for n in (None, 2)
+    )
     name = "decoder.1.attn.o.weight"
     assert_close(one[name], many[name])  # divided by sqrt(12) in both
 
@@ -115,7 +117,7 @@ def test_what_a_shared_block_reports_is_of_all_its_calls():
 def test_the_tree_counts_weights_once_and_flops_of_every_call():
     config = tiny(**LOOPED)
     with torch.device("meta"):
-        model, whole = Model(config, VOCAB), Model(tiny(layers=6), VOCAB)
+        model, whole = build_model(config, VOCAB), build_model(tiny(layers=6), VOCAB)
     counted = flops.count(model, 8)
     assert counted.forward == flops.count(whole, 8).forward
     root = tree(model, stacks(config), counted.modules)
@@ -129,7 +131,11 @@ def test_the_tree_counts_weights_once_and_flops_of_every_call():
 
 def test_the_size_of_very_many_layers_that_share_is_that_of_their_blocks():
     few, many = (tiny(layers=layers, unique_layers=2) for layers in (4, 4000))
-    assert parameters(many) == parameters(few) == sum(p.numel() for p in Model(few, 1).parameters())
+    assert (
+        parameters(many)
+        == parameters(few)
+        == sum(p.numel() for p in build_model(few, 1).parameters())
+    )
 
 
 FAULTS = {
@@ -166,7 +172,10 @@ def test_a_pattern_as_long_as_the_blocks_is_shared_by_a_cycle():
     local = {"pattern": ["base", "x"], "variants": {"x": {"attn": {"heads": 3}}}}
     config = tiny(layers=6, unique_layers=2, sharing="cycle", decoder=local)
     assert not faults(config)
-    assert [block.attn.q.out_features for block in Model(config, VOCAB).decoder.blocks] == [60, 30]
+    assert [block.attn.q.out_features for block in build_model(config, VOCAB).decoder.blocks] == [
+        60,
+        30,
+    ]
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -230,7 +239,7 @@ def test_albert(groups):
         norm={"name": "layer", "eps": 1e-12},
         ffn={"name": "mlp", "width": width, "activation": "gelu", "bias": True},
     )
-    model = Model(ours, VOCAB).double().eval()
+    model = build_model(ours, VOCAB).double().eval()
     model.load_state_dict(albert_state(theirs.state_dict(), groups))
     ids = Case(ours, "").ids
     segment = (ids % 2).long()

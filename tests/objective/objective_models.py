@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from xformer_kit.laws import tiny
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.objective import objective_of
 
 WORDS = 20  # tokens of the text: their ids are 0 .. 19
@@ -41,7 +41,7 @@ def made(task, model, *, through="causal", **options):
     config = stacks_of(model, mask=through) | {"task": {"name": task, **options}}
     objective = objective_of(config)
     objective.tokenizer = objective.source_tokenizer = Tokenizer(objective.specials)
-    built = Model(config, objective.tokenizer.size).double().eval()
+    built = build_model(config, objective.tokenizer.size).double().eval()
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in built.parameters():

@@ -12,7 +12,7 @@ from xformer_kit import build, compose
 from xformer_kit.data.batch import mapped
 from xformer_kit.laws import tiny
 from xformer_kit.model import loss as module
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 
@@ -31,7 +31,7 @@ def made(n=N, weight=1.0, blocks="as it comes", **options):
     """(objective, model of float64 that is moved away from its start)."""
     config = tiny(layers=LAYERS, future_tokens=n, **BLOCKS[blocks])
     config["task"] = {"name": "language_modeling", "future_weight": weight, **options}
-    model, draw = Model(config, VOCAB).double(), torch.Generator().manual_seed(3)
+    model, draw = build_model(config, VOCAB).double(), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(
@@ -69,7 +69,7 @@ def surprise(logits, tokens, row, ahead):
 
 def by_hand(model, blocks, weight):
     """The same by n ordinary models: in the k-th the last block is that for the token k ahead."""
-    plain = Model(tiny(layers=LAYERS, **BLOCKS[blocks]), VOCAB).double()
+    plain = build_model(tiny(layers=LAYERS, **BLOCKS[blocks]), VOCAB).double()
     own, given, means = dict(model.named_parameters()), batch()["tokens"], []
     for ahead in range(1, N + 1):
         last, block = f"decoder.{LAYERS - 1}.", f"decoder.future.{ahead}."
@@ -206,7 +206,7 @@ def test_dropout_draws_the_same_for_the_next_token():
     without them.
     """
     config = tiny(layers=LAYERS, future_tokens=N, dropout=0.3)
-    model = Model(config, VOCAB)
+    model = build_model(config, VOCAB)
     seen = batch()["tokens"].shifted()[0]
     found = []
     for future in (False, True):

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from xformer_kit.attention.base import AttentionTraits
+from xformer_kit.mask.base import MaskTraits
 from xformer_kit.model.loss import cross_entropy
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Objective
@@ -87,7 +89,9 @@ def test_micro_batches_add_up(ids):
 
 
 def composed(mask, sees_future):
-    return Context(names={"mask": mask}, facts={"mask": {"sees_future": sees_future}})
+    return Context(
+        names={"mask": mask}, attn=AttentionTraits(), mask=MaskTraits(sees_future=sees_future)
+    )
 
 
 def test_a_mask_that_sees_the_future_is_refused_with_the_way_out():

@@ -6,8 +6,10 @@ import torch
 from objective_models import WORDS, alike, generator, ids, made
 from torch.testing import assert_close
 
+from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
 from xformer_kit.data.examples import Examples
+from xformer_kit.mask.base import MaskTraits
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import Context
 
@@ -176,7 +178,9 @@ def test_ranges_are_answered_in_a_sentence():
         "task.mask: must be at most 1 together with random; got 0.8 and 0.3. Try 0.8 and 0.1."
     ]
     assert faults(random=-0.1) == ["task.random: must be at least 0; got -0.1."]
-    prefix = Context(names={"mask": "prefix"}, facts={"mask": {"sees_prefix": True}})
+    prefix = Context(
+        names={"mask": "prefix"}, attn=AttentionTraits(), mask=MaskTraits(sees_prefix=True)
+    )
     assert (
         OBJECTIVES[TASK].cannot(prefix)
         == "mask 'prefix' is for a prefix, which masked_language_modeling does not have. Use"

@@ -5,7 +5,9 @@ import torch
 from objective_models import alike, generator, ids, made
 from torch.testing import assert_close
 
+from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
+from xformer_kit.mask.base import MaskTraits
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import Context
 
@@ -63,7 +65,8 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
     def meeting(mask):
         return Context(
             names={"mask": mask},
-            facts={"mask": {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}},
+            attn=AttentionTraits(),
+            mask=MaskTraits(sees_future=mask == "full", sees_prefix=mask == "prefix"),
         )
 
     assert OBJECTIVES[TASK].cannot(meeting("prefix")) is None

@@ -5,7 +5,9 @@ import torch
 from objective_models import WORDS, generator, ids, made
 from torch.testing import assert_close
 
+from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
+from xformer_kit.mask.base import MaskTraits
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.registry import Context
 
@@ -103,11 +105,10 @@ def test_size_counts_what_is_read_and_blank_is_a_full_batch(model, mask):
     assert objective.size(blank) == (2 * 7 if model == "decoder" else 2 * (7 + 7))
 
 
-def meeting(mask, stack="decoder", source=False, **facts):
-    said = {"sees_future": mask == "full", "sees_prefix": mask == "prefix"}
-    return Context(
-        stack=stack, names={"mask": mask}, facts={"mask": said, "source": source, **facts}
-    )
+def meeting(mask, stack="decoder", source=False, **more):
+    traits = MaskTraits(sees_future=mask == "full", sees_prefix=mask == "prefix")
+    given = {"attn": AttentionTraits(), "mask": traits, "has_source": source}
+    return Context(stack=stack, names={"mask": mask}, **given, **more)
 
 
 def test_masks_without_a_meaning_are_refused_with_the_way_out():

@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, Case
+from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.model.init import INITS, deepnet
 from xformer_kit.model.tokens import UNKNOWN
@@ -377,51 +377,12 @@ def built(placement, init):
 # What the model does with all that is added.
 
 
-def test_stochastic_depth_skips_rows_more_often_in_later_layers():
-    config = tiny(
-        stochastic_depth=0.6,
-        decoder={"layout": ["ffn"]},
-        layers=3,
-        placement="none",
-        final_norm=False,
-    )
-    stack = Case(config, "").model().train().decoder
-    assert_close(stack.keep, torch.tensor([0.8, 0.6, 0.4], dtype=torch.float64))
-    seen = []
-    for depth, block in enumerate(stack.blocks):
-        x = torch.ones(4000, 1, 36, dtype=torch.float64)
-        with torch.no_grad():
-            (y,), _, _ = block((x,), [], keep=stack.keep[depth])
-            (whole,), _, _ = block((x,), [])
-        stayed = (y != x).any(-1)[:, 0]
-        assert_close(
-            (y - x)[stayed] * stack.keep[depth], (whole - x)[stayed]
-        )  # so that the mean stays
-        seen.append(stayed.double().mean().item())
-    assert seen == pytest.approx([0.8, 0.6, 0.4], abs=0.04)
-
-
-def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
-    config = tiny(stochastic_depth=0.5)
-    case, off = Case(config, ""), Case(tiny(), "")
-    model = case.model()
-    assert_close(case.read(model, case.ids), off.read(off.model(), case.ids), rtol=0, atol=0)
-    model.train()
-    outputs = []
-    for seed in (1, 1, 2):
-        torch.default_generator.manual_seed(seed)
-        outputs.append(case.read(model, case.ids))
-    assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
-    assert outputs[0].shape[0] == BATCH
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         (
-            {"stochastic_depth": 1.0},
-            r"model\.stochastic_depth: must be at least 0 and below 1; got 1\.0\.",
+            {"extra": {"stochastic_depth": {"rate": 1.0}}},
+            r"extra\.stochastic_depth\.rate: must be at least 0 and below 1; got 1\.0\.",
         ),
         (
             {"residual_multiplier": 0.0},
@@ -461,10 +422,13 @@ def test_stochastic_depth_is_off_in_evaluation_and_follows_the_generator():
             r"at placement\.",
         ),
         (
-            {"placement": {"name": "none", "residual": False}, "stochastic_depth": 0.1},
+            {
+                "placement": {"name": "none", "residual": False},
+                "extra": {"stochastic_depth": {"rate": 0.1}},
+            },
             (
-                r"placement: placement 'none' without residual adds nothing .*"
-                r" model\.stochastic_depth=0\."
+                r"extra\.stochastic_depth: placement 'none' without residual adds nothing .* leave"
+                r" it out\."
             ),
         ),
     ],

@@ -104,8 +104,8 @@ def test_a_stack_differs_from_the_shared_parts():
     block = plan({"mask": {"name": "sliding_window", "window": 4}, "attn": {"heads": 3}}).blocks[0]
     assert block.nodes["mask"] == {"name": "sliding_window", "window": 4, "causal": True}
     assert (block.nodes["attn"]["heads"], block.nodes["attn"]["kv_heads"]) == (3, 3)
-    assert block.origins["mask.window"] == "model.decoder.mask"
-    assert block.origins["attn.heads"] == "model.decoder.attn"
+    assert block.provenance["mask.window"] == "model.decoder.mask"
+    assert block.provenance["attn.heads"] == "model.decoder.attn"
 
 
 def test_a_variant_differs_from_its_stack():
@@ -120,7 +120,7 @@ def test_a_variant_differs_from_its_stack():
     assert other.nodes["mask"] == {"name": "sliding_window", "window": 3, "causal": True}
     assert other.nodes["attn"]["bias"]
     assert not base.nodes["attn"]["bias"]
-    assert other.origins["mask.window"] == "model.decoder.variants.local.mask"
+    assert other.provenance["mask.window"] == "model.decoder.variants.local.mask"
     assert (other.variant, other.path) == ("local", "model.decoder.variants.local")
 
 
@@ -131,7 +131,7 @@ def test_a_part_that_is_replaced_forgets_where_the_old_options_came_from():
         "pattern": ["all"],
         "variants": variants,
     }
-    assert plan(decoder).blocks[0].origins == {"mask.name": "model.decoder.variants.all.mask"}
+    assert plan(decoder).blocks[0].provenance == {"mask.name": "model.decoder.variants.all.mask"}
 
 
 def test_layers_of_one_variant_share_a_plan():
@@ -196,13 +196,13 @@ def test_a_sublayer_may_differ():
         }
     )
     found = subs(block.blocks[0])
-    assert (found["attn"].part["heads"], found["attn_2"].part["heads"]) == (6, 3)
+    assert (found["attn"].component["heads"], found["attn_2"].component["heads"]) == (6, 3)
     assert (found["attn"].mask["name"], found["attn_2"].mask) == (
         "causal",
         {"name": "sliding_window", "window": 2, "causal": True},
     )
-    assert found["ffn"].part["width"] == 23
-    assert "mask" not in found["attn_2"].part
+    assert found["ffn"].component["width"] == 23
+    assert "mask" not in found["attn_2"].component
 
 
 def test_a_variant_may_have_a_layout_of_its_own():

@@ -18,7 +18,7 @@ def added(model: str, **options):
     """
     case = Case(tiny(model, position={"name": "curves", "curves": 3, "longest": 5, **options}), "")
     built, held = case.model(), {}
-    place = built.stack.position[built.stack.looks[0].position]
+    place = built.stack.position[built.stack.groups[0].position]
     read = place.read
 
     def watched(x, view, cache):

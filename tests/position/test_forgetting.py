@@ -68,11 +68,11 @@ def test_gates_of_later_tokens_and_of_pairs_are_summed_between_the_two():
 
 
 def test_gates_start_nearly_open():
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
 
-    place = Model(tiny(position="forgetting"), 37).decoder.position["layer_1"]
+    place = build_model(tiny(position="forgetting"), 37).decoder.position["layer_1"]
     assert (place.offset == 5).all()
-    shared = Model(
+    shared = build_model(
         tiny(position={"name": "forgetting", "per_layer": False, "start": 2.0}), 37
     ).decoder.position
     assert list(shared) == ["base"]

@@ -7,7 +7,7 @@ import torch
 
 from tests.position.test_content import HEADS, PAIRS, STACKS, attention, mixed
 from xformer_kit.laws import faults, tiny
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 LENGTH = 13
 
@@ -44,7 +44,9 @@ def test_polar_is_that_of_x_transformers():
 
 def test_angles_start_at_zero_or_are_drawn():
     for start, low in (("zero", 0), ("uniform", -2 * math.pi)):
-        place = Model(tiny(position={"name": "polar", "start": start}), 37).decoder.position["base"]
+        place = build_model(tiny(position={"name": "polar", "start": start}), 37).decoder.position[
+            "base"
+        ]
         assert low <= place.angle.min() <= low / 2
         assert low / 2 <= place.angle.max() <= 0
 

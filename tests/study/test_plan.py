@@ -12,7 +12,7 @@ import torch
 from tasks.study.settle import Costs, settled
 from tests.warm import laid_over
 from xformer_kit.config import compose, preflight
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.budget import matched, turned
 from xformer_kit.study.key import modules, run_key
@@ -322,5 +322,6 @@ def test_costs_are_those_of_a_run():
     assert cost["flops"] == cost["flops_per_token"] * cost["tokens"]
     with torch.device("meta"):
         assert cost["params"] == sum(
-            p.numel() for p in Model(config, Costs().of(config)[0].tokenizer.size).parameters()
+            p.numel()
+            for p in build_model(config, Costs().of(config)[0].tokenizer.size).parameters()
         )

@@ -317,7 +317,7 @@ def test_a_part_of_ones_own(capsys, mine, wide):
     code, out, _ = said(capsys, "parts", "attn", "mine", "--parts", mine)
     assert code == 0
     assert "attn.knob" in out
-    assert "factor on the scores" in out
+    assert "of the scores" in out
     code, out, _ = said(capsys, "describe", "attn=mine", "--parts", mine, "attn.knob=3", *TINY[:2])
     assert code == 0
     assert "mine knob=3, 4 heads of 8" in out

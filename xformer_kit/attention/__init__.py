@@ -1,7 +1,6 @@
 """How do tokens look? Projections, caches, and what is done with scores."""
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
-from xformer_kit.attention.cache import KeyValueCache, WindowCache
 from xformer_kit.attention.compositional import Compositional
 from xformer_kit.attention.cosine import Cosine
 from xformer_kit.attention.differential import Differential
@@ -24,6 +23,7 @@ from xformer_kit.attention.score import SCORES, Score
 from xformer_kit.attention.scores_across import Inverted, Residual
 from xformer_kit.attention.scores_selective import Selective
 from xformer_kit.attention.values import VALUES, Values
+from xformer_kit.model.cache import KeyValueCache, WindowCache
 
 __all__ = [
     "ATTENTIONS",

@@ -1,41 +1,40 @@
 """The contract of an attention and of its cache."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.score import SCORES
+from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry, apart, at_least, divisors, listed, near
 
 
-class Cache:
-    """What one call of an attention keeps of the past, or of a source, for generation.
+@dataclass(frozen=True)
+class AttentionTraits:
+    """What positions, kernels and checks need to know of an attention with its options."""
 
-    rewinds: whether the newest tokens can be forgotten. length: tokens of which it holds something.
-    """
-
-    rewinds = True
-    length = 0
-
-    def append(self, *new: Tensor) -> Any:
-        """Keep what belongs to the newest tokens; returns all that is kept."""
-        raise NotImplementedError
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch, in this order (beam search)."""
-        raise NotImplementedError
-
-    def rewind(self, n: int) -> None:
-        """Forget the newest n tokens. Raises ConfigError where the past cannot be told apart."""
-        raise NotImplementedError
-
-    @property
-    def bytes(self) -> int:
-        """Bytes held."""
-        raise NotImplementedError
+    heads: int = 1  # query heads
+    kv_heads: int = 1  # key and value heads
+    head_dim: int = 0  # channels of a head that a position rotates
+    key_heads: int = 1  # heads of the keys that a position rotates
+    v_head_dim: int = 0  # channels of a head's values
+    values: bool = False  # whether extras can change its values
+    width: int = 0  # channels of queries and keys of which a kernel takes products
+    computes: str = "scores"  # what it needs of its kernel: scores, recurrence or mixture
+    projects: bool = False  # whether it has `queries_of` and `keys_of`
+    maskable: bool = True  # whether a mask can hide some of its tokens from others
+    memory: int = 0  # learned keys before those of the text
+    score: str | None = None  # what its score is, in a few words; None: softmax
+    pointwise: bool = True  # whether the score changes scores one by one
+    signed: bool = False  # whether weights may be negative
+    head_dim_option: str = "head_dim"  # the option that sets head_dim
+    # What it gives to later layers: name -> (what the two must have in common, the first layer
+    # that takes it).
+    across: Mapping[str, tuple[Any, int]] = field(default_factory=dict)
 
 
 class Attention(nn.Module):
@@ -46,6 +45,7 @@ class Attention(nn.Module):
     under softmax.
     projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may
     send a table of its own.
+    changes_values: whether it applies `view.values`, the extras' changes of values.
     computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either, and asks nothing.
     max_len: the largest number of tokens that it can look at, None where there is no limit.
@@ -54,6 +54,7 @@ class Attention(nn.Module):
     residual: tuple[str, ...] = ("o",)
     no_gradient: tuple[str, ...] = ()
     projects = False
+    changes_values = False
     computes = "scores"
     max_len: int | None = None
 
@@ -93,40 +94,35 @@ class Attention(nn.Module):
         return calls[0] if len(calls) == 1 else None
 
     @classmethod
-    def facts(cls, options: dict[str, Any], dim: int) -> dict[str, Any]:
-        """What neighbours may need to know: at least heads, kv_heads, projects, computes, whether a
-        mask can tell its tokens apart (maskable), how many learned keys stand before those of the
-        text (memory), the head_dim that a position rotates, the channels of which a kernel takes
-        products (width), what its score is beyond softmax, or None, whether that is done to scores
-        one by one, whether weights may be negative (signed), and what it hands to later layers
-        (across): name -> (what the two must have in common, the first layer that takes it).
-        """
+    def traits(cls, options: dict[str, Any], dim: int) -> AttentionTraits:
+        """What other components need to know of it with these options."""
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads
-        found = {
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "projects": cls.projects,
-        }
-        found |= {
-            "computes": cls.computes,
-            "maskable": True,
-            "memory": options.get("memory") or 0,
-            "width": head_dim,
-        }
+        memory = options.get("memory") or 0
+        traits = AttentionTraits(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            key_heads=kv_heads,
+            v_head_dim=options.get("v_head_dim") or head_dim,
+            values=cls.changes_values,
+            width=head_dim,
+            computes=cls.computes,
+            projects=cls.projects,
+            memory=memory,
+        )
         if (score := options.get("score")) is None:
-            return found | {"score": None, "pointwise": True, "signed": False, "across": {}}
+            return traits
         score = SCORES.complete(score)
-        made = SCORES[score["name"]]
-        said = {
-            "score": made.beyond(score),
-            "pointwise": made.pointwise(score),
-            "signed": made.signed(score),
-        }
-        across = {"score": ((heads, found["memory"]), 0)} if made.across else {}
-        return found | said | {"across": across}
+        component = SCORES[score["name"]]
+        return replace(
+            traits,
+            score=component.beyond(score),
+            pointwise=component.pointwise(score),
+            signed=component.signed(score),
+            across={"score": ((heads, memory), 0)} if component.across else {},
+        )
 
 
 ATTENTIONS = Registry(

@@ -6,9 +6,9 @@ from typing import Any
 from torch import nn
 
 from xformer_kit.attention.base import ATTENTIONS, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import at_least
 
 

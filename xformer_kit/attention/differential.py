@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least, within
 
@@ -63,14 +63,9 @@ class Differential(Attention):
     no_gradient = ("k.bias",)
 
     @classmethod
-    def facts(cls, options, dim):
-        return super().facts(
-            {
-                **options,
-                "head_dim": options.get("head_dim") or dim // (options.get("heads") or 1) // 2,
-            },
-            dim,
-        )
+    def traits(cls, options, dim):
+        head_dim = options.get("head_dim") or dim // (options.get("heads") or 1) // 2
+        return super().traits({**options, "head_dim": head_dim}, dim)
 
     @classmethod
     def check(cls, options, context):

@@ -1,6 +1,7 @@
 """Attention by the distance between queries and keys."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,19 +55,19 @@ class Distance(MultiHead):
         self.no_gradient = ()  # a key's bias moves it, nearer to some queries than to others
 
     @classmethod
-    def facts(cls, options, dim):
-        said = super().facts(options, dim)
-        return said | {"width": said["head_dim"] + channels(said["head_dim"], 2)}
+    def traits(cls, options, dim):
+        traits = super().traits(options, dim)
+        return replace(traits, width=traits.head_dim + channels(traits.head_dim, 2))
 
     @classmethod
     def cannot(cls, context):
-        if (score := context.facts["attn"]["score"]) in ("relu2", "selective"):
+        if (score := context.attn.score) in ("relu2", "selective"):
             why = (
                 f"scores are minus squared distances, and attn.score '{score}' works with what is"
                 " above 0"
             )
             return f"{why}; choose attn.score=softmax"
-        if not context.facts["position"]["isometric"]:
+        if not context.position.isometric:
             return (
                 f"position '{context.names['position']}' makes queries and keys longer and shorter,"
                 " by which their distance would tell where they stand; choose position=rotary"

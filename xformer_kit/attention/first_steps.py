@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from xformer_kit.attention.base import ATTENTIONS, Attention
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.registry import within
 
 
@@ -62,14 +62,14 @@ class Mean(Unprojected):
 
     @classmethod
     def cannot(cls, context):
-        hooks, name = context.facts["position"]["hooks"], context.names["position"]
-        if context.facts.get("cross"):
+        hooks, name = context.position.enters, context.names["position"]
+        if context.cross:
             return (
                 "mean reads nothing of the tokens that look, so that across two stacks the norm"
                 " before it would learn nothing; name another attention in model.decoder.cross,"
                 " e.g. {name: multi_head}"
             )
-        if "rotate" in hooks or ("scores" in hooks and context.facts["position"]["channels"]):
+        if "rotate" in hooks or ("scores" in hooks and context.position.channels):
             return (
                 f"mean has no queries and keys, with which position '{name}' works; choose"
                 " position=learned, alibi or none"

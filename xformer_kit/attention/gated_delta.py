@@ -93,7 +93,7 @@ class GatedDelta(Recurrent):
 
     @classmethod
     def unplaced(cls, context):
-        if context.facts["position"]["isometric"]:
+        if context.position.isometric:
             return super().unplaced(context)
         return (
             (

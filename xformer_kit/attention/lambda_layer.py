@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.recurrent import exact, unmixed
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least
 
@@ -81,7 +81,7 @@ class Lambda(Attention):
     @classmethod
     def cannot(cls, context):
         position = context.names["position"]
-        if set(context.facts["position"]["hooks"]) - {"embed"}:
+        if set(context.position.enters) - {"embed"}:
             return (
                 f"lambda has no score of two tokens, into which position '{position}' enters, and"
                 " places of its own; choose position=none, learned or sinusoidal"

@@ -3,14 +3,15 @@ generation keeps.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed, is_plain
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least, within
@@ -91,15 +92,16 @@ class Latent(Attention):
     no_gradient = ("k_rope.bias",)  # unrotated, it adds the same to every score of a row
 
     @classmethod
-    def facts(cls, options, dim):
-        said = super().facts(options, dim)
-        width = decoupled(said["head_dim"], options.get("rope_head_dim"))
-        return said | {
-            "head_dim": width,
-            "head_dim_option": "rope_head_dim",
-            "key_heads": 1,
-            "width": said["head_dim"] + width,
-        }
+    def traits(cls, options, dim):
+        traits = super().traits(options, dim)
+        width = decoupled(traits.head_dim, options.get("rope_head_dim"))
+        return replace(
+            traits,
+            head_dim=width,
+            head_dim_option="rope_head_dim",
+            key_heads=1,
+            width=traits.head_dim + width,
+        )
 
     @classmethod
     def check(cls, options, context):
@@ -111,11 +113,9 @@ class Latent(Attention):
 
     @classmethod
     def cannot(cls, context):
-        position = context.facts["position"]
-        enters = "rotate" in position["hooks"] or (
-            "scores" in position["hooks"] and position["channels"]
-        )
-        if context.facts["attn"]["head_dim"] or not enters:
+        position = context.position
+        enters = "rotate" in position.enters or ("scores" in position.enters and position.channels)
+        if context.attn.head_dim or not enters:
             return None
         return (
             f"position '{context.names['position']}' enters through the decoupled query and key, of"

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.mixing import RAGGED, Rows, Whole, over, rows
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least, within
 

@@ -6,6 +6,7 @@ on, so that what is computed of a text is what would be computed of it alone.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -138,19 +139,19 @@ class Whole(Attention):
     head_dim: int
 
     @classmethod
-    def facts(cls, options, dim):
-        return super().facts(options, dim) | {"maskable": False}
+    def traits(cls, options, dim):
+        return replace(super().traits(options, dim), maskable=False)
 
     @classmethod
     def cannot(cls, context):
         name, position, mask = (context.names[kind] for kind in ("attn", "position", "mask"))
-        if context.facts.get("cross") and cls.crosses:
+        if context.cross and cls.crosses:
             return f"{name} {cls.crosses}. Choose model.decoder.cross.name=multi_head"
         why, ways = [], []
-        if context.facts["mask"]["band"] != (math.inf, math.inf):
+        if context.mask.band != (math.inf, math.inf):
             why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
             ways = _seen_whole(context)
-        if set(context.facts["position"]["hooks"]) - set(cls.enters):
+        if set(context.position.enters) - set(cls.enters):
             why.append(
                 f"{name} has no score of two tokens, into which position '{position}' enters"
             )
@@ -176,7 +177,7 @@ def _seen_whole(context: Context) -> list[str]:
     name = context.names["attn"]
     if context.stack == "encoder":
         return ["mask=full"]
-    if context.facts.get("source"):
+    if context.has_source:
         return [f"attn=multi_head model.encoder.attn={name}"]
     return ["task=masked_language_modeling mask=full"]
 

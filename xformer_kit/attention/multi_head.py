@@ -1,19 +1,20 @@
 """Scaled dot-product attention in several heads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.gate import Gate, NoGate
 from xformer_kit.attention.memory import Memory
 from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm
 from xformer_kit.attention.score import SCORES, Score, Softmax
 from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, apart, at_least, shown, within
 
@@ -122,6 +123,7 @@ class MultiHead(Attention):
     packed: Packed | None = None
     packs = ("q", "k", "v")
     projects = True
+    changes_values = True
 
     @classmethod
     def breaks_with(cls, options):
@@ -171,13 +173,13 @@ class MultiHead(Attention):
         return norms["name"] != "none" or values["norm_over"] != "none"
 
     @classmethod
-    def facts(cls, options, dim):
-        found = super().facts(options, dim)
+    def traits(cls, options, dim):
+        traits = super().traits(options, dim)
         values = VALUES.complete(options.get("values") or "plain")
         if values["residual"] == "none":
-            return found
-        common = found["kv_heads"], options.get("v_head_dim") or found["head_dim"]
-        return found | {"across": found["across"] | {"values": (common, 1)}}
+            return traits
+        common = traits.kv_heads, options.get("v_head_dim") or traits.head_dim
+        return replace(traits, across={**traits.across, "values": (common, 1)})
 
     def split(self, x: Tensor) -> Tensor:
         # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each
@@ -198,6 +200,8 @@ class MultiHead(Attention):
         kv, t, e).
         """
         v = self.split_values(v)
+        for change in () if view.cross else view.values:
+            v = change(v, given)
         return v if self.values is None else self.values.made(v, given, view)
 
     def forward(self, x, source, view, cache=None):

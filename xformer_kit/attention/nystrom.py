@@ -75,7 +75,7 @@ class Nystrom(Whole):
     def vain(cls, context):
         """Options that change nothing in a composition, each with the reason and the way out."""
         wanted, longest = context.options["attn"]["landmarks"], context.max_len
-        if wanted > longest and context.facts["position"]["bounded"]:
+        if wanted > longest and context.position.bounded:
             yield (
                 "landmarks",
                 (

@@ -47,7 +47,7 @@ class Orthoformer(Nystrom):
 
     @classmethod
     def cannot(cls, context):
-        if not context.facts["position"]["isometric"]:
+        if not context.position.isometric:
             return (
                 f"position '{context.names['position']}' makes queries longer and shorter, so that"
                 " their angles, by which orthoformer chooses landmarks, would tell where a text"

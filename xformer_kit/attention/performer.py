@@ -1,6 +1,7 @@
 """Softmax attention, estimated by random features."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -91,10 +92,10 @@ class Performer(Kernelized):
         yield from at_least(options, seed=0)
 
     @classmethod
-    def facts(cls, options, dim):
-        found = super().facts(options, dim)
-        turned = options.get("features") or usual(found["head_dim"])
-        return found | {"head_dim": turned, "head_dim_option": "features"}  # what a position turns
+    def traits(cls, options, dim):
+        traits = super().traits(options, dim)
+        rotated = options.get("features") or usual(traits.head_dim)
+        return replace(traits, head_dim=rotated, head_dim_option="features")
 
     def logs(self, x: Tensor) -> Tensor:
         """The logarithms of the features, (..., d) -> (..., m)."""

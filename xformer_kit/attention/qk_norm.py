@@ -187,13 +187,13 @@ class Normed(QKNorm):
 
     @classmethod
     def cannot(cls, options, context):
-        if options["after"] and not context.facts["position"]["isometric"]:
+        if options["after"] and not context.position.isometric:
             return (
                 "qk_norm.after takes away the lengths of queries and keys, by which"
                 f" '{context.names['position']}' tells distances. Set attn.qk_norm.after=false, or"
                 " position=rotary."
             )
-        if cls.unit or context.facts["norm"]["normalises"]:
+        if cls.unit or context.norm.normalises:
             return None
         return (
             f"qk_norm takes the norm of {context.path}, and '{context.names['norm']}' does nothing."
@@ -202,7 +202,7 @@ class Normed(QKNorm):
 
     @classmethod
     def vain(cls, options, context):
-        if options["after"] and "rotate" not in context.facts["position"]["hooks"]:
+        if options["after"] and "rotate" not in context.position.enters:
             yield (
                 "after",
                 (

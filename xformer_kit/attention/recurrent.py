@@ -69,7 +69,7 @@ class Recurrent(Attention):
 
     @classmethod
     def cannot(cls, context):
-        if context.facts.get("cross"):
+        if context.cross:
             return _of_source(cls, context)
         places, hidden = cls.unplaced(context), _of_mask(cls, context)
         if not places or not hidden:
@@ -84,9 +84,9 @@ class Recurrent(Attention):
     def unplaced(cls, context: Context) -> Reason | None:
         """Why a position has no place in it, and the ways out, or None."""
         attn, position = context.names["attn"], context.names["position"]
-        if not {"bias", "scores"} & set(context.facts["position"]["hooks"]):
+        if not {"bias", "scores"} & set(context.position.enters):
             return None
-        others = ["rotary"] * (context.facts["attn"]["head_dim"] % 2 == 0) + [
+        others = ["rotary"] * (context.attn.head_dim % 2 == 0) + [
             "learned",
             "sinusoidal",
             "none",
@@ -131,18 +131,18 @@ def _of_source(part: type[Recurrent], context: Context) -> str | None:
     whys, ways = [], []
     if unplaced := part.unplaced(context):
         whys, ways = [unplaced[0]], ["model.decoder.cross.position.name=none"]
-    if context.facts["mask"]["band"] != (math.inf, math.inf):
+    if context.mask.band != (math.inf, math.inf):
         whys.append(f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some")
         ways.append("model.decoder.cross.mask.name=full")
     return f"{', and '.join(whys)}; choose {' '.join(ways)}" if whys else None
 
 
 def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:
-    attn, mask, band = context.names["attn"], context.names["mask"], context.facts["mask"]["band"]
+    attn, mask, band = context.names["attn"], context.names["mask"], context.mask.band
     everything, past = (math.inf, math.inf), (math.inf, 0)
     if band == past or (part.of_any_order and band == everything):
         return None
-    where = context.facts["mask_at"]
+    where = context.mask_path
     option = where if where == "mask" else f"{where}.name"
     ways = [f"{option}=causal"]
     if band == everything:

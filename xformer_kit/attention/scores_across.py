@@ -23,7 +23,7 @@ class Residual(Score):
 
     @classmethod
     def vain(cls, options, context):
-        if "score" not in context.facts["paired"]:
+        if "score" not in context.paired:
             ways = "Try model.layers=2, or softmax" if context.layers == 1 else "Set it to softmax"
             yield (
                 "name",
@@ -92,7 +92,7 @@ class Inverted(Score):
                 "score 'inverted' lets queries compete for keys, and for a learned key those of all"
                 " texts would compete; choose attn.memory=0, or attn.score=softmax"
             )
-        if context.facts.get("cross"):
+        if context.cross:
             return (
                 "score 'inverted' lets queries compete for keys, so that across two stacks tokens"
                 " would know of later ones, and of other documents, through what is left of the"

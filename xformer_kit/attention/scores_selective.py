@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention.cache import KeyValueCache
 from xformer_kit.attention.score import SCORES, Score
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
 
@@ -73,7 +73,7 @@ class Selective(Score):
                 "score 'selective' lets tokens say which of those before them later ones need, and"
                 " a learned key stands before none; choose attn.memory=0, or attn.score=softmax"
             )
-        if context.facts.get("cross"):
+        if context.cross:
             return (
                 "score 'selective' lets tokens of one text say which of those before them later"
                 " ones need, and the tokens of a source do not stand before any; choose another"

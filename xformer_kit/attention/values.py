@@ -56,7 +56,7 @@ class Values(nn.Module):
     @classmethod
     def cannot(cls, options: Mapping[str, Any], context: Context) -> str | None:
         """Why its mathematics is undefined in a composition, or None."""
-        if options["norm_over"] == "none" or context.facts["norm"]["normalises"]:
+        if options["norm_over"] == "none" or context.norm.normalises:
             return None
         return (
             f"values.norm_over takes the norm of {context.path}, and '{context.names['norm']}' does"
@@ -66,8 +66,8 @@ class Values(nn.Module):
     @classmethod
     def vain(cls, options: Mapping[str, Any], context: Context) -> Iterator[tuple[str, str]]:
         """Options that change nothing in a composition, each with the reason and the way out."""
-        if options["residual"] != "none" and "values" not in context.facts["paired"]:
-            one = context.facts["blocks"] == 1
+        if options["residual"] != "none" and "values" not in context.paired:
+            one = context.blocks == 1
             ways = (
                 "Try model.layers=2 model.unique_layers=null, or none" if one else "Set it to none"
             )
@@ -175,8 +175,8 @@ class Laser(Values):
 
     @classmethod
     def cannot(cls, options, context):
-        if context.facts["attn"]["signed"]:
-            score = context.facts["attn"]["score"]
+        if context.attn.signed:
+            score = context.attn.score
             return (
                 "values 'laser' takes the logarithm of a sum with weights, of which attn.score"
                 f" '{score}' may make some negative; choose attn.values=plain, or"
@@ -221,7 +221,7 @@ class Orthogonal(Values):
 
     @classmethod
     def cannot(cls, options, context):
-        if context.facts["cross"]:
+        if context.cross:
             return (
                 "values 'orthogonal' takes the direction of a token's own value away, and a token"
                 " that looks at another stack has no value there; set"
@@ -232,7 +232,7 @@ class Orthogonal(Values):
     @classmethod
     def vain(cls, options, context):
         yield from super().vain(options, context)
-        if options["over"] == "all" and context.facts["attn"]["heads"] == 1:
+        if options["over"] == "all" and context.attn.heads == 1:
             yield (
                 "over",
                 (

@@ -7,11 +7,11 @@ A user's callback is a `lightning.pytorch.Callback` whose keyword-only parameter
 not registered.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Registry, at_least, shown
+from xformer_kit.registry import Context, Registry, at_least, complete_many, faults_of_many, shown
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
 
@@ -75,41 +75,10 @@ def watches(name: str) -> bool:
 
 def complete(node: Any) -> Any:
     """The config's node with the defaults of each callback; one that is null is left out."""
-    if not isinstance(node, Mapping):
-        return node
-    return {
-        name: (
-            _defaults(name) | dict(options)
-            if name in CALLBACKS and isinstance(options, Mapping)
-            else options
-        )
-        for name, options in node.items()
-        if options is not None
-    }
-
-
-def _defaults(name: str) -> dict[str, Any]:
-    return {key: value for key, value in CALLBACKS.defaults(name).items() if key != "name"}
+    return complete_many(CALLBACKS, node)
 
 
 def faults(node: Any, path: str = "callbacks") -> Iterator[str]:
     """Every fault of the config's node, each a sentence that starts with its config path."""
-    if not isinstance(node, Mapping):
-        yield (
-            f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or"
-            f" {path}.mine.every=10."
-        )
-        return
-    for name, options in node.items():
-        if name not in CALLBACKS:
-            yield (
-                f"{path}.{name}: {CALLBACKS.unknown(name)} One of your own needs its file:"
-                " parts=[my_callbacks.py]."
-            )
-        elif not isinstance(options, Mapping):
-            yield (
-                f"{path}.{name}: must be a mapping of options, {{}} where there are none; got"
-                f" {shown(options)}."
-            )
-        else:
-            yield from CALLBACKS.faults({"name": name} | dict(options), f"{path}.{name}", Context())
+    hint = " One of your own needs its file: parts=[my_callbacks.py]."
+    yield from faults_of_many(CALLBACKS, node, path, Context(), hint)

@@ -14,24 +14,31 @@ from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.kernel import refusal
 from xformer_kit.model.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.plan import (
-    AHEAD,
     KINDS,
+    OUTPUT_LAWS,
     STACKS,
-    contexts,
+    as_node,
     depths,
-    laid_at,
-    named,
-    set_at,
+    layout_path,
+    provenance_of,
     stack_plan,
 )
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import ConfigError, Context, Registry, shown, unknown_option
+from xformer_kit.registry import (
+    ConfigError,
+    Context,
+    Registry,
+    faults_of_many,
+    shown,
+    unknown_option,
+)
 
 GROUPS: dict[str, Registry] = KINDS | {
     "task": OBJECTIVES,
@@ -59,6 +66,7 @@ TOP = (
     "ema",
     "checkpoints",
     "callbacks",
+    "extra",
 )
 
 
@@ -103,6 +111,7 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
         yield from _settings(key, config.get(key, {}), key, context)
     yield from trainer_faults(config.get("trainer") or {}, "trainer")
     yield from callback_faults(config.get("callbacks", {}))
+    yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):
             yield f"model: has no stack; got {', '.join(model)}. Add one: model.decoder={{}}."
@@ -123,7 +132,7 @@ def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
     nodes = {
         group: registry.options(name)
         for group, registry in GROUPS.items()
-        if (name := named(config.get(group)).get("name")) in registry
+        if (name := as_node(config.get(group)).get("name")) in registry
     }
     found: dict[str, list[str]] = {}
     for node in ("model", "data", "tokenizer", "ema", "checkpoints"):
@@ -146,7 +155,7 @@ def _context(config: Mapping[str, Any]) -> Context:
     model = config.get("model")
     dim = model.get("dim") if isinstance(model, Mapping) else None
     names = {
-        kind: named(config.get(kind)).get("name")
+        kind: as_node(config.get(kind)).get("name")
         for kind in KINDS
         if isinstance(config.get(kind), (str, Mapping))
     }
@@ -198,7 +207,6 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
             " leave it true."
         )
     yield from sharing.vain(config["model"])
-    yield from vain.faults(config)
     if task:
         yield from future(config)
         yield from unused(config)
@@ -234,9 +242,9 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                         f" model.{name}.pattern, first or last, or leave it out."
                     )
             for block in plan.variants.values():
-                met = list(contexts(config, plan, block))
+                met = [(sub, sub.context) for sub in block.sublayers]
                 if block.variant in {layer.variant for layer in plan.blocks}:
-                    looked += [vain.Looked(plan, block, sub, context) for sub, context in met]
+                    looked += [vain.Looked(plan, block, sub) for sub, _ in met]
                     yield from _block(config, plan, block, task, met)
                 # of a stack's own parts, which every layer has changed, the embeddings take a
                 # position
@@ -244,6 +252,8 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                     at, context = met[0]
                     yield from _meets(config, _embedded(context), "position", context, block, at)
     yield from vain.options(config, looked)
+    if len(plans) == len(depths(config)):
+        yield from _extras(config, plans)
     if len(plans) == len(depths(config)):
         yield from untaken.faults(config, plans)
 
@@ -257,7 +267,7 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
                 f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]}"
                 f" and the stack's '{base.nodes['placement']['name']}' {states[0]}; a stack has one"
                 " kind of residual stream. Leave it out, or give the stack the same at"
-                f" {set_at('placement', base)}."
+                f" {provenance_of('placement', base)}."
             )
     for group in block.groups:
         if len({str(sub.norm) for sub in group}) > 1:
@@ -268,10 +278,10 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
             )
     for sub, context in met:
         yield from _of_layout(block, sub, context)
-        embeds = "embed" in context.facts["position"]["hooks"]
+        embeds = "embed" in context.position.enters
         if sub.cross and embeds:
             yield (
-                f"{laid_at(block, sub)}.position: '{sub.position['name']}' is added to the"
+                f"{layout_path(block, sub)}.position: '{sub.position['name']}' is added to the"
                 " embeddings, and has no place in an attention to another stack; use"
                 " position=none, or one that enters in the attention."
             )
@@ -290,9 +300,16 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
         ]  # of the others there is enough said
         if task:
             speaks = plan.name == [stack for stack in STACKS if stack in config["model"]][-1]
-            yield from _task(named(config["task"])["name"], context, block, sub, able, speaks)
+            yield from _task(as_node(config["task"])["name"], context, block, sub, able, speaks)
         if config["data"].get("documents"):
             yield from _broken(("documents",), "data.documents=true", context, block, able)
+
+
+def _extras(config: Mapping[str, Any], plans: list) -> Iterator[str]:
+    """Extras that cannot be used in the model."""
+    for name, options in (config.get("extra") or {}).items():
+        if reason := EXTRAS[name].cannot(options, plans):
+            yield f"extra.{name}: {reason.rstrip('.')}."
 
 
 def _asked(sub, embeds: bool) -> list[str]:
@@ -308,11 +325,7 @@ def _asked(sub, embeds: bool) -> list[str]:
 
 def _embedded(context: Context) -> Any:
     """The position that is added to the embeddings, or None."""
-    return (
-        POSITIONS[context.names["position"]]
-        if "embed" in context.facts["position"]["hooks"]
-        else None
-    )
+    return POSITIONS[context.names["position"]] if "embed" in context.position.enters else None
 
 
 def _task(
@@ -320,8 +333,8 @@ def _task(
 ) -> Iterator[str]:
     objective = OBJECTIVES[task]
     if sub.kind == "attn" and (reason := objective.cannot(context)):
-        yield f"{set_at('mask', block)}: {reason.rstrip('.')}."
-    laws = [law for law in objective.laws if speaks or law not in AHEAD]
+        yield f"{provenance_of('mask', block)}: {reason.rstrip('.')}."
+    laws = [law for law in objective.laws if speaks or law not in OUTPUT_LAWS]
     yield from _broken(laws, f"task={task}", context, block, kinds)
 
 
@@ -340,7 +353,7 @@ def _broken(
                     if broken[law].startswith(f"{r.kind} '")
                 ]
                 yield (
-                    f"{set_at(kind, block)}: '{name}' breaks the law of {law}"
+                    f"{provenance_of(kind, block)}: '{name}' breaks the law of {law}"
                     f" ({broken[law].rstrip('.')}), which {needed_by} needs. Choose another"
                     f" {inner[0] if inner else kind}."
                 )
@@ -349,13 +362,15 @@ def _broken(
 def _of_layout(block, sub, context: Context) -> Iterator[str]:
     """Faults of what the layout says of a sublayer."""
     for kind, node in (
-        (sub.kind, sub.part),
+        (sub.kind, sub.component),
         ("mask", sub.mask),
         ("position", sub.position),
         ("norm", sub.norm),
     ):
         if node != block.nodes[kind]:
-            where = laid_at(block, sub) if kind == sub.kind else f"{laid_at(block, sub)}.{kind}"
+            where = (
+                layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
+            )
             yield from KINDS[kind].faults(node, where, context)
 
 
@@ -372,18 +387,18 @@ def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterat
             and (reason := refusal(name, context))
         ):
             yield (
-                f"{set_at('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use kernel=auto"
-                " or kernel=reference."
+                f"{provenance_of('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use"
+                " kernel=auto or kernel=reference."
             )
     elif hasattr(part, "cannot") and (reason := part.cannot(context)):
         own = {
-            sub.kind: sub.part,
+            sub.kind: sub.component,
             "mask": sub.mask,
             "position": sub.position,
             "norm": sub.norm,
         }.get(kind, block.nodes[kind])
-        here = laid_at(block, sub) if kind == sub.kind else f"{laid_at(block, sub)}.{kind}"
-        path = set_at(kind, block) if own == block.nodes[kind] else here
+        here = layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
+        path = provenance_of(kind, block) if own == block.nodes[kind] else here
         yield (  # '.option: ' is of one option
             f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."
         )

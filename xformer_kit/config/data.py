@@ -10,7 +10,7 @@ from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.labelled import too_short
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import max_len, named
+from xformer_kit.plan import as_node, max_len
 from xformer_kit.registry import Context, Registry
 
 
@@ -36,7 +36,7 @@ def _nested(fault: str, node: Mapping[str, Any]) -> str:
     part = (
         part if fault.startswith(f"data.of.{part}.") else ""
     )  # what the mixture says itself has its own paths
-    inner = named(of[part]).get("name") if isinstance(of, Mapping) and part in of else None
+    inner = as_node(of[part]).get("name") if isinstance(of, Mapping) and part in of else None
     return located(fault, part, inner) if inner in CORPORA else fault
 
 
@@ -123,7 +123,7 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     )
     form = form_of(data)
     if data.get("documents"):
-        yield from _apart(named(config["task"])["name"], data)
+        yield from _apart(as_node(config["task"])["name"], data)
     if data.get("valid_len") is not None:
         yield from _longer(form, config)
     if form != "pairs":

@@ -28,9 +28,10 @@ from xformer_kit.config.composing import Loader, loaded, store
 from xformer_kit.config.parts import import_parts
 from xformer_kit.config.untaken import ignored
 from xformer_kit.data.corpus import CORPORA
+from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, Registry, nearest, shown
+from xformer_kit.registry import ConfigError, Registry, complete_many, nearest, shown
 
 INSTRUCTIONS = (
     "parts",
@@ -167,6 +168,8 @@ def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
     plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
     if plain.get("callbacks") is not None:
         plain["callbacks"] = complete(plain["callbacks"])
+    if plain.get("extra") is not None:
+        plain["extra"] = complete_many(EXTRAS, plain["extra"])
     if isinstance(plain.get("model"), dict):  # null leaves a stack out
         plain["model"] = {
             k: v for k, v in plain["model"].items() if k not in STACKS or v is not None

@@ -54,7 +54,7 @@ def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
     for plan in stacks(config) if "model" in config else ():
         for block in plan.variants.values():
             path = next(
-                (at for key, at in block.origins.items() if key.startswith("kernel.")), "kernel"
+                (at for key, at in block.provenance.items() if key.startswith("kernel.")), "kernel"
             )
             name = block.nodes["kernel"]["name"]
             if name != "auto" and (reason := untrained(name, device)):

@@ -44,21 +44,8 @@ class Model:
     ] = "sequence"
     # probability, on embeddings and on what sublayers add to the residual stream
     dropout: float = 0.0
-    # probability that the last layer's sublayers skip a row in training; l / L of it in layer l of
-    # L
-    stochastic_depth: float = 0.0
     # factor of what sublayers add to the residual stream (Granite)
     residual_multiplier: float = 1.0
-    # how the first layer's input enters every other: a x + b y, or x + [x, y] W (DEQ,
-    # arXiv:1909.01377)
-    reinject: Literal["factor", "matrix"] | None = None
-    # how the input of layer i enters the i-th from the end, in the same ways (U-ViT,
-    # arXiv:2209.12152, section 3.1)
-    unet: Literal["factor", "matrix"] | None = None
-    # earlier tokens that each sublayer reads a part of the channels from, an equal part from each
-    shift_tokens: int = 0
-    # whether each feed-forward network is multiplied by a learned vector of the token (RWKV-8)
-    deep_embed: bool = False
     vocab_size: int | None = None  # tokens; null is the tokenizer's
     # rows of the embedding are rounded up to it; the padding has no logits
     vocab_multiple: int = 64
@@ -84,8 +71,6 @@ class Model:
     max_len: int | None = None  # tokens; null is data.seq_len
     # predicted at each place in training, each behind the next by a block beside the last one
     future_tokens: int = 1
-    # whether matrices are kept at length 1 along dim, from the start and after every step (nGPT)
-    unit_weights: bool = False
     final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
     encoder: dict | None = None  # stack that reads a whole text: differences from the shared parts
@@ -98,14 +83,9 @@ class Model:
         )
         yield from at_most(options, "blocks", layers=MOST)
         yield from at_most(options, "tokens", future_tokens=MOST)
-        yield from at_least(options, "token", future_tokens=1, shift_tokens=0)
-        if options.shift_tokens >= options.dim > 0:
-            yield (
-                "shift_tokens: must be below model.dim, or none has a channel; got"
-                f" {options.shift_tokens} and {options.dim}."
-            )
+        yield from at_least(options, "token", future_tokens=1)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
-        yield from within(options, dropout=(0, 1), stochastic_depth=(0, 1))
+        yield from within(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)
         if options.logit_scale != "learned":
             yield from above(options, "Try 1.0 or learned.", logit_scale=0)

@@ -105,11 +105,11 @@ def _unshared(config: Mapping[str, Any]) -> dict[str, Any]:
 def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
     import torch
 
-    from xformer_kit.model.model import Model
+    from xformer_kit.model.build import build_model
 
     try:
         with torch.device("meta"):
-            return count(Model(config, config["model"].get("vocab_size") or 1))
+            return count(build_model(config, config["model"].get("vocab_size") or 1))
     except (
         RuntimeError,
         OverflowError,

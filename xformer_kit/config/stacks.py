@@ -5,7 +5,15 @@ layouts, word by word.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.plan import BESIDE, KINDS, SEEN, STEP, SUBLAYERS, merge, named
+from xformer_kit.plan import (
+    CROSS_DEFAULTS,
+    KINDS,
+    MULTIPLIER,
+    SUBLAYERS,
+    WITH_SUBLAYER,
+    as_node,
+    merge,
+)
 from xformer_kit.registry import Context, Options, above, mismatch, nearest, shown
 
 OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
@@ -129,16 +137,18 @@ def _sublayer(
     if word == "cross":
         differences = [node["cross"] for node in laid if node.get("cross")] + own
     *below, last = differences
-    if isinstance(last, Mapping) and STEP in last and not own:
+    if isinstance(last, Mapping) and MULTIPLIER in last and not own:
         yield (
-            f"{path}.{STEP}: is of a place in a layout; say it there: {{cross: {{{STEP}:"
-            f" {shown(last[STEP])}}}}}."
+            f"{path}.{MULTIPLIER}: is of a place in a layout; say it there: {{cross:"
+            f" {{{MULTIPLIER}: {shown(last[MULTIPLIER])}}}}}."
         )
-    elif isinstance(last, Mapping) and STEP in last:
-        wrong = list(mismatch(float, last[STEP], f"{path}.{STEP}", context))
+    elif isinstance(last, Mapping) and MULTIPLIER in last:
+        wrong = list(mismatch(float, last[MULTIPLIER], f"{path}.{MULTIPLIER}", context))
         yield from wrong or (
             f"{path}.{fault}"
-            for fault in above(Options(**{STEP: last[STEP]}), "Try 0.5.", **{STEP: 0})
+            for fault in above(
+                Options(**{MULTIPLIER: last[MULTIPLIER]}), "Try 0.5.", **{MULTIPLIER: 0}
+            )
         )
     for other in OF_LAYERS:
         if isinstance(last, Mapping) and other in last:
@@ -148,13 +158,17 @@ def _sublayer(
                 f" {where}.{other}, or in a variant."
             )
             last = {key: value for key, value in last.items() if key != other}
-    for other in (kind, *BESIDE[kind]):
-        base = SEEN[other] if word == "cross" and other in SEEN else _shared(config, other, laid)
+    for other in (kind, *WITH_SUBLAYER[kind]):
+        base = (
+            CROSS_DEFAULTS[other]
+            if word == "cross" and other in CROSS_DEFAULTS
+            else _shared(config, other, laid)
+        )
         for difference in below:
             base = _over(other, base, _about(difference, other, kind), context)
         wanted = _about(last, other, kind)
         if wanted is not None:
-            beside = (*BESIDE[kind], STEP) if other == kind and own else ()
+            beside = (*WITH_SUBLAYER[kind], MULTIPLIER) if other == kind and own else ()
             where = path if other == kind else f"{path}.{other}"
             yield from _difference(other, base, wanted, where, context, beside)
 
@@ -167,14 +181,18 @@ def _about(difference: Any, other: str, kind: str) -> Any:
         return difference if other == kind else None
     if other != kind:
         return difference.get(other)
-    return {key: value for key, value in difference.items() if key not in (*BESIDE[kind], STEP)}
+    return {
+        key: value
+        for key, value in difference.items()
+        if key not in (*WITH_SUBLAYER[kind], MULTIPLIER)
+    }
 
 
 def _shared(config, kind: str, laid: tuple[Mapping, ...]) -> Mapping | None:
     """The shared part with the differences over it, as far as they are valid; None where the shared
     part itself is not.
     """
-    base = named(config.get(kind))
+    base = as_node(config.get(kind))
     if not isinstance(base, Mapping) or base.get("name") not in KINDS[kind]:
         return None  # its own fault says it
     base = KINDS[kind].defaults(base["name"]) | dict(base)
@@ -202,14 +220,14 @@ def _difference(
     if not isinstance(difference, (str, Mapping)) and difference is not None:
         yield f"{path}: must be a mapping of options or a name; got {shown(difference)}."
         return
-    name = named(difference).get("name", base["name"])
+    name = as_node(difference).get("name", base["name"])
     if name not in registry:
         yield f"{path}: {registry.unknown(name)}"
         return
     unknown = [
-        key for key in named(difference) if key != "name" and key not in registry.options(name)
+        key for key in as_node(difference) if key != "name" and key not in registry.options(name)
     ]
-    words = named(difference)
+    words = as_node(difference)
     known = {key: value for key, value in words.items() if key not in unknown}
     yield from registry.faults(
         merge(kind, base, known) | {key: words[key] for key in unknown}, path, context, beside

@@ -6,7 +6,7 @@ from typing import Any
 from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
-from xformer_kit.plan import STACKS, named
+from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import listed
 
 
@@ -16,7 +16,7 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
     """
     probe, tokenizer = (
         labelling(config["data"]),
-        TOKENIZERS.get(named(config.get("tokenizer")).get("name")),
+        TOKENIZERS.get(as_node(config.get("tokenizer")).get("name")),
     )
     size, bound = (
         len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None),
@@ -24,12 +24,12 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
     )
     if not isinstance(size, int):
         size, bound = getattr(tokenizer, "fewest", 0), " or more"
-    return (size + len(OBJECTIVES.create(named(config["task"])).specials) if size else 0), bound
+    return (size + len(OBJECTIVES.create(as_node(config["task"])).specials) if size else 0), bound
 
 
 def suits(config: Mapping[str, Any]) -> Iterator[str]:
     """Whether the task can train the stacks that there are, on the corpus that there is."""
-    task = named(config["task"])["name"]
+    task = as_node(config["task"])["name"]
     objective, there = (
         OBJECTIVES[task],
         tuple(stack for stack in STACKS if stack in config["model"]),
@@ -59,7 +59,7 @@ def future(config: Mapping[str, Any]) -> Iterator[str]:
     """Whether the task trains what the model has for tokens behind the next one, and in what
     length.
     """
-    node, tokens = named(config["task"]), config["model"].get("future_tokens", 1)
+    node, tokens = as_node(config["task"]), config["model"].get("future_tokens", 1)
     seq_len = config["data"].get("seq_len")
     if tokens > 1 and not OBJECTIVES[node["name"]].future:
         able = " or ".join(

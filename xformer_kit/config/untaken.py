@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 from xformer_kit.config.data import not_read
 from xformer_kit.plan import (
-    BESIDE,
     CARRIED,
+    CROSS_DEFAULTS,
     KINDS,
-    SEEN,
     STACKS,
+    WITH_SUBLAYER,
     BlockPlan,
     Node,
     StackPlan,
     SublayerPlan,
+    as_node,
     base_nodes,
-    laid,
-    laid_at,
-    named,
+    layout_path,
+    merge_sublayer,
     stacks,
 )
 from xformer_kit.registry import Context, Registry, shown
@@ -108,7 +108,9 @@ def _unreached(config: Mapping[str, Any], place: Place, plans: Sequence[StackPla
 def _set_by(place: Place, key: str, plans: Sequence[StackPlan]) -> list[str]:
     """The paths, a stack's or variants', where the layers have this option from."""
     option = f"{place.kind}.{key}"
-    paths = (block.origins.get(option) for plan in _plans_of(place, plans) for block in plan.blocks)
+    paths = (
+        block.provenance.get(option) for plan in _plans_of(place, plans) for block in plan.blocks
+    )
     return [
         f"{path}.{key}" for path in dict.fromkeys(paths) if path is not None and path != place.path
     ]
@@ -181,7 +183,7 @@ def never_peaks(config: Mapping[str, Any], steps: int | None) -> str | None:
     """The sentence for a warm-up that ends after the last step of a run; `steps`: of the run, if
     they are known.
     """
-    warmup = named(config["schedule"]).get("warmup", 0)
+    warmup = as_node(config["schedule"]).get("warmup", 0)
     if steps is None or warmup < steps:
         return None
     return (
@@ -233,24 +235,31 @@ def _differences(
             takers = list(_takers(config, kind, plan, variant))
             below, node = (some[kind] for some in nodes)
             yield Place(
-                f"{path}.{kind}", kind, node, below, frozenset(named(said[kind])), takers, of
+                f"{path}.{kind}", kind, node, below, frozenset(as_node(said[kind])), takers, of
             )
     if said.get("cross"):
         subs = [(block, sub) for block, sub in _subs(plan, variant) if sub.cross]
         before = (config["model"][plan.name] or {}).get("cross") if variant else None
-        below = {"part": nodes[1]["attn"], "norm": nodes[1]["norm"]} | SEEN
-        below |= laid("attn", below, before)
-        node, difference = below | laid("attn", below, said["cross"]), dict(named(said["cross"]))
-        beside = {kind: difference.pop(kind) for kind in BESIDE["attn"] if kind in difference}
+        below = {"component": nodes[1]["attn"], "norm": nodes[1]["norm"]} | CROSS_DEFAULTS
+        below |= merge_sublayer("attn", below, before)
+        node, difference = (
+            below | merge_sublayer("attn", below, said["cross"]),
+            dict(as_node(said["cross"])),
+        )
+        beside = {
+            kind: difference.pop(kind) for kind in WITH_SUBLAYER["attn"] if kind in difference
+        }
         for kind, own in ({"attn": difference} | beside).items():
             if own:
                 takers = [
                     _of(sub, kind) for block, sub in subs if kind != "norm" or _normed(block, sub)
                 ]
                 where, key = (
-                    (f"{path}.cross", "part") if kind == "attn" else (f"{path}.cross.{kind}", kind)
+                    (f"{path}.cross", "component")
+                    if kind == "attn"
+                    else (f"{path}.cross.{kind}", kind)
                 )
-                words = frozenset(named(own))
+                words = frozenset(as_node(own))
                 yield Place(
                     where, kind, node[key], below[key], words, takers, f"cross attention in a {of}"
                 )
@@ -268,7 +277,7 @@ def _laid_out(plan: StackPlan) -> Iterator[Place]:
             words = frozenset(key for key, value in sub.norm.items() if value != below.get(key))
             takers = [sub.norm] if _normed(block, sub) else []
             yield Place(
-                f"{laid_at(block, sub)}.norm",
+                f"{layout_path(block, sub)}.norm",
                 "norm",
                 sub.norm,
                 below,
@@ -318,9 +327,9 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm
     of its block, where its `norms_with(options)` does not say no.
     """
-    name, parts = sub.part["name"], KINDS[sub.kind]
+    name, parts = sub.component["name"], KINDS[sub.kind]
     with_options = getattr(parts[name], "norms_with", None)
-    inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.part))
+    inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.component))
     return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
 
 
@@ -335,7 +344,7 @@ def _subs(plan: StackPlan, variant: str | None) -> list[tuple[BlockPlan, Sublaye
 
 
 def _of(sub: SublayerPlan, kind: str) -> Node:
-    return sub.part if kind == sub.kind else getattr(sub, kind)
+    return sub.component if kind == sub.kind else getattr(sub, kind)
 
 
 def _leaves(kind: str, node: Node, below: Node | None = None) -> dict[str, Leaf]:

@@ -7,23 +7,18 @@ default was asked for by nobody.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from xformer_kit.plan import (
-    BESIDE,
     KINDS,
+    WITH_SUBLAYER,
     BlockPlan,
     StackPlan,
     SublayerPlan,
     base_nodes,
-    depths,
-    laid_at,
-    stacks,
+    layout_path,
 )
 from xformer_kit.registry import Context, Registry
-
-Key = tuple[str, str, str]  # stack, variant, name of the sublayer
 
 
 class Looked(NamedTuple):
@@ -32,27 +27,10 @@ class Looked(NamedTuple):
     plan: StackPlan
     block: BlockPlan
     sub: SublayerPlan
-    context: Context
 
-
-def faults(config: Mapping[str, Any]) -> Iterator[str]:
-    """Skips where no stack has a layer behind its first, and vectors for networks where there are
-    none.
-    """
-    model = config["model"]
-    for option in ("reinject", "unet"):
-        if model.get(option) and max(depths(config).values()) < 2:
-            got = f"got {model[option]!r}. Try model.layers=2, or null."
-            yield f"model.{option}: leads to a later layer, and there is none; {got}"
-    if model.get("deep_embed"):
-        blocks = {id(block): block for plan in stacks(config) for block in plan.blocks}.values()
-        if not any(
-            sub.kind == "ffn" for block in blocks for group in block.groups for sub in group
-        ):
-            yield (
-                "model.deep_embed: multiplies feed-forward networks, and no layer has one; got"
-                " true. Set it to false."
-            )
+    @property
+    def context(self) -> Context:
+        return self.sub.context
 
 
 def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str]:
@@ -62,17 +40,12 @@ def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str
     looked = list(looked)
     plans = {one.plan.name: one.plan for one in looked}
     variants = {name: {block.variant for block in plan.blocks} for name, plan in plans.items()}
-    blocks = {name: len(set(plan.calls)) for name, plan in plans.items()}
     used = [one for one in looked if one.block.variant in variants[one.plan.name]]
-    shared, paired = base_nodes(config), _paired(used)
+    shared = base_nodes(config)
     told, doubted = [], dict[tuple[str, str], None]()
     for one in used:
-        facts = {**one.context.facts, "paired": paired[_key(one)], "blocks": blocks[one.plan.name]}
-        facts["parallel"] = next(
-            tuple(sub.kind for sub in group) for group in one.block.groups if one.sub in group
-        )
-        context = replace(one.context, facts=facts)
-        for kind in (one.sub.kind, *BESIDE[one.sub.kind], "placement"):
+        context = one.context
+        for kind in (one.sub.kind, *WITH_SUBLAYER[one.sub.kind], "placement"):
             part = KINDS[kind][context.names[kind]]
             said = dict(part.vain(context)) if hasattr(part, "vain") else {}
             doubted |= {(kind, option): None for option in said}
@@ -87,10 +60,6 @@ def options(config: Mapping[str, Any], looked: Iterable[Looked]) -> Iterator[str
             yield f"{path}: {str(reasons[0]).rstrip('.')}."
 
 
-def _key(one: Looked) -> Key:
-    return one.plan.name, one.block.variant, one.sub.name
-
-
 def _origin(one: Looked, kind: str, option: str, shared: Mapping[str, Any]) -> str | None:
     """The config path from which a sublayer has a value, the outermost that has the same; None
     where it is the default.
@@ -99,7 +68,7 @@ def _origin(one: Looked, kind: str, option: str, shared: Mapping[str, Any]) -> s
     value = _value(kind, own, option)
     if value == _value(kind, KINDS[kind].defaults(own["name"]), option):
         return None
-    inside = laid_at(one.block, one.sub) + ("" if kind == one.sub.kind else f".{kind}")
+    inside = layout_path(one.block, one.sub) + ("" if kind == one.sub.kind else f".{kind}")
     laid = {
         kind: shared[kind],
         f"{base.path}.{kind}": base.nodes[kind],
@@ -124,35 +93,3 @@ def _value(kind: str, node: Mapping[str, Any], option: str) -> Any:
             break
         value, registry = inner.complete(value), inner
     return value
-
-
-def _paired(used: Iterable[Looked]) -> dict[Key, set[str]]:
-    """Sublayer -> what it hands to a later one that takes it, or takes of an earlier one.
-
-    An attention's facts name it under `across`: name -> (what two must have in common, the first
-    layer that takes it).
-    """
-    used, found = list(used), dict[Key, set[str]]()
-    hands: dict[
-        tuple[str, str], list[tuple[Key, str, Any, int]]
-    ] = {}  # stack and variant -> what its attentions hand on
-    for one in used:
-        found[_key(one)] = set()
-        across = one.context.facts["attn"].get("across", {}) if one.sub.kind == "attn" else {}
-        for name, (common, first) in across.items():
-            said = (_key(one), name, (name, common, one.sub.cross), first)
-            hands.setdefault(_key(one)[:2], []).append(said)
-    for plan in {one.plan.name: one.plan for one in used}.values():
-        held, begun = (
-            dict[Any, set[Key]](),
-            dict[int, int](),
-        )  # who has handed it on; block -> the layer that calls it first
-        for layer, (block, at) in enumerate(zip(plan.blocks, plan.calls, strict=True)):
-            depth = begun.setdefault(at, layer)
-            for key, name, common, first in hands.get((plan.name, block.variant), ()):
-                before = held.setdefault(common, set())
-                if before and depth >= first:
-                    for one_of in (*before, key):
-                        found[one_of].add(name)
-                before.add(key)
-    return found

@@ -167,7 +167,7 @@ class Dense(FFN):
 
     @classmethod
     def cannot(cls, context):
-        if not context.options["ffn"].get("inner_norm") or context.facts["norm"]["normalises"]:
+        if not context.options["ffn"].get("inner_norm") or context.norm.normalises:
             return None
         return (
             f"inner_norm takes the norm of {context.path}, and '{context.names['norm']}' does"
@@ -203,7 +203,7 @@ class MLP(Dense):
     """act(x U) D (Vaswani et al., 2017, arXiv:1706.03762, eq. 2).
 
     With `inner_norm` norm(act(x U)) D (NormFormer: Shleifer et al., 2021, arXiv:2110.09456). With
-    `scales` act(x U * s sqrt(dim)) D, for model.unit_weights.
+    `scales` act(x U * s sqrt(dim)) D, for extra unit_weights.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class GLU(Dense):
     silu or gelu, 4 and 25.
 
     With `scales` it is (act(x G * s_v sqrt(dim)) * (x U * s_u)) D (nGPT: Loshchilov et al., 2024,
-    arXiv:2410.01131, eq. 20 and 21), for model.unit_weights; experts share s_u and s_v.
+    arXiv:2410.01131, eq. 20 and 21), for extra unit_weights; experts share s_u and s_v.
     """
 
     def __init__(

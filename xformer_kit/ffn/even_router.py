@@ -42,7 +42,7 @@ class ExpertChoice(Learned):
 
     @classmethod
     def cannot(cls, context):
-        if context.facts["mask"]["sees_future"]:
+        if context.mask.sees_future:
             return None
         return (
             "router 'expert_choice' lets an expert choose among all tokens of a text, and mask"

@@ -132,7 +132,7 @@ def prompt_of(
             )
     prefix = (
         torch.ones_like(ids, dtype=torch.bool)
-        if any(look.mask.sees_prefix for look in model.stack.looks)
+        if any(look.mask.sees_prefix for look in model.stack.groups)
         else None
     )
     tokens = Tokens(ids=ids, real=real, prefix=prefix)
@@ -156,7 +156,7 @@ def _stacks(model: Any, source: Tensor | None) -> None:
     """Raises ConfigError for a model that does not speak, and for a source that it cannot read, or
     misses.
     """
-    if any(look.mask.sees_future for look in model.stack.looks if not look.cross):
+    if any(look.mask.sees_future for look in model.stack.groups if not look.cross):
         raise ConfigError(
             "model: a mask sees the future, so the model does not say what comes next. Generate"
             " with mask=causal, or with model=decoder or model=encoder_decoder."

@@ -8,6 +8,7 @@ import torch
 
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.inspect.parameters import count
+from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 
 NOT_THE_MODEL = (
@@ -50,7 +51,7 @@ class Cost:
 
     def _model(self, config: Mapping[str, Any]) -> Model:
         with torch.device("meta"):
-            return Model(config, *self.sizes)
+            return build_model(config, *self.sizes)
 
 
 def tokens(config: Mapping[str, Any], steps: int) -> float:

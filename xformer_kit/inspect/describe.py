@@ -15,13 +15,14 @@ from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
 from xformer_kit.inspect.explain import dropping
-from xformer_kit.inspect.origins import Origins, Value
+from xformer_kit.inspect.provenance import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.kernel import KERNELS, against, choose
+from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
-from xformer_kit.plan import StackPlan, contexts, max_len, stacks
+from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import ConfigError, Context
 
 
@@ -61,7 +62,7 @@ def describe(
     vocab_size = vocab_size or vocabulary(config)
     seq_len, plans = config["data"]["seq_len"], stacks(config)
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     unknown: list[str] = []
     given = objective_of(config).given_logits
     counted = _attempt("FLOPs", unknown, lambda: flops.count(model, seq_len, given))
@@ -122,17 +123,20 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
         how = _how(stack, config["data"]["seq_len"])
         found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         for depth, block in enumerate(plan.blocks):
-            looks = stack.calls[depth].looks
-            for sub, context in contexts(config, plan, block):
+            looks = stack.calls[depth].group_of
+            for sub in block.sublayers:
                 if sub.kind == "attn":
-                    name, why = chosen(sub.kernel["name"], context)
+                    name, why = chosen(sub.kernel["name"], sub.context)
                     at = looks[sub.name]
                     said = "; ".join(filter(None, (how[at], dropping(stack, at, sub))))
-                    if "kernel" not in inspect.signature(ATTENTIONS[sub.part["name"]]).parameters:
+                    if (
+                        "kernel"
+                        not in inspect.signature(ATTENTIONS[sub.component["name"]]).parameters
+                    ):
                         name, said, why = (
                             "none",
                             "",
-                            (f"{sub.part['name']} computes in a way of its own",),
+                            (f"{sub.component['name']} computes in a way of its own",),
                         )
                     found.setdefault(
                         (sub.name, name, (*([said] if said else []), *why)), []
@@ -150,20 +154,18 @@ def _how(stack: Any, seq_len: int) -> list[str]:
         for _ in range(2)
     )
     try:
-        views = stack.views(tokens, tokens, source, torch.float32)
-        pairs = zip(stack.looks, views, strict=True)
+        views = stack.contexts(tokens, tokens, source, torch.float32)
+        pairs = zip(stack.groups, views, strict=True)
         return [stack.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
     except (RuntimeError, NotImplementedError):
-        return [""] * len(stack.looks)
+        return [""] * len(stack.groups)
 
 
 def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
     """The kernel that runs, and the reasons: what speaks against each faster one."""
     name = choose(wanted, context)
     faster = sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed)
-    asked = context.facts["attn"][
-        "computes"
-    ]  # of kernels for something else there is nothing to say
+    asked = context.attn.computes  # of kernels for something else there is nothing to say
     faster = [
         k for k in faster if KERNELS[k].speed > KERNELS[name].speed and asked in KERNELS[k].computes
     ]

@@ -13,7 +13,7 @@ import torch
 from xformer_kit.config.difference import differing, flat
 from xformer_kit.inspect.describe import Description, describe, vocabulary
 from xformer_kit.inspect.tree import ranges
-from xformer_kit.model.model import Model
+from xformer_kit.model.build import build_model
 
 Config = Mapping[str, Any]
 Shape = tuple[int, ...]
@@ -100,7 +100,7 @@ def _kernels(one: Description, other: Description) -> Iterator[Pair]:
 
 def _shapes(config: Config, vocab_size: int) -> dict[str, Shape]:
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 

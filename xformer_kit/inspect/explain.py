@@ -16,10 +16,11 @@ from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.kernel import KERNELS, against, choose
+from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import StackPlan, SublayerPlan, contexts, stacks
+from xformer_kit.plan import StackPlan, SublayerPlan, stacks
 from xformer_kit.registry import Context
 
 
@@ -59,7 +60,7 @@ def explain(config: Mapping[str, Any], vocab_size: int = 256) -> Explanation:
     """
     ensure_countable(config)
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     rows, seq_len = memory.micro_batch(config)[0], config["data"]["seq_len"]
     documents = bool(config["data"].get("documents"))
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -76,17 +77,17 @@ def _of_stack(
     runs = list(_runs(config, stack, rows, documents))
     alike: dict[Explained, list[int]] = {}
     for depth, block in enumerate(plan.blocks):
-        for sub, context in contexts(config, plan, block):
+        for sub in block.sublayers:
             if sub.kind == "attn":
-                at = stack.calls[depth].looks[sub.name]
-                item = _explained(sub, context, _trained(runs[at], dropping(stack, at, sub)))
+                at = stack.calls[depth].group_of[sub.name]
+                item = _explained(sub, sub.context, _trained(runs[at], dropping(stack, at, sub)))
                 alike.setdefault(item, []).append(depth)
     for item, depths in alike.items():
         yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
 
 
 def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explained:
-    part, mask, position = (node["name"] for node in (sub.part, sub.mask, sub.position))
+    part, mask, position = (node["name"] for node in (sub.component, sub.mask, sub.position))
     if "kernel" not in inspect.signature(ATTENTIONS[part]).parameters:
         return Explained(sub.name, 1, part, mask, position, "none", None, ())
     name = choose(sub.kernel["name"], context)
@@ -97,7 +98,7 @@ def dropping(stack: Any, look: int, sub: SublayerPlan) -> str:
     """How the kernel behind a stack's look drops weights in training, as the sublayer asks; ""
     where as it runs else.
     """
-    return stack.kernels[stack.looks[look].kernel].drops(sub.part.get("dropout") or 0.0)
+    return stack.kernels[stack.groups[look].kernel].drops(sub.component.get("dropout") or 0.0)
 
 
 def _trained(run: Run | None, said: str) -> Run | None:
@@ -109,7 +110,7 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
     """Each kernel that is faster than the one that runs, the fastest first, and what speaks against
     it. Of those that compute something else than is asked there is nothing to say.
     """
-    asked = context.facts["attn"]["computes"]
+    asked = context.attn.computes
     for other in sorted((k for k in KERNELS if k != "auto"), key=lambda k: -KERNELS[k].speed):
         if KERNELS[other].speed > KERNELS[name].speed and asked in KERNELS[other].computes:
             yield other, against(other, context) or "could too: kernel=auto takes it"
@@ -122,11 +123,11 @@ def _runs(config: Any, stack: Stack, rows: int, documents: bool) -> Iterator[Run
     tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).placed()
     source = Tokens(ids=torch.zeros_like(ids)).placed()
     try:
-        views = stack.views(tokens, tokens, source, dtype)
+        views = stack.contexts(tokens, tokens, source, dtype)
     except (RuntimeError, NotImplementedError):  # a part of a user's own that reads values
-        yield from [None] * len(stack.looks)
+        yield from [None] * len(stack.groups)
         return
-    for look, view in zip(stack.looks, views, strict=True):
+    for look, view in zip(stack.groups, views, strict=True):
         kernel, queries, keys = (
             stack.kernels[look.kernel],
             view.query.length,

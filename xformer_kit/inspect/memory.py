@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from xformer_kit.data.buckets import step_rows
+from xformer_kit.model.build import build_model
 from xformer_kit.model.loss import first_chunks
-from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.optim import OPTIMIZERS
 
@@ -248,7 +248,7 @@ def _fake(config: Mapping[str, Any], vocab_size: int, dtype: torch.dtype) -> nn.
     weights.
     """
     with torch.device("meta"):
-        model = Model(config, vocab_size)
+        model = build_model(config, vocab_size)
     made: dict[int, Any] = {}
     for module in model.modules():
         for held in (module._parameters, module._buffers):

@@ -5,7 +5,7 @@ variant.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.plan import KINDS, STACKS, STEP, BlockPlan, StackPlan, base_nodes, named
+from xformer_kit.plan import KINDS, MULTIPLIER, STACKS, BlockPlan, StackPlan, as_node, base_nodes
 
 DEFAULT = "default"
 LINE = "command line"
@@ -81,7 +81,7 @@ class Origins:
                 if node["name"] == before[kind]["name"] and value == before[kind].get(key):
                     continue
                 path = kind if key == "name" else f"{kind}.{key}"
-                where = block.origins.get(f"{kind}.{key}") or self._carried(kind, key, before)
+                where = block.provenance.get(f"{kind}.{key}") or self._carried(kind, key, before)
                 given = any(word.startswith(where) for word in self.given)
                 yield Value(path, value, f"{where} ({LINE})" if given else where, variant)
         for group in block.groups:
@@ -90,11 +90,11 @@ class Origins:
 
     def _of_layout(self, sub: Any, block: BlockPlan, variant: str) -> Iterator[Value]:
         node = block.nodes[sub.kind]
-        for key, value in sub.part.items():
+        for key, value in sub.component.items():
             if value != node.get(key):
                 yield Value(f"{sub.name}.{key}", value, f"{block.path}.layout", variant)
         if sub.multiplier != 1.0:
-            yield Value(f"{sub.name}.{STEP}", sub.multiplier, f"{block.path}.layout", variant)
+            yield Value(f"{sub.name}.{MULTIPLIER}", sub.multiplier, f"{block.path}.layout", variant)
 
     @staticmethod
     def _carried(kind: str, key: str, before: Mapping[str, Any]) -> str:
@@ -114,7 +114,7 @@ def _sets(content: Mapping[str, Any], path: str) -> bool:
                 str(k).removeprefix("override ").strip("/ ") == group for k in entry
             ):
                 return True
-        return isinstance(content.get(group), str) or "name" in named(content.get(group))
+        return isinstance(content.get(group), str) or "name" in as_node(content.get(group))
     here: Any = content
     for key in path.split("."):
         if not isinstance(here, Mapping) or key not in here:

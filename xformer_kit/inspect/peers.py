@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 from xformer_kit.config import GROUPS, INNER
 from xformer_kit.config.settings import SETTINGS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.registry import Option, nested
 
@@ -122,7 +123,8 @@ def _known() -> dict[str, set[str]]:
         known[kind] |= {
             f"{name}.{option}" for name in PARTS[kind] for option in PARTS[kind].options(name)
         }
-    return known | {"model": set(SETTINGS.options("model")), "own": {"part"}}
+    of_model = {"model": set(SETTINGS.options("model")), "extra": set(EXTRAS)}
+    return known | of_model | {"own": {"part"}}
 
 
 def _table(kinds: Mapping[str, Mapping[str, list[Name]]]) -> str:

@@ -119,8 +119,8 @@ def _of_model(model: Model) -> Iterator[tuple[str, Mask, int]]:
         stack: Any = model.get_submodule(name)
         alike: dict[tuple[str, Mask, int], list[int]] = {}
         for depth, block in enumerate(stack.calls):
-            for sub, index in block.looks.items():
-                look = stack.looks[index]
+            for sub, index in block.group_of.items():
+                look = stack.groups[index]
                 alike.setdefault((sub, look.mask, look.heads), []).append(depth)
         for (sub, mask, heads), depths in alike.items():
             yield f"{name}.{ranges(depths)}.{sub}", mask, heads
@@ -178,7 +178,7 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
     for name in model.names:
         stack: Any = model.get_submodule(name)
         seen: set[tuple[str, int]] = set()
-        for look in stack.looks:
+        for look in stack.groups:
             if "bias" in stack.hooks[look.position] and (look.position, look.heads) not in seen:
                 seen.add((look.position, look.heads))
                 where = name if look.position == "base" else f"{name} {look.position}"

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from xformer_kit.attention import ATTENTIONS
 from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
 from xformer_kit.model.head import Shape
@@ -131,8 +130,11 @@ class _Tree:
             children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
         if parameters.count(stack.project):
             children.append(self.leaf(f"{plan.name}.project", stack.project))
-        if parameters.count(stack.skip):
-            children.append(self.leaf(f"{plan.name}.skip", stack.skip))
+        children += [
+            self.leaf(f"{plan.name}.extra.{name}", extra)._replace(what="extra")
+            for name, extra in stack.extra.items()
+            if parameters.count(extra)
+        ]
         blocks = []
         for at in range(len(stack.blocks)):
             depths = [depth for depth, called in enumerate(plan.calls) if called == at]
@@ -178,22 +180,18 @@ class _Tree:
                 Node("placement", what, parameters.own(placement, self.seen), cost),
                 *sublayers,
             ]
-        if parameters.count(block.deep):
-            children.append(
-                self.leaf(f"{path}.deep", block.deep)._replace(what="vectors of tokens")
-            )
         size = sum(child.parameters for child in children)
         said = [] if plan.variant == "base" else [plan.variant]
         said += [f"called {called} times"] if called > 1 else []
         return Node("", ", ".join(said), size, self.cost(path), tuple(children))
 
     def sublayer(self, path: str, sub: SublayerPlan) -> Node:
-        options = {key: value for key, value in sub.part.items() if key not in CARRIED}
+        options = {key: value for key, value in sub.component.items() if key not in CARRIED}
         what = part(options, sub.kind)
-        if "heads" in sub.part:
-            said = ATTENTIONS[sub.part["name"]].facts(dict(sub.part), self.model.dim)
-            what += f", {said['heads']} heads of {said['head_dim']}"
-            what += f", {said['kv_heads']} of keys" if said["kv_heads"] != said["heads"] else ""
+        if "heads" in sub.component:
+            traits = sub.context.attn
+            what += f", {traits.heads} heads of {traits.head_dim}"
+            what += f", {traits.kv_heads} of keys" if traits.kv_heads != traits.heads else ""
         what += f", times {sub.multiplier:g}" if sub.multiplier != 1.0 else ""
         node = self.leaf(path, self.model.get_submodule(path))._replace(what=what)
         if sub.kind == "ffn":

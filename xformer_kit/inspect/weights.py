@@ -119,7 +119,7 @@ def _calls(model: Model) -> Iterator[Call]:
         stack: Any = model.get_submodule(name)
         for depth, block in enumerate(stack.calls):
             for sub, attn in block.attentions().items():
-                hooks = stack.hooks[stack.looks[block.looks[sub]].position]
+                hooks = stack.hooks[stack.groups[block.group_of[sub]].position]
                 yield Call(f"{name}.{depth}.{sub}", depth, attn, "bias" in hooks)
 
 

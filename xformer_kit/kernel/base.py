@@ -77,7 +77,7 @@ class Kernel:
 
         `dropout` is the probability on the weights, 0 outside training. `scores` (b, h, t, s),
         where a position gives them, take the place of q k^T * scale. `weigh`, where an attention
-        has one (facts["attn"]["score"] says what it is), makes the weights in place of softmax. A
+        has one (the trait `score` describes it), makes the weights in place of softmax. A
         row with nothing to see is zero.
         """
         raise NotImplementedError
@@ -99,7 +99,7 @@ class Auto(Kernel):
 
 def refusal(name: str, context: Context) -> str | None:
     """Why a kernel cannot compute the composition, or None."""
-    asked = context.facts["attn"]["computes"]
+    asked = context.attn.computes
     if name != "auto" and asked not in KERNELS[name].computes:
         attn = f"attn '{context.names['attn']}'"
         if "scores" not in KERNELS[name].computes:

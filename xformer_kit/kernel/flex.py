@@ -44,28 +44,27 @@ class Flex(Kernel):
 
     @classmethod
     def cannot(cls, context):
-        facts, names = context.facts, context.names
-        attn, position = facts["attn"], facts["position"]
-        if "scores" in position["hooks"]:
+        names, attn, position = context.names, context.attn, context.position
+        if "scores" in position.enters:
             return (
                 f"position '{names['position']}' computes scores of its own, and flex computes them"
                 " itself"
             )
-        if attn.get("score") is not None and not attn["pointwise"]:
+        if attn.score is not None and not attn.pointwise:
             return (
-                f"attn.score is {attn['score']}, and flex computes softmax of scores that are"
+                f"attn.score is {attn.score}, and flex computes softmax of scores that are"
                 " changed one by one"
             )
         if context.options["attn"].get("dropout"):
             return (
                 f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights"
             )
-        if "bias" in position["hooks"] and position["learned"]:
+        if "bias" in position.enters and position.learned:
             return (
                 f"position '{names['position']}' learns its bias, whose gradient flex adds up in no"
                 " fixed order, so that a run would not resume bit for bit"
             )
-        width = min(attn["head_dim"], context.options["attn"].get("v_head_dim") or attn["head_dim"])
+        width = min(attn.head_dim, context.options["attn"].get("v_head_dim") or attn.head_dim)
         if context.device == "cuda" and width < 16:
             return f"a head has {width} channels, and flex needs 16 on CUDA"
         return None

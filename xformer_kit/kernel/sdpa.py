@@ -141,12 +141,12 @@ def beyond_softmax(context: Context, kernel: str) -> str | None:
     """Why a kernel that computes softmax(q k^T * scale + bias) v cannot compute the composition, or
     None.
     """
-    if "scores" in context.facts["position"]["hooks"]:
+    if "scores" in context.position.enters:
         return (
             f"position '{context.names['position']}' computes scores of its own, and {kernel}"
             " computes them itself"
         )
-    if (score := context.facts["attn"].get("score")) is not None:
+    if (score := context.attn.score) is not None:
         return f"attn.score is {score}, and {kernel} computes softmax alone"
     return None
 

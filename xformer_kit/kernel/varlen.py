@@ -54,27 +54,27 @@ class Varlen(SDPA):
 
     @classmethod
     def cannot(cls, context):
-        facts, names = context.facts, context.names
-        if "bias" in facts["position"]["hooks"]:
+        names, attn = context.names, context.attn
+        if "bias" in context.position.enters:
             return f"position '{names['position']}' adds a bias to scores, and varlen adds none"
-        band = facts["mask"]["band"]
+        band = context.mask.band
         if band is None:
             return (
                 f"mask '{names['mask']}' is no band of distances, and varlen computes those alone"
             )
-        if facts["cross"] and band != (math.inf, math.inf):
+        if context.cross and band != (math.inf, math.inf):
             return (
                 f"mask '{names['mask']}' compares places of two stacks, and varlen sees a whole"
                 " text of the other"
             )
         if dropout := context.options["attn"].get("dropout"):
             return f"attn.dropout is {dropout}, and varlen drops no weights"
-        if count := facts["attn"]["memory"]:
+        if count := attn.memory:
             return (
                 f"attn.memory is {count}, and varlen computes a text without keys that others"
                 " see too"
             )
-        widest = max(facts["attn"]["width"], context.options["attn"].get("v_head_dim") or 0)
+        widest = max(attn.width, context.options["attn"].get("v_head_dim") or 0)
         if widest > WIDEST:
             return f"a head has {widest} channels, and varlen computes {WIDEST} at most"
         return beyond_softmax(context, "varlen")

@@ -47,7 +47,7 @@ def starts(case: Case) -> str | None:
     shared untouched.
     """
     model, again = start(case.config, 0), held(start(case.config, 1))
-    first, gains = held(model), set(model._gains())
+    first, gains = held(model), set(model.gains())
     for name, value in first.items():
         if not torch.equal(value, again[name]):
             raise case.broken(
@@ -119,7 +119,7 @@ def _shared(
     case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str
 ) -> None:
     # Divided by their number, which a part may change, or multiplied by what a placement asks for.
-    scaled = {*residual_names(other.named_modules())} | gains | set(other._gains())
+    scaled = {*residual_names(other.named_modules())} | gains | set(other.gains())
     for name, value in other.named_parameters():
         if name not in first or first[name].shape != value.shape:
             continue

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from xformer_kit.config import check, compose
 from xformer_kit.config.machine import untrained_on
-from xformer_kit.model.cache import Past
+from xformer_kit.extra import EXTRAS
+from xformer_kit.model.build import build_model
+from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.init import generator
 from xformer_kit.model.model import Encoded, Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.plan import AHEAD, KINDS, broken_laws, contexts, named, stack_plan, stacks
+from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, complete_many
 from xformer_kit.registry import plain as copied
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
@@ -70,6 +72,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
     config = plain(model)
     for kind in KINDS:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
+    config["extra"] = complete_many(EXTRAS, changes.pop("extra", {}))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
     for stack in (
         "encoder",
@@ -89,7 +92,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
 
 def sized(kind: str, node: Node | str) -> dict[str, Any]:
     """A complete node of a part, tiny where the difference does not say otherwise."""
-    node, registry = named(node), KINDS[kind]
+    node, registry = as_node(node), KINDS[kind]
     options = registry.options(node["name"])
     small = {key: value for key, value in SIZES.items() if key in options}
     return registry.defaults(node["name"]) | small | dict(node)
@@ -243,7 +246,7 @@ class Case:
         """
         return self.logits(model, ids, source, future=True, **fields).movedim(0, -2).flatten(-2)
 
-    def past(self, model: Model, rows: int = BATCH) -> Past:
+    def past(self, model: Model, rows: int = BATCH) -> GenerationCache:
         """An empty cache for `ids` beside `source`."""
         return model.cache(rows, LENGTH, 0 if self.source is None else SOURCE)
 
@@ -255,14 +258,12 @@ class Case:
     @property
     def own(self) -> list[Context]:
         """What each attention of the stack that speaks meets, which looks at that stack."""
-        return [
-            look for look in self.looks if look.stack == self.stacks[-1] and not look.facts["cross"]
-        ]
+        return [look for look in self.looks if look.stack == self.stacks[-1] and not look.cross]
 
     @property
     def crosses(self) -> list[Context]:
         """What each attention to the other stack meets."""
-        return [look for look in self.looks if look.facts["cross"]]
+        return [look for look in self.looks if look.cross]
 
     @property
     def sources(self) -> list[Context]:
@@ -272,34 +273,32 @@ class Case:
     @cached_property
     def sublayers(self) -> list[tuple[str, Context]]:
         return [
-            (sub.kind, context)
+            (sub.kind, sub.context)
             for plan in stacks(self.config)
             for block in plan.variants.values()
-            for sub, context in contexts(self.config, plan, block)
+            for sub in block.sublayers
         ]
 
     @property
     def sees_future(self) -> bool:
-        return any(context.facts["mask"]["sees_future"] for context in self.own)
+        return any(context.mask.sees_future for context in self.own)
 
     @property
-    def shifted(self) -> int:
-        """How many tokens a token is moved by `model.shift_tokens`, at most, in the stack that
-        speaks.
-        """
-        plan = stack_plan(self.config, self.stacks[-1])
-        return self.config["model"]["shift_tokens"] * sum(
-            len(block.groups) for block in plan.blocks
-        )
+    def mixes(self) -> bool:
+        """Whether an extra gives a token something of earlier tokens."""
+        return any(EXTRAS[name].overrides("caches") for name in self.config.get("extra") or ())
 
     @cached_property
     def breaks(self) -> dict[str, str]:
         """Law -> which part says that it breaks it, and why."""
-        *others, speaks = (broken_laws(plan) for plan in stacks(self.config))
+        *others, speaks = (plan.breaks for plan in stacks(self.config))
         found = {
-            law: reason for broken in others for law, reason in broken.items() if law not in AHEAD
+            law: reason
+            for broken in others
+            for law, reason in broken.items()
+            if law not in OUTPUT_LAWS
         }
-        return found | speaks
+        return {**found, **speaks}
 
     def exempt(self) -> str | None:
         """Why a part is allowed to break the law, where one is."""
@@ -330,7 +329,7 @@ def randomise(model: nn.Module, seed: int = 1) -> None:
 def made(config: Node) -> Model:
     """The model of a config; a source that has its own embeddings has its own vocabulary."""
     two = len(stacks(config)) > 1
-    return Model(
+    return build_model(
         config, VOCAB, SOURCE_VOCAB if two and not config["model"]["share_embeddings"] else None
     )
 
@@ -349,7 +348,7 @@ def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
     """Whether nothing tells the order of a stack's tokens: no position, no shift, and masks that
     show all.
     """
-    if config["model"]["shift_tokens"]:
+    if any(EXTRAS[name].overrides("caches") for name in config.get("extra") or ()):
         return False
     everything, base = (
         (math.inf, math.inf),
@@ -359,9 +358,7 @@ def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
         "embed" in POSITIONS[base].hooks()
     ):  # also where no attention of the stack's own looks through it
         return False
-    return all(
-        not x.facts["position"]["hooks"] and x.facts["mask"]["band"] == everything for x in looks
-    )
+    return all(not x.position.enters and x.mask.band == everything for x in looks)
 
 
 def overrides(config: Node) -> list[str]:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from xformer_kit.config import untaken
+from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
@@ -213,20 +214,11 @@ STACKS: dict[str, dict[str, Any]] = {
 HEADS: list[dict[str, Any]] = [
     {},
     {"embed_norm": True, "token_types": 2, "head_transform": True, "head_bias": True}
-    | {"unit_weights": True, "logit_scale": "learned"},
-    {
-        "embed_dim": 22,
-        "embed_norm": True,
-        "token_types": 2,
-        "shift_tokens": 1,
-        "stochastic_depth": 0.3,
-    },
+    | {"logit_scale": "learned"},
+    {"embed_dim": 22, "embed_norm": True, "token_types": 2},
     {
         "embed_scale": "sqrt_dim",
         "residual_multiplier": 0.4,
-        "reinject": "matrix",
-        "deep_embed": True,
-        "unet": "factor",
         "head_bias": True,
         "logit_scale": 0.7,
         "logit_softcap": 3.0,
@@ -246,12 +238,18 @@ def factors() -> dict[str, list]:
     # A kernel that computes no gradients on a CPU is refused there with everything, so that its
     # pairs would say nothing.
     found["kernel"] = [node for node in found["kernel"] if not untrained(node["name"], "cpu")]
+    found["extra"] = [{}, *({name: node} for name in EXTRAS for node in _variants(name))]
     switches = {"tie_embeddings": [True, False], "share_embeddings": [True, False]}
     return (
         found
         | {"stack": list(STACKS.values()), "layout": list(LAYOUTS.values()), "head": HEADS}
         | switches
     )
+
+
+def _variants(name: str) -> list[dict[str, Any]]:
+    """The option sets of an extra that the laws try."""
+    return getattr(EXTRAS[name], "variants", [{}])
 
 
 def _faces(kind: str, name: str) -> list[dict[str, Any]]:

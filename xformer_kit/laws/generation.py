@@ -77,7 +77,7 @@ def cached_prefix(case: Case) -> str | None:
     """A prompt that is seen whole stays so in the cache, also padded on the left; what follows
     never changes it.
     """
-    if case.sees_future or not any(context.facts["mask"]["sees_prefix"] for context in case.own):
+    if case.sees_future or not any(context.mask.sees_prefix for context in case.own):
         return "no mask sees a prefix"
     model, ids, prompt = case.read_only, case.ids, 5
     prefix = torch.arange(LENGTH).expand(BATCH, -1) < prompt

@@ -308,13 +308,14 @@ def freed(case: Case, draw: int) -> Model:
     if lone:
         model = case.learning(draw, "reference")
     for stack in _stacks(model):
-        stack.looks = [
+        stack.groups = [
             look._replace(mask=look.mask | PAIR) if look.mask in lone else look
-            for look in stack.looks
+            for look in stack.groups
         ]
-        if stack.keep is not None:
-            stack.keep.fill_(1)
-    return model.train()
+    model.train()
+    for stack in _stacks(model):
+        stack.extra.eval()  # what extras choose at random in training
+    return model
 
 
 def _lone(stack: Any) -> Iterator[Mask]:
@@ -323,7 +324,7 @@ def _lone(stack: Any) -> Iterator[Mask]:
     """
     for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
-            seen = picture(mask := stack.looks[block.looks[name]].mask)
+            seen = picture(mask := stack.groups[block.group_of[name]].mask)
             sparse = getattr(getattr(attention, "score", None), "sparse", False)
             if seen.sum(-1).max() < 2 or (sparse and not seen.diagonal(-1, -2, -1).any(-1).all()):
                 yield mask

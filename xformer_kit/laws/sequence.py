@@ -154,9 +154,9 @@ def batch(case: Case) -> str | None:
 @law("shift")
 def shift(case: Case) -> str | None:
     """A relative position ignores a common shift, of a source too."""
-    if not all(context.facts["position"]["relative"] for context in case.looks) or not case.looks:
+    if not all(context.position.relative for context in case.looks) or not case.looks:
         return "the position is absolute"
-    if any(context.facts["mask"]["absolute"] for context in case.looks):
+    if any(context.mask.absolute for context in case.looks):
         return "a mask counts from the start of a text"
     model = case.read_only
 
@@ -214,8 +214,9 @@ def nothing(case: Case) -> str | None:
         raise case.broken("tokens that see nothing have logits that are not finite")
     if zeros and max(zeros) != 0:
         raise case.broken(f"a row with nothing to see is {max(zeros):.2e}, not zero")
-    other, alone = case.predicted(model, changed(case.ids, 0)), slice(1 + case.shifted, None)
-    case.same(other[:, alone], logits[:, alone], "a token matters to others that see nothing")
+    if not case.mixes:
+        other = case.predicted(model, changed(case.ids, 0))
+        case.same(other[:, 1:], logits[:, 1:], "a token matters to others that see nothing")
     logits.square().mean().backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is not None and not parameter.grad.isfinite().all():

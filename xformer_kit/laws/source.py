@@ -28,9 +28,7 @@ def seen(case: Case) -> str | None:
     )  # rows that the target, of other ids, does not touch
     if size.max() == 0:
         raise case.broken("no token of the source has an influence on the target")
-    unmasked = all(
-        look.facts["mask"]["band"] == (float("inf"), float("inf")) for look in case.crosses
-    )
+    unmasked = all(look.mask.band == (float("inf"), float("inf")) for look in case.crosses)
     if unmasked and size.min() == 0:
         raise case.broken(
             f"token {int(size.argmin())} of the source has no influence on the target"

@@ -108,7 +108,7 @@ class PerHead(Several):
 
     @classmethod
     def cannot(cls, context):
-        options, heads = context.options["mask"], context.facts["attn"]["heads"]
+        options, heads = context.options["mask"], context.attn.heads
         if options["groups"] is None and len(options["of"]) > heads:
             return (
                 f"per_head has {len(options['of'])} masks, and attn '{context.names['attn']}'"

@@ -7,7 +7,7 @@ cross attention. Padding and documents are added by the model, never by a mask.
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,16 @@ Band = tuple[
 BLIND = (  # the reason that the law of rows with nothing to see passes over
     "hides every token of a text"
 )
+
+
+@dataclass(frozen=True)
+class MaskTraits:
+    """What kernels and checks need to know of a mask."""
+
+    band: Band | None = None  # see Mask.band
+    sees_future: bool = True  # see Mask.sees_future
+    sees_prefix: bool = False  # see Mask.sees_prefix
+    absolute: bool = False  # see Mask.absolute
 
 
 class Mask:
@@ -67,6 +77,9 @@ class Mask:
         """
         return False
 
+    def traits(self) -> MaskTraits:
+        return MaskTraits(self.band(), self.sees_future, self.sees_prefix, self.absolute)
+
     @classmethod
     def cannot(cls, context: Context) -> str | None:
         """Why the mask cannot meet what stands beside it; of a mask made of masks, the first reason
@@ -81,7 +94,7 @@ class Mask:
             )
             if reason := MASKS[node["name"]].cannot(replace(context, names=names, options=options)):
                 return reason
-        length = context.facts.get("seq_len") or 1024
+        length = context.seq_len or 1024
         if inner and MASKS.create(context.options["mask"]).blind(
             length, context.options["attn"].get("heads") or 1
         ):

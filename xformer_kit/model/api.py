@@ -9,6 +9,7 @@ from xformer_kit.config import GROUPS, ensure, import_parts, read_config
 from xformer_kit.config.saved import OF_MODEL, check_parts, check_unchanged
 from xformer_kit.config.size import too_large
 from xformer_kit.data.tokenizer import load_tokenizer
+from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
 from xformer_kit.registry import ConfigError
@@ -63,7 +64,7 @@ def _made(
             "model.share_embeddings: source and target must have one vocabulary; got"
             f" {source_vocab_size} and {size} tokens. Set it to false, or tokenizer.shared to true."
         )
-    return Model(config, size, source_vocab_size)
+    return build_model(config, size, source_vocab_size)
 
 
 def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -> Model:

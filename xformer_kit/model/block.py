@@ -3,32 +3,41 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
-from xformer_kit.attention.base import Cache
-from xformer_kit.attention.token_shift import Before, TokenShift
+from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.ffn import FFN
-from xformer_kit.ffn.deep_embed import DeepEmbed
+from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import UNKNOWN, Tokens, View
 from xformer_kit.placement import Placement, State, Sublayer
 
 Report = dict[str, Tensor]
-Caches = Mapping[str, Cache]
-Memo = dict[str, Tensor]
-READ = "{}.position"  # name of the cache of what a position reads beside an attention
+Memory = dict[str, Tensor]  # what attentions give to those of later layers
+READ = "{}.position"  # name of the cache of what a position reads before an attention
+
+
+class LayerInput(NamedTuple):
+    """What a block receives besides the residual stream."""
+
+    contexts: Sequence[View] = ()  # one for each attention group
+    tokens: Tokens = UNKNOWN
+    source: Tensor | None = None  # (b, s, dim)
+    caches: Mapping[str, Cache] | None = None  # by sublayer; None outside of generation
+    memory: Memory = {}
+    extras: Mapping[str, ExtraInput] = {}
 
 
 class Block(nn.Module):
-    """Groups of sublayers, one placement around each; the sublayers of a group run in parallel on
-    one input.
+    """Groups of sublayers with one placement around each; the sublayers of a group run in parallel
+    on one input.
 
-    It receives its parts built and knows none of their names. `looks[name]` is the index of the
-    view that an attention looks through; `crosses` are the attentions that look at another stack.
+    group_of: attention -> index of its context. crosses: attentions to another stack. multipliers:
+    factors of what sublayers add to the residual stream. calls: number of layers that call it.
+    extras: hooks of this layer by the extra's name; the stack owns them.
     """
 
     def __init__(
@@ -36,130 +45,90 @@ class Block(nn.Module):
         sublayers: Mapping[str, nn.Module],
         groups: Sequence[Sequence[str]],
         placements: Sequence[Placement],
-        looks: Mapping[str, int],
+        group_of: Mapping[str, int],
         crosses: Sequence[str] = (),
         dropout: float = 0.0,
         multipliers: Mapping[str, float] | None = None,
-        called: int = 1,
-        shift: TokenShift | None = None,
-        deep: Mapping[str, DeepEmbed] | None = None,
+        calls: int = 1,
+        extras: Mapping[str, Extra] | None = None,
     ):
         super().__init__()
-        self.called = called  # times in a forward pass: layers that share it
-        self.shift = shift  # of what each sublayer reads
-        self.deep = nn.ModuleDict(deep)  # vectors of tokens, for networks by name
-        self.multipliers = dict(
-            multipliers or {}
-        )  # of what sublayers add to the residual stream, by name
         for name, module in sublayers.items():
             self.add_module(name, module)
         self.groups = tuple(map(tuple, groups))
-        self.looks = dict(looks)
+        names = map("_".join, self.groups)
+        self.placement = nn.ModuleDict(dict(zip(names, placements, strict=True)))
+        self.group_of = dict(group_of)
         self.crosses = crosses
         self.dropout = dropout
-        self.placement = nn.ModuleDict(
-            dict(zip(map("_".join, self.groups), placements, strict=True))
-        )
+        self.multipliers = dict(multipliers or {})
+        self.called = calls
+        self.extras = tuple((extras or {}).items())
 
-    def forward(
-        self,
-        state: State,
-        views: Sequence[View],
-        source: Tensor | None = None,
-        tokens: Tokens = UNKNOWN,
-        caches: Caches | None = None,
-        memo: Memo | None = None,
-        keep: Tensor | None = None,
-        before: Before | None = None,
-    ) -> tuple[State, Report, Memo]:
-        """The residual stream behind the block, the reports of its sublayers (`loss` summed, the
-        rest by name), and the memo with what they added to it. `keep`: the probability, a number,
-        with which a sublayer is not skipped for a row.
-        `before`: where earlier tokens stand, for `shift`.
+    def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, Memory]:
+        """The state after the block, the reports of its sublayers (`loss` summed, the rest by
+        name), and the memory with what attentions added.
 
-        The memo comes in and goes out, and is never changed in place: recomputing a block reads
-        what it read before, and FSDP, which under mixed precision gives a block copies of its
-        arguments, loses nothing that crosses layers.
+        The memory is never changed in place: recomputing a block reads what it read before, and
+        FSDP, which under mixed precision gives a block copies of its arguments, loses nothing.
         """
         report: Report = {}
-        memo = dict(memo or {})
-        views = [view._replace(memo=memo) for view in views]
+        memory = dict(layer.memory)
+        layer = layer._replace(memory=memory)
         for names, placement in zip(self.groups, self.placement.values(), strict=True):
-            sublayers = [
-                self._sublayer(name, views, source, tokens, caches, report) for name in names
-            ]
-            if self.deep:
-                sublayers = [
-                    self._deep(name, f, tokens.ids)
-                    for name, f in zip(names, sublayers, strict=True)
-                ]
-            if self.shift is not None:
-                sublayers = [
-                    self._shifted(name, f, before, caches)
-                    for name, f in zip(names, sublayers, strict=True)
-                ]
-            state = placement(state, sublayers, partial(self._total, keep, names), tokens)
-        return state, report, memo
+            branches = [self._branch(name, layer, report) for name in names]
+            total = partial(self._total, names, layer)
+            state = placement(state, branches, total, layer.tokens)
+        return state, report, memory
 
-    def _sublayer(self, name, views, source, tokens, caches, report) -> Sublayer:
-        module = getattr(self, name)
-        if name in self.looks:
-            view, there = views[self.looks[name]], caches or {}
-            given = {"source": source if name in self.crosses else None, "cache": there.get(name)}
-            if view.reads:
-                return partial(_read, module, view, there.get(READ.format(name)), given)
-            return partial(module, view=view, **given)
-        return partial(_reporting, module, name, tokens, report)
+    def _branch(self, name: str, layer: LayerInput, report: Report) -> Sublayer:
+        module, group = getattr(self, name), self.group_of.get(name)
+        if group is None:
+            branch: Sublayer = partial(_reporting, module, name, layer.tokens, report)
+        else:
+            branch = partial(self._attend, name, layer, layer.contexts[group])
+        for key, extra in self.extras:
+            branch = extra.wrap(name, branch, layer.extras[key])
+        return branch
 
-    def _deep(self, name: str, sublayer: Sublayer, ids: Tensor | None) -> Sublayer:
-        return (lambda x: self.deep[name](sublayer(x), ids)) if name in self.deep else sublayer
+    def _attend(self, name: str, layer: LayerInput, context: View, x: Tensor) -> Tensor:
+        caches = layer.caches or {}
+        context = context._replace(memo=layer.memory)
+        if self.extras:
+            changes = [partial(_values, extra, layer.extras[key]) for key, extra in self.extras]
+            context = context._replace(values=changes)
+        if context.reads:
+            read = context.position.read(x, context, caches.get(READ.format(name)))
+            context = context._replace(position=read)
+        source = layer.source if name in self.crosses else None
+        return getattr(self, name)(x, source=source, view=context, cache=caches.get(name))
 
-    def _shifted(
-        self, name: str, sublayer: Sublayer, before: Before | None, caches: Caches | None
-    ) -> Sublayer:
-        cache = None if caches is None else caches[f"{name}_shift"]
-        return lambda x: sublayer(self.shift(x, before, cache))  # type: ignore[misc]
-
-    def shifts(self, rows: int, length: int) -> dict[str, Cache]:
-        """Empty caches of what `shift` needs of earlier tokens, one for each sublayer."""
-        if self.shift is None:
-            return {}
-        # An average without norms has no parameter; its buffer moves and is cast with the model, as
-        # one would.
-        like = next(x for x in chain(self.parameters(), self.buffers()) if x.is_floating_point())
-        return {
-            f"{name}_shift": self.shift.cache(rows, length, like)
-            for names in self.groups
-            for name in names
-        }
-
-    def _total(
-        self, keep: Tensor | None, names: Sequence[str], outputs: Sequence[Tensor]
-    ) -> Tensor:
-        """What is added to the residual stream."""
-        factors = [self.multipliers.get(name, 1.0) for name in names]
-        first, *rest = (
-            self._added(keep, h, factor) for h, factor in zip(outputs, factors, strict=True)
-        )
+    def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
+        """What a group adds to the residual stream."""
+        first, *rest = (self._added(n, layer, h) for n, h in zip(names, outputs, strict=True))
         for other in rest:
             first = first + other
         return first
 
-    def _added(self, keep: Tensor | None, h: Tensor, factor: float) -> Tensor:
+    def _added(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
-        if keep is not None:
-            keep = keep.to(h.dtype)
-            h = (
-                h * torch.bernoulli(keep.expand(h.shape[0], 1, 1)) / keep
-            )  # (b, 1, 1): a row is skipped as a whole
+        for key, extra in self.extras:
+            h = extra.added(name, h, layer.extras[key])
+        factor = self.multipliers.get(name, 1.0)
         return h if factor == 1.0 else h * factor
 
     def attentions(self) -> dict[str, Attention]:
-        return {name: getattr(self, name) for name in self.looks}
+        return {name: getattr(self, name) for name in self.group_of}
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor with the device and dtype of the block."""
+        # An average without norms has no parameter; its buffer moves and is cast with the model.
+        return next(x for x in chain(self.parameters(), self.buffers()) if x.is_floating_point())
 
     def gains(self, prefix: str) -> dict[str, float]:
-        """What the placements ask of the initial scale, by parameter name."""
+        """Factors of initial standard deviations that the placements need, by parameter name."""
         return {
             f"{prefix}.{name}.{full}": gain
             for names, placement in zip(self.groups, self.placement.values(), strict=True)
@@ -170,11 +139,8 @@ class Block(nn.Module):
         }
 
 
-def _read(
-    attn: nn.Module, view: View, kept: Cache | None, given: Mapping[str, Any], x: Tensor
-) -> Tensor:
-    """An attention behind its position, which reads the same."""
-    return attn(x, view=view._replace(position=view.position.read(x, view, kept)), **given)
+def _values(extra: Extra, layer: ExtraInput, v: Tensor, x: Tensor) -> Tensor:
+    return extra.values(v, x, layer)
 
 
 def _reporting(ffn: FFN, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:

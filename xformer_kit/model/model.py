@@ -1,24 +1,21 @@
-"""Parts -> block -> stack -> model. What the config leaves out does not exist: `decoder` alone is a
+"""Tokens -> stacks -> logits. What the config leaves out does not exist: `decoder` alone is a
 language model, `encoder` alone is BERT-like, both are sequence to sequence.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.cache import Past
-from xformer_kit.model.head import Head, Shape, TiedHead, Transform
-from xformer_kit.model.init import INITS, initialise, unit_weights
-from xformer_kit.model.stack import Report, Stack
+from xformer_kit.model.block import Report
+from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.model.head import Head
+from xformer_kit.model.stack import Stack
+from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.norm import NORMS
-from xformer_kit.plan import depths, stacks
 from xformer_kit.registry import ConfigError
 
 
@@ -34,89 +31,55 @@ class Encoded(NamedTuple):
 
 
 class Model(nn.Module):
-    """A transformer, built from a valid config.
+    """A transformer of one or two stacks. Parameters are named by what they are, e.g.
+    `decoder.3.attn.q.weight`.
 
-    vocab_size: number of logits; source_vocab_size: of the encoder's tokens, where it is another.
-    Parameters are named by what they are, e.g. `decoder.3.attn.q.weight`.
+    embed: of the decoder's tokens, or of the encoder's if there is no decoder. source_embed: None
+    if the source is embedded by `embed`. vocab_size: number of logits; source_vocab_size: of the
+    encoder's tokens.
     """
 
-    embed: nn.Embedding  # of the decoder's tokens, or of the encoder's where it stands alone
-
     def __init__(
-        self, config: Mapping[str, Any], vocab_size: int, source_vocab_size: int | None = None
+        self,
+        dim: int,
+        vocab_size: int,
+        source_vocab_size: int,
+        embed: nn.Embedding,
+        source_embed: nn.Embedding | None,
+        token_type: nn.Embedding | None,
+        stacks: Mapping[str, Stack],
+        head: Callable[[nn.Embedding], Head],
+        embed_scale: float = 1.0,
+        dropout: float = 0.0,
     ):
         super().__init__()
-        model = config["model"]
-        dim = model["dim"]
-        self.vocab_size = vocab_size
-        self.dropout = model["dropout"]
-        scale = model["embed_scale"]
-        inner = model["embed_dim"] or dim  # channels of the embeddings
-        self.unit_weights = model["unit_weights"]
         self.dim = dim
-        self.embed_scale = math.sqrt(inner) if scale == "sqrt_dim" else float(scale)
-        rows = partial(_rows, multiple=model["vocab_multiple"])
-        self.embed = nn.Embedding(
-            rows(vocab_size), inner, _weight=torch.empty(rows(vocab_size), inner)
-        )
-        plans = stacks(config)
-        self.source_vocab_size = source_vocab_size or vocab_size
-        # None where the source is embedded by `embed`
-        self.source_embed: nn.Embedding | None = None
-        if len(plans) > 1 and model["share_embeddings"] and self.source_vocab_size != vocab_size:
-            raise ConfigError(
-                f"model.share_embeddings: needs one vocabulary; got {vocab_size} tokens of the"
-                f" target and {self.source_vocab_size} of the source. Set"
-                " model.share_embeddings=false, or tokenizer.shared=true."
-            )
-        if len(plans) > 1 and not model["share_embeddings"]:
-            count = rows(self.source_vocab_size)
-            self.source_embed = nn.Embedding(count, inner, _weight=torch.empty(count, inner))
-        types = model["token_types"]
-        self.token_type = (
-            nn.Embedding(types, inner, _weight=torch.empty(types, inner)) if types else None
-        )
-        for plan in plans:
-            other = plan.name == "encoder" and self.source_embed is not None
-            self.add_module(
-                plan.name,
-                Stack(config, plan, rows(self.source_vocab_size if other else vocab_size)),
-            )
-        self.names = tuple(plan.name for plan in plans)
-        self.future_tokens = plans[-1].future + 1  # that `hidden` has a state for, with `future`
-        self.head = self._head(config, rows(vocab_size), plans[-1].variants["base"].nodes["norm"])
-        if not self.embed.weight.is_meta:
-            seed = config["seed"] if model.get("seed") is None else model["seed"]
-            init = INITS.create(config["init"], dim=dim, stacks=depths(config))
-            initialise(self, seed, init, self._gains())
-            if self.unit_weights:
-                unit_weights(self)
+        self.vocab_size = vocab_size
+        self.source_vocab_size = source_vocab_size
+        self.embed_scale = embed_scale
+        self.dropout = dropout
+        self.embed = embed
+        self.source_embed = source_embed
+        self.token_type = token_type
+        for name, stack in stacks.items():
+            self.add_module(name, stack)
+        self.names = tuple(stacks)
+        self.future_tokens = 1 + len(self.stack.future)  # for which `hidden` has a state
+        self.head = head(embed)
 
-    def _head(self, config: Mapping[str, Any], rows: int, norm: Mapping[str, Any]) -> Head:
-        model, transform = config["model"], None  # type: tuple[Any, nn.Module | None]
-        read = (model["embed_dim"] if model["tie_embeddings"] else None) or model[
-            "dim"
-        ]  # channels that the head reads
-        if model["head_transform"]:
-            transform = Transform(model["dim"], read, partial(NORMS.create, norm, dim=read))
-        elif read != model["dim"]:
-            transform = nn.Linear(model["dim"], read, bias=False)
-        rest = (
-            self.vocab_size,
-            model["head_bias"],
-            transform,
-            Shape(model["logit_scale"], model["logit_softcap"]),
-        )
-        if model["tie_embeddings"]:
-            return TiedHead(self.embed, *rest)
-        return Head(nn.Parameter(torch.empty(rows, model["dim"])), *rest)
-
-    def _gains(self) -> dict[str, float]:
+    def gains(self) -> dict[str, float]:
+        """Factors of initial standard deviations that the placements need, by parameter name."""
         found: dict[str, float] = {}
         for name in self.names:
-            for where, block in self.get_submodule(name).named_blocks.items():  # type: ignore[union-attr, operator]
+            stack: Stack = self.get_submodule(name)  # type: ignore[assignment]
+            for where, block in stack.named_blocks.items():
                 found |= block.gains(f"{name}.{where}")
         return found
+
+    def constrain(self) -> None:
+        """Apply the extras' constraints on parameters: at the start, and after every step."""
+        for extra in self.stack.extra.values():
+            extra.constrain(self)  # type: ignore[operator]
 
     @property
     def stack(self) -> Stack:
@@ -145,7 +108,7 @@ class Model(nn.Module):
     def hidden(
         self,
         tokens: Tokens,
-        cache: Past | None = None,
+        cache: GenerationCache | None = None,
         source: Tokens | Encoded | None = None,
         future: bool = False,
     ) -> tuple[Tensor, Report]:
@@ -177,7 +140,9 @@ class Model(nn.Module):
             report["loss"] = report["loss"] + reports["loss"]
         return x, reports | report
 
-    def _anew(self, tokens: Tokens, cache: Past, source: Encoded | None) -> tuple[Tensor, Report]:
+    def _anew(
+        self, tokens: Tokens, cache: GenerationCache, source: Encoded | None
+    ) -> tuple[Tensor, Report]:
         """The same, where what the cache holds is wrong beside the new tokens: they are read with
         all before them.
         """
@@ -188,7 +153,12 @@ class Model(nn.Module):
         return x[:, -new:], report
 
     def _embedded(
-        self, tokens: Tokens, stack: Stack, table: nn.Embedding, cache: Past | None, what: str
+        self,
+        tokens: Tokens,
+        stack: Stack,
+        table: nn.Embedding,
+        cache: GenerationCache | None,
+        what: str,
     ) -> tuple[Tokens, Tensor]:
         """The tokens with their places, and their embeddings (b, t, dim)."""
         if tokens.ids.dtype != torch.long:
@@ -219,7 +189,7 @@ class Model(nn.Module):
         segment: Tensor | None = None,
         prefix: Tensor | None = None,
         position: Tensor | None = None,
-        cache: Past | None = None,
+        cache: GenerationCache | None = None,
     ) -> Tensor:
         """ids (b, t) -> logits (b, t, vocab); with two stacks, source (b, s) and target (b, t) ->
         logits (b, t, vocab).
@@ -284,7 +254,7 @@ class Model(nn.Module):
             prefix=torch.ones_like(ids, dtype=torch.bool) if self.stack.sees_prefix else None,
         )
 
-    def cache(self, rows: int, length: int, source_length: int = 0) -> Past:
+    def cache(self, rows: int, length: int, source_length: int = 0) -> GenerationCache:
         """An empty cache for generation: `rows` sequences of at most `length` tokens, beside a
         source of `source_length`.
         """
@@ -293,14 +263,13 @@ class Model(nn.Module):
                 f"source_length: must be the number of the source's tokens; got {source_length}. "
                 "Call model.cache(rows, length, source_length)."
             )
-        return self.stack.cache(rows, length, source_length)
+        return empty_cache(self.stack, rows, length, source_length)
 
     def after_step(self, report: Report) -> None:
         """Hand each part what it reported, summed over the micro-batches and ranks of an optimizer
         step, which it has made.
         """
-        if self.unit_weights:
-            unit_weights(self)
+        self.constrain()
         for owner, said in _by_owner(report).items():
             module = self.get_submodule(owner)
             if owner and hasattr(module, "after_step"):
@@ -327,10 +296,6 @@ class Model(nn.Module):
         return generate(self, ids, **options)
 
 
-def _rows(vocab_size: int, multiple: int) -> int:
-    return -(-vocab_size // multiple) * multiple
-
-
 def _by_owner(report: Report) -> dict[str, Report]:
     """decoder.0.ffn.load -> decoder.0.ffn, load; what has no owner is the model's own."""
     owners: dict[str, Report] = defaultdict(dict)
@@ -344,7 +309,7 @@ def _prefixed(report: Report, name: str) -> Report:
     return {key if key == "loss" else f"{name}.{key}": value for key, value in report.items()}
 
 
-def _fits(tokens: Tokens, cache: Past | None, longest: int, what: str) -> None:
+def _fits(tokens: Tokens, cache: GenerationCache | None, longest: int, what: str) -> None:
     length = tokens.length + (0 if cache is None else cache.length)
     if length > longest:
         raise ConfigError(

@@ -3,6 +3,7 @@ them.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -156,6 +157,8 @@ class View(NamedTuple):
     gain: float = 1.0
     memory: int = 0  # learned keys in front of those of tokens, which every query sees
     cross: bool = False  # keys are another stack's: their slots say nothing about the queries'
+    # changes of values by extras, (values, input of the attention) -> values
+    values: Sequence[Callable[[Tensor, Tensor], Tensor]] = ()
 
     def visible(self, heads: int) -> Tensor | None:
         """True where the query sees the key, broadcasting to (b, h, q, k): mask, padding and

@@ -3,11 +3,13 @@
 from xformer_kit.norm.norms import (
     NORMS,
     RMS,
+    NormTraits,
     _RMSNorm,
 )
 
 __all__ = [
     "NORMS",
     "RMS",
+    "NormTraits",
     "_RMSNorm",
 ]

@@ -111,7 +111,7 @@ def hiding(context: Context, *masks: str) -> str:
     """
     mask, in_order = (
         context.options.get("mask", {}),
-        context.facts.get("attn", {}).get("computes") == "recurrence",
+        context.attn.computes == "recurrence",
     )
     if in_order:
         return "mask=causal"  # a state is of the whole past

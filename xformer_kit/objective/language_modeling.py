@@ -56,16 +56,16 @@ class LanguageModeling(CrossEntropy):
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        mask = context.facts.get("mask", {})
-        if mask.get("sees_prefix"):
+        mask = context.mask
+        if mask.sees_prefix:
             return (
                 f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and"
                 " language_modeling has no prefix. Use mask=causal, or"
                 " task=prefix_language_modeling."
             )
-        if context.facts.get("cross") or not mask.get("sees_future"):
+        if context.cross or not mask.sees_future:
             return None
-        maskable = context.facts.get("attn", {}).get("maskable", True)
+        maskable = context.attn.maskable
         other = "task=masked_language_modeling"
         return (
             f"mask '{context.names['mask']}' sees the future, so language_modeling would read the"

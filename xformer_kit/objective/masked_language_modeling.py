@@ -66,7 +66,7 @@ class MaskedLanguageModeling(CrossEntropy):
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        if not context.facts.get("mask", {}).get("sees_prefix"):
+        if not context.mask.sees_prefix:
             return None
         return (
             f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does"

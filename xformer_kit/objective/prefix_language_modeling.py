@@ -38,7 +38,7 @@ class PrefixLanguageModeling(LanguageModeling):
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        if not context.facts.get("mask", {}).get("sees_future"):
+        if not context.mask.sees_future:
             return None
         return (
             f"mask '{context.names['mask']}' sees the future, so prefix_language_modeling would"

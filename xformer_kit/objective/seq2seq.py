@@ -62,24 +62,24 @@ class Seq2Seq(CrossEntropy):
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        if context.facts.get("cross"):
+        if context.cross:
             return None
         mask, name, encoder = (
-            context.facts.get("mask", {}),
+            context.mask,
             context.names["mask"],
             context.stack == "encoder",
         )
-        if mask.get("sees_prefix") and (encoder or context.facts.get("source")):
+        if mask.sees_prefix and (encoder or context.has_source):
             return (
                 f"mask '{name}' is for a prefix, which"
                 f" {'an encoder' if encoder else 'a decoder beside an encoder'} does not have. Use"
                 f" mask={'full' if encoder else 'causal'}, or a decoder alone."
             )
-        if mask.get("sees_future") and not encoder:
+        if mask.sees_future and not encoder:
             return (
                 f"mask '{name}' sees the future, so the decoder would read the token that it has to"
                 " predict. Use"
-                f" {hiding(context, *(['prefix'] * (not context.facts.get('source'))), 'causal')}."
+                f" {hiding(context, *(['prefix'] * (not context.has_source)), 'causal')}."
             )
         return None
 

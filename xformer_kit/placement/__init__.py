@@ -19,7 +19,6 @@ from xformer_kit.placement.gated import GRU, GatedStreams
 from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
 from xformer_kit.placement.orthogonal import Orthogonal
 from xformer_kit.placement.reversible import Reversible
-from xformer_kit.placement.skips import Skips
 from xformer_kit.placement.sphere import Sphere
 from xformer_kit.placement.split import MVSplit
 from xformer_kit.placement.streams import HyperConnections, ResiDual
@@ -51,7 +50,6 @@ __all__ = [
     "ResiDual",
     "Reversible",
     "Sandwich",
-    "Skips",
     "Sphere",
     "State",
     "Sublayer",

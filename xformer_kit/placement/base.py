@@ -35,10 +35,7 @@ class Placement(nn.Module):
     @classmethod
     def vain(cls, context: Context) -> Iterator[tuple[str, str]]:
         """Options that change nothing in a composition, each with the reason and the way out."""
-        if (
-            context.options["placement"].get("shared") is False
-            and len(context.facts["parallel"]) == 1
-        ):
+        if context.options["placement"].get("shared") is False and len(context.parallel) == 1:
             why = "gives each sublayer that runs beside another a norm of its own, and none does"
             yield (
                 "shared",

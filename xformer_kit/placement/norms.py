@@ -135,19 +135,6 @@ class Nothing(Placement):
         super().__init__()
         self.adds = residual
 
-    @classmethod
-    def cannot(cls, context):
-        if (
-            context.options["placement"].get("residual") is False
-            and context.facts["model"]["stochastic_depth"]
-        ):
-            return (
-                "placement 'none' without residual adds nothing to a sublayer, so where"
-                " model.stochastic_depth skips one nothing is left. Choose placement.residual=true,"
-                " or model.stochastic_depth=0"
-            )
-        return None
-
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
         added = total([f(x) for f in sublayers])

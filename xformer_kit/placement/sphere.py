@@ -38,7 +38,7 @@ class Sphere(Placement):
     parameter is alpha_scale / alpha_init of it (section 2.5), so that Adam moves alpha alpha_init /
     alpha_scale times as fast as other weights. alpha is not negative: it is made of the parameter's
     absolute value, as in the authors' code. Sublayers in parallel add their steps; one that
-    stochastic depth skips makes none. The rest of nGPT is said elsewhere: model.unit_weights=true,
+    stochastic depth skips makes none. The rest of nGPT is said elsewhere: extra=unit_weights,
     model.logit_scale=learned, ffn.scales=true, attn.qk_norm={name: each_head, after: true} with
     norm=rms, and no weight decay: see experiment=ngpt.
     """

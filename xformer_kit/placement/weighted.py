@@ -148,7 +148,7 @@ class NormFormer(Placement):
     @classmethod
     def vain(cls, context):
         yield from super().vain(context)
-        if "ffn" not in context.facts["parallel"]:
+        if "ffn" not in context.parallel:
             yield (
                 "scale_residual",
                 (

@@ -8,6 +8,7 @@ disentangled,
         forgetting, polar)
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,6 +22,18 @@ def plain(tokens: Tokens) -> bool:
     a read from the device.
     """
     return tokens.position is tokens.slot
+
+
+@dataclass(frozen=True)
+class PositionTraits:
+    """What attentions, kernels and checks need to know of a position; see Position."""
+
+    enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
+    relative: bool = True
+    isometric: bool = True
+    learned: bool = False
+    channels: bool = True
+    bounded: bool = False
 
 
 class Position(nn.Module):
@@ -113,6 +126,11 @@ class Position(nn.Module):
         the position of all of them changes with the length. The whole text is then read anew.
         """
         return False
+
+    @classmethod
+    def traits(cls) -> PositionTraits:
+        given = (cls.relative, cls.isometric, cls.learned, cls.channels, cls.bounded)
+        return PositionTraits(cls.hooks(), *given)
 
     @classmethod
     def hooks(cls) -> tuple[str, ...]:

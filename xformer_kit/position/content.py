@@ -240,7 +240,7 @@ class Disentangled(Position):
 
     @classmethod
     def cannot(cls, context):
-        if not context.facts["attn"]["projects"]:
+        if not context.attn.projects:
             return (
                 "disentangled sends its table through the queries' and keys' projections, and attn "
                 f"'{context.names['attn']}' has none of that kind; use attn=multi_head"

@@ -76,7 +76,7 @@ class Forgetting(Position):
 
     @classmethod
     def cannot(cls, context):
-        if context.facts.get("cross"):
+        if context.cross:
             return (
                 "forgetting counts what the tokens between two forget, and tokens of two texts have"
                 " none between them; choose another position in model.decoder.cross, e.g. alibi"

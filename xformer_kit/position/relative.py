@@ -76,10 +76,7 @@ class Alibi(Position):
         ):
             why = "is a rule for a number of heads that is no power of two, and attn.heads is one"
             yield "slopes", f"{why}; got 'geometric' and {heads}. Leave it 'press'"
-        if (
-            not context.options["position"]["symmetric"]
-            and not context.facts["mask"]["sees_future"]
-        ):
+        if not context.options["position"]["symmetric"] and not context.mask.sees_future:
             mask = context.names["mask"]
             yield (
                 "symmetric",

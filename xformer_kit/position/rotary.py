@@ -1,7 +1,6 @@
 """Positions as rotations of queries and keys."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -110,12 +109,12 @@ class Rotary(Position):
 
     @classmethod
     def cannot(cls, context):
-        head_dim, options = context.facts["attn"]["head_dim"], context.options["position"]
+        head_dim, options = context.attn.head_dim, context.options["position"]
         turned, part = int(head_dim * options["fraction"]), SCALINGS.complete(options["scaling"])
         if not head_dim:
             return None  # the attention says that it has no channel to turn
         if reason := unpaired(context, options["fraction"]) or cls._heads(
-            options["rotated_heads"], context.facts["attn"]
+            options["rotated_heads"], context.attn
         ):
             return reason
         scaling = SCALINGS.create(part)
@@ -124,16 +123,16 @@ class Rotary(Position):
                 f"scaling '{part['name']}' must have a number for each of the {turned // 2} pairs"
                 f" of channels; got {scaling.pairs()}"
             )
-        if scaling.by_length and context.facts.get("cross"):
+        if scaling.by_length and context.cross:
             return (
                 f"scaling '{part['name']}' goes by the length of one text, and cross attention has"
                 " two; use another scaling there"
             )
 
     @staticmethod
-    def _heads(some: int | None, attn: Mapping[str, Any]) -> str | None:
+    def _heads(some: int | None, attn: Any) -> str | None:
         """Why so many heads cannot turn, or None."""
-        heads, keys = attn["heads"], attn.get("key_heads", attn["kv_heads"])
+        heads, keys = attn.heads, attn.key_heads
         if some is None or (some <= heads and some * keys % heads == 0):
             return None
         if heads == keys:
@@ -258,8 +257,7 @@ def unpaired(context: Context, fraction: float = 1.0) -> str | None:
     """Why the channels of a head that turn make no pairs, and the nearest that would; None where
     they do.
     """
-    said = context.facts["attn"]
-    option, head_dim = said.get("head_dim_option", "head_dim"), said["head_dim"]
+    option, head_dim = context.attn.head_dim_option, context.attn.head_dim
     turned = int(head_dim * fraction)
     if turned % 2 == 0 and (turned or not head_dim):
         return None

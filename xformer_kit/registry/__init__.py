@@ -1,5 +1,7 @@
 """Which components exist, which options each has, and how a faulty config is reported."""
 
+from xformer_kit.registry.context import Context
+from xformer_kit.registry.many import complete_many, faults_of_many
 from xformer_kit.registry.messages import (
     Options,
     UnknownValueError,
@@ -17,7 +19,7 @@ from xformer_kit.registry.messages import (
     within,
 )
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
-from xformer_kit.registry.registry import ConfigError, Context, Option, Registry
+from xformer_kit.registry.registry import ConfigError, Option, Registry
 
 __all__ = [
     "NESTED",
@@ -33,7 +35,9 @@ __all__ = [
     "article",
     "at_least",
     "at_most",
+    "complete_many",
     "divisors",
+    "faults_of_many",
     "listed",
     "mismatch",
     "near",

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from xformer_kit.registry.context import Context
 from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they say from here)
     Options,
     UnknownValueError,
@@ -69,26 +70,6 @@ class Option(NamedTuple):
         for each part.
         """
         return self.said() if callable(self.said) else self.said
-
-
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What a part may know of the composed model when it checks its options or refuses a neighbour.
-
-    `names` and `options` describe the block: kind -> name of the part, kind -> its options. `facts`
-    holds what the parts say of themselves, e.g. facts["mask"]["band"]; see `facts` in `plan.py` for
-    all of them.
-    """
-
-    path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
-    stack: str = "decoder"
-    dim: int = 0  # channels of the residual stream
-    layers: int = 0  # blocks of the stack
-    max_len: int = 0  # tokens
-    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    device: str = "cpu"
 
 
 class Registry(dict[str, Any]):

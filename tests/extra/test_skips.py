@@ -6,11 +6,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from xformer_kit.extra import ExtraInput
+from xformer_kit.extra.join import Join
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case, randomise
 from xformer_kit.laws.case import made as make
+from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.placement.skips import Join
+
+
+def skips(reinject, unet):
+    return {"reinject": {"way": reinject}, "unet": {"way": unet}}
 
 
 def entered(x, y, weight):
@@ -24,8 +30,9 @@ def looped(model, ids):
     """What the final norm gives for a stack of six layers, each with its joins in front."""
     stack = model.stack
     tokens, x = model._embedded(Tokens(ids=ids), stack, model.embed, None, "model")
-    views, state, inputs = stack.views(tokens, tokens, None, x.dtype), (x,), []
-    unet, reinject = stack.skip.unet, stack.skip.reinject
+    views, state, inputs = stack.contexts(tokens, tokens, None, x.dtype), (x,), []
+    unet, reinject = (stack.extra[name].joins for name in ("unet", "reinject"))
+    given = dict.fromkeys(stack.extra, ExtraInput(tokens, tokens))
     for depth, block in enumerate(stack.calls):
         inputs.append(state[0])
         (x,) = state
@@ -33,16 +40,19 @@ def looped(model, ids):
             x = entered(x, inputs[5 - depth], unet[str(depth)].weight)
         if depth >= 1:
             x = entered(x, inputs[0], reinject[str(depth)].weight)
-        state, _, _ = block((x,), views)
+        state, _, _ = block((x,), LayerInput(views, tokens, extras=given))
     return stack.norm(state[0])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("reinject", "unet"), [("factor", "matrix"), ("matrix", "factor")])
 def test_a_stack_with_skips_is_its_loop(reinject, unet):
-    case = Case(tiny(layers=6, reinject=reinject, unet=unet), "")
+    case = Case(tiny(layers=6, extra=skips(reinject, unet)), "")
     model = case.model()
-    assert (len(model.decoder.skip.reinject), sorted(model.decoder.skip.unet)) == (
+    assert (
+        len(model.decoder.extra["reinject"].joins),
+        sorted(model.decoder.extra["unet"].joins),
+    ) == (
         5,
         ["3", "4", "5"],
     )
@@ -50,7 +60,10 @@ def test_a_stack_with_skips_is_its_loop(reinject, unet):
 
 
 def test_an_odd_stack_has_a_layer_in_the_middle_that_nothing_enters():
-    assert sorted(make(tiny(layers=5, unet="factor")).decoder.skip.unet) == ["3", "4"]
+    assert sorted(make(tiny(layers=5, extra={"unet": {}})).decoder.extra["unet"].joins) == [
+        "3",
+        "4",
+    ]
 
 
 @torch.no_grad()
@@ -59,7 +72,7 @@ def test_each_stream_gets_what_the_same_stream_was():
     stream, twice.
     """
     case = Case(
-        tiny(layers=3, reinject="factor", unet="factor", placement="pre", final_norm=False), ""
+        tiny(layers=3, extra=skips("factor", "factor"), placement="pre", final_norm=False), ""
     )
     hyper = {
         **case.config,
@@ -67,7 +80,7 @@ def test_each_stream_gets_what_the_same_stream_was():
     }
     one, two = (make(config).double().eval() for config in (case.config, hyper))
     for model in (one, two):
-        randomise(model.decoder.skip)
+        randomise(model.decoder.extra)
     assert_close(case.read(two, case.ids), 2 * case.read(one, case.ids))
 
 
@@ -85,18 +98,17 @@ def test_a_matrix_is_the_combination_of_x_transformers():
 @pytest.mark.parametrize("way", ["factor", "matrix"])
 def test_a_model_with_skips_starts_as_one_without(way):
     case = Case(tiny(layers=4), "")
-    plain, skips = (
-        make(config).eval() for config in (case.config, tiny(layers=4, reinject=way, unet=way))
-    )
-    assert_close(case.read(skips, case.ids), case.read(plain, case.ids))
+    configs = case.config, tiny(layers=4, extra=skips(way, way))
+    plain, joined = (make(config).eval() for config in configs)
+    assert_close(case.read(joined, case.ids), case.read(plain, case.ids))
 
 
 def test_a_factor_does_not_decay_and_a_matrix_does():
     from xformer_kit.optim import parameter_groups
 
-    decayed, free = parameter_groups(make(tiny(reinject="matrix", unet="factor")), 0.1)
-    assert "decoder.skip.reinject.1.weight" in dict(decayed["params"])
-    assert "decoder.skip.unet.1.weight" in dict(free["params"])
+    decayed, free = parameter_groups(make(tiny(extra=skips("matrix", "factor"))), 0.1)
+    assert "decoder.extra.reinject.joins.1.weight" in dict(decayed["params"])
+    assert "decoder.extra.unet.joins.1.weight" in dict(free["params"])
 
 
 @pytest.mark.parametrize(
@@ -107,17 +119,17 @@ def test_a_factor_does_not_decay_and_a_matrix_does():
     ],
 )
 def test_skips_keep_every_law(changes):
-    config = tiny(reinject="factor", unet="matrix", **changes)
+    config = tiny(extra=skips("factor", "matrix"), **changes)
     for law in LAWS.values():
         law(config)
 
 
 def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
-    case = Case(tiny(layers=2, reinject="factor", future_tokens=2), "")
+    case = Case(tiny(layers=2, extra={"reinject": {}}, future_tokens=2), "")
     model = case.model()
     read = model.hidden(Tokens(ids=case.ids), future=True)[0]
     with torch.no_grad():
-        model.decoder.skip.reinject["1"].weight.mul_(3)
+        model.decoder.extra["reinject"].joins["1"].weight.mul_(3)
     moved = model.hidden(Tokens(ids=case.ids), future=True)[0]
     assert all((a - b).abs().max() > 1e-3 for a, b in zip(read, moved, strict=True))
 
@@ -126,13 +138,11 @@ def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
     ("changes", "sentence"),
     [
         (
-            {"layers": 1, "reinject": "factor"},
-            (
-                r"model\.reinject: leads to a later layer, and there is none; got 'factor'\. Try"
-                r" model\.layers=2, or null\."
-            ),
+            {"layers": 1, "extra": {"reinject": {}}},
+            r"extra\.reinject: needs a layer after the first; try model\.layers=2, or leave it"
+            r" out\.",
         ),
-        ({"unet": "sum"}, r"model\.unet: .*factor.*matrix.*got 'sum'.*"),
+        ({"extra": {"unet": {"way": "sum"}}}, r"extra\.unet\.way: .*'sum'.* factor, matrix\."),
     ],
 )
 def test_what_cannot_be_is_answered(changes, sentence):
@@ -142,4 +152,4 @@ def test_what_cannot_be_is_answered(changes, sentence):
 
 def test_a_join_says_what_it_is():
     assert [repr(Join(4, way)) for way in ("factor", "matrix")] == ["Join(factor)", "Join(matrix)"]
-    assert not list(make(tiny()).decoder.skip.parameters())
+    assert not list(make(tiny()).decoder.extra.parameters())

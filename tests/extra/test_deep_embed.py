@@ -4,34 +4,42 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from xformer_kit.extra.deep_embed import Factors
 from xformer_kit.ffn import FFNS
-from xformer_kit.ffn.deep_embed import DeepEmbed
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.optim import parameter_groups
 
+DEEP = {"deep_embed": {}}
+
+
+def vectors(model):
+    return model.decoder.extra["deep_embed"].layers["0"].table["ffn"].weight
+
 
 def test_it_multiplies_as_the_network_of_x_transformers_does():
     theirs = pytest.importorskip("x_transformers.x_transformers").FeedForward(7)
-    ours, ids, x = DeepEmbed(5, 7), torch.tensor([[4, 0, 4]]), torch.randn(1, 3, 7)
+    ours, ids, x = Factors(5, 7), torch.tensor([[4, 0, 4]]), torch.randn(1, 3, 7)
     torch.nn.init.normal_(ours.weight)
     assert_close(ours(theirs(x), ids), theirs(x, deep_embed=ours.weight[ids]))
 
 
 @torch.no_grad()
 def test_each_network_of_each_layer_has_its_own_and_starts_without():
-    config = tiny(deep_embed=True, decoder={"layout": ["ffn", "attn", "ffn"]})
+    config = tiny(extra=DEEP, decoder={"layout": ["ffn", "attn", "ffn"]})
     case, plain = (
         Case(config, ""),
-        make({**config, "model": {**config["model"], "deep_embed": False}}),
+        make({**config, "extra": {}}),
     )
     model = make(config)
-    names = [name for name, _ in model.named_parameters() if ".deep." in name]
+    names = [name for name, _ in model.named_parameters() if "deep_embed" in name]
     assert names == [
-        f"decoder.{layer}.deep.{ffn}.weight" for layer in (0, 1) for ffn in ("ffn", "ffn_2")
+        f"decoder.extra.deep_embed.layers.{layer}.table.{ffn}.weight"
+        for layer in (0, 1)
+        for ffn in ("ffn", "ffn_2")
     ]
-    assert model.decoder.blocks[0].deep["ffn"].weight.shape == model.embed.weight.shape
+    assert vectors(model).shape == model.embed.weight.shape
     assert torch.equal(case.read(model.eval(), case.ids), case.read(plain.eval(), case.ids))
     assert set(names) <= set(dict(parameter_groups(model, 0.1)[1]["params"]))
 
@@ -41,7 +49,7 @@ def test_only_what_a_network_adds_is_multiplied():
     """One layer of a network alone, without a norm: x + f(x) becomes x + e f(x)."""
     case = Case(
         tiny(
-            deep_embed=True,
+            extra=DEEP,
             layers=1,
             decoder={"layout": ["ffn"]},
             placement="none",
@@ -50,7 +58,7 @@ def test_only_what_a_network_adds_is_multiplied():
         "",
     )
     model = case.model()
-    x, e = model.embed.weight[case.ids], model.decoder.blocks[0].deep["ffn"].weight[case.ids]
+    x, e = model.embed.weight[case.ids], vectors(model)[case.ids]
     assert_close(case.read(model, case.ids), x + e * model.decoder.blocks[0].ffn(x)[0])
 
 
@@ -63,22 +71,21 @@ def test_only_what_a_network_adds_is_multiplied():
             "sharing": "cycle",
             "ffn": "moe",
             "placement": "sandwich",
-            "shift_tokens": 1,
+            "extra": {"deep_embed": {}, "token_shift": {}},
         },
         {"model": "encoder_decoder", "share_embeddings": False},
     ],
 )
 def test_vectors_of_tokens_keep_every_law(changes):
-    config = tiny(deep_embed=True, **changes)
+    config = tiny(**{"extra": DEEP} | changes)
     for law in LAWS.values():
         law(config)
 
 
 def test_there_must_be_a_network():
     ffn = FFNS.defaults("glu")  # of no width
-    (fault,) = faults(tiny(deep_embed=True, decoder={"layout": ["attn"]}, ffn=ffn))
+    (fault,) = faults(tiny(extra=DEEP, decoder={"layout": ["attn"]}, ffn=ffn))
     assert (
         fault
-        == "model.deep_embed: multiplies feed-forward networks, and no layer has one; got true. Set"
-        " it to false."
+        == "extra.deep_embed: multiplies feed-forward networks, and no layer has one; leave it out."
     )

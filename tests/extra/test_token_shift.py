@@ -6,19 +6,24 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from xformer_kit.attention.token_shift import TokenShift
+from xformer_kit.extra import TokenShift, earlier
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.model.tokens import Tokens
 
+SUBLAYERS = {0: {"attn": "attn"}}
 TENS = 10 * torch.arange(1, 6)[None, :, None] + torch.arange(
     4
 )  # (1, 5, 4): 10 11 12 13, 20 21 22 23, ...
 
 
+def shift(dim, tokens):
+    return TokenShift(dim, SUBLAYERS, tokens=tokens)
+
+
 def test_by_eye():
     """Three parts of one channel, and one that is left over."""
-    assert TokenShift(4, 2)(TENS)[0].tolist() == [
+    assert shift(4, 2).shifted(TENS, None, None)[0].tolist() == [
         [10, 0, 0, 13],
         [20, 11, 0, 23],
         [30, 21, 12, 33],
@@ -29,11 +34,11 @@ def test_by_eye():
 
 def test_by_eye_with_padding_and_documents():
     """The second token is padding, and the last but one begins another document."""
-    shift = TokenShift(4, 2)
+    part = shift(4, 2)
     tokens = Tokens(
         real=torch.tensor([[1, 0, 1, 1, 1]]).bool(), document=torch.tensor([[0, 0, 0, 1, 1]])
     )
-    moved = shift(TENS, shift.before(tokens, 5))[0]
+    moved = part.shifted(TENS, earlier(tokens, 5, 2), None)[0]
     assert moved[[0, 2, 3, 4]].tolist() == [
         [10, 0, 0, 13],
         [30, 11, 0, 33],
@@ -46,10 +51,9 @@ def test_by_eye_with_padding_and_documents():
 def test_it_is_the_shift_of_x_transformers(dim):
     theirs = pytest.importorskip("x_transformers.x_transformers").ShiftTokens(range(4), lambda x: x)
     x = torch.randn(2, 6, dim)
-    assert_close(TokenShift(dim, 3)(x), theirs(x))
-    assert_close(
-        TokenShift(dim, 3)(x[:, :2]), theirs(x[:, :2])
-    )  # fewer tokens than are looked back
+    assert_close(shift(dim, 3).shifted(x, None, None), theirs(x))
+    # fewer tokens than are shifted
+    assert_close(shift(dim, 3).shifted(x[:, :2], None, None), theirs(x[:, :2]))
 
 
 @pytest.mark.parametrize("fields", [(), ("real",), ("document",), ("real", "document")])
@@ -59,19 +63,20 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
         Tokens(slot=torch.arange(9)[None], **{name: drawn[name] for name in fields}),
         torch.randn(2, 9, 7),
     )
-    shift = TokenShift(7, 2)
-    cache, found = shift.cache(2, 9, x), []
+    part, found = shift(7, 2), []
+    cache = part.caches(2, 9, x)["0.attn"]
     for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
         read = tokens.map(lambda field: field[:, :end])  # noqa: B023
-        found.append(shift(x[:, start:end], shift.before(read, end - start), cache))
-    assert_close(torch.cat(found, 1), shift(x, shift.before(tokens, 9)))
+        places = earlier(read, end - start, 2)
+        found.append(part.shifted(x[:, start:end], places, cache))
+    assert_close(torch.cat(found, 1), part.shifted(x, earlier(tokens, 9, 2), None))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {
-            "shift_tokens": 2,
+            "extra": {"token_shift": {"tokens": 2}},
             "layers": 3,
             "unique_layers": 2,
             "sharing": "cycle",
@@ -79,13 +84,13 @@ def test_all_at_once_is_token_by_token_from_a_cache(fields):
             "position": "alibi",
         },
         {
-            "shift_tokens": 4,
+            "extra": {"token_shift": {"tokens": 4}},
             "attn": "gated_delta",
             "ffn": "moe",
             "placement": "lime",
             "decoder": {"layout": [["attn", "ffn"]]},
         },
-        {"shift_tokens": 1, "model": "encoder_decoder", "mask": "prefix"},
+        {"extra": {"token_shift": {"tokens": 1}}, "model": "encoder_decoder", "mask": "prefix"},
     ],
 )
 def test_a_shift_keeps_every_law(changes):
@@ -99,7 +104,7 @@ def test_every_sublayer_reads_shifted_channels():
     """Two layers of a network alone, a shift by one each: the first token reaches the third and no
     further.
     """
-    case = Case(tiny(shift_tokens=1, decoder={"layout": ["ffn"]}, position="none"), "")
+    case = Case(tiny(extra={"token_shift": {}}, decoder={"layout": ["ffn"]}, position="none"), "")
     model, other = case.model(), case.ids.clone()
     other[:, 0] += 1
     moved = (case.read(model, case.ids) - case.read(model, other)).abs().amax((0, 2)) > 1e-6
@@ -109,25 +114,30 @@ def test_every_sublayer_reads_shifted_channels():
 @pytest.mark.parametrize(
     ("shift", "sentence"),
     [
-        (-1, r"model\.shift_tokens: must be at least 0 token; got -1\."),
+        (-1, r"extra\.token_shift\.tokens: must be at least 1 token; got -1\."),
         (
             36,
             (
-                r"model\.shift_tokens: must be below model\.dim, or none has a channel; got 36 and"
+                r"extra\.token_shift\.tokens: must be below model\.dim, or none has a channel; got"
+                r" 36 and"
                 r" 36\."
             ),
         ),
     ],
 )
 def test_what_cannot_be_is_answered(shift, sentence):
-    (fault,) = faults(tiny(shift_tokens=shift))
+    (fault,) = faults(tiny(extra={"token_shift": {"tokens": shift}}))
     assert re.fullmatch(sentence, fault)
 
 
 def test_blocks_without_parameters_have_caches_too():
     """A block of averages has no weight that says where its cache lies."""
     config = tiny(
-        attn="mean", position="none", norm="none", decoder={"layout": ["attn"]}, shift_tokens=1
+        attn="mean",
+        position="none",
+        norm="none",
+        decoder={"layout": ["attn"]},
+        extra={"token_shift": {}},
     )
     LAWS["greedy"](config)
     LAWS["cache"](config)

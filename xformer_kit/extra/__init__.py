@@ -1,0 +1,25 @@
+"""Extras: features added to a stack next to its blocks."""
+
+from xformer_kit.extra.base import EXTRAS, Extra, ExtraInput
+from xformer_kit.extra.deep_embed import DeepEmbed
+from xformer_kit.extra.previous import Earlier, earlier, previous
+from xformer_kit.extra.reinject import Reinject
+from xformer_kit.extra.stochastic_depth import StochasticDepth
+from xformer_kit.extra.token_shift import TokenShift
+from xformer_kit.extra.unet import UNet
+from xformer_kit.extra.unit_weights import UnitWeights
+
+__all__ = [
+    "EXTRAS",
+    "DeepEmbed",
+    "Earlier",
+    "Extra",
+    "ExtraInput",
+    "Reinject",
+    "StochasticDepth",
+    "TokenShift",
+    "UNet",
+    "UnitWeights",
+    "earlier",
+    "previous",
+]

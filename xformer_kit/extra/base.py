@@ -1,0 +1,125 @@
+"""The contract of an extra: a feature added to a stack next to its blocks.
+
+A config names any number of extras, `extra: {token_shift: {tokens: 1}}`; hooks run in the order of
+the config. Every hook does nothing by default. A stack has one instance of each extra; its
+parameters are named `decoder.extra.<name>.<parameter>`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.registry import Registry
+
+State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
+Branch = Callable[[Tensor], Tensor]  # a sublayer of which only the input is free
+Caches = Mapping[str, Any]  # name -> Cache
+
+
+class ExtraInput(NamedTuple):
+    """What a hook receives besides the tensor that it changes."""
+
+    tokens: Tokens  # of this call, (b, t)
+    key: Tokens  # the same after those that are cached
+    depth: int = 0  # the layer, counted from 0
+    # What `begin` and this extra's earlier hooks returned. Inside a block: what `begin` and this
+    # layer's `before_layer` returned.
+    memory: Mapping[str, Tensor] = {}
+    cache: Caches | None = None  # of this extra; None outside of generation
+    placement: Any = None  # class of the stack's placement
+
+
+class Extra(nn.Module):
+    """Base of all extras.
+
+    Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
+    residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
+    """
+
+    def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
+        """Tensors for the other hooks, computed once per forward of the stack."""
+        return {}
+
+    def embed(self, x: Tensor, layer: ExtraInput) -> Tensor:
+        """The embeddings (b, t, dim), after their norm and dropout."""
+        return x
+
+    def before_layer(self, state: State, layer: ExtraInput) -> tuple[State, dict[str, Tensor]]:
+        """The state that enters a layer, and additions to the memory."""
+        return state, {}
+
+    def after_layer(self, state: State, layer: ExtraInput) -> tuple[State, dict[str, Tensor]]:
+        """The state that leaves a layer, and additions to the memory."""
+        return state, {}
+
+    def final(self, state: State, layer: ExtraInput) -> State:
+        """The state before the final norm."""
+        return state
+
+    def of_layer(self, depth: int) -> "Extra | None":
+        """What a block calls `wrap`, `added` and `values` of; None if the block needs nothing.
+
+        An extra with parameters for each layer returns a module with those of one layer, so that
+        all layers share one compiled graph. Layers that share a block have those of the first.
+        """
+        return self
+
+    def wrap(self, name: str, branch: Branch, layer: ExtraInput) -> Branch:
+        """The branch of a sublayer, e.g. with another input or output."""
+        return branch
+
+    def added(self, name: str, h: Tensor, layer: ExtraInput) -> Tensor:
+        """What a sublayer adds to the stream (b, t, dim), after dropout."""
+        return h
+
+    def values(self, v: Tensor, x: Tensor, layer: ExtraInput) -> Tensor:
+        """Values (b, kv_heads, t, v_head_dim) of an attention to the stack's own tokens, made from
+        its input x (b, t, dim), before they are cached.
+        """
+        return v
+
+    def constrain(self, model: nn.Module) -> None:
+        """Called after the initial weights are drawn, and after every optimizer step, with the
+        model; only for the stack whose output the head reads.
+        """
+
+    def caches(self, rows: int, length: int, like: Tensor) -> dict[str, Any]:
+        """Empty caches of what the hooks need of earlier tokens, by name, for `rows` sequences of
+        at most `length` tokens, with the device and dtype of `like`.
+        """
+        return {}
+
+    @classmethod
+    def cannot(cls, options: Mapping[str, Any], stacks: Sequence[Any]) -> str | None:
+        """Why it cannot be used in a model with these stacks (StackPlan), or None."""
+        return None
+
+    @classmethod
+    def overrides(cls, hook: str) -> bool:
+        """Whether it has a hook of its own."""
+        return getattr(cls, hook) is not getattr(Extra, hook)
+
+
+# vocab_size: rows of the table of the stack's tokens. sublayers: for each layer its sublayers, name
+# -> kind. calls: for each layer the block that it calls. kv_heads, v_head_dim: of the base block's
+# attention. norm: a norm of the base block, norm(dim).
+GIVEN = ("dim", "layers", "vocab_size", "sublayers", "calls", "kv_heads", "v_head_dim", "norm")
+EXTRAS = Registry("extra", given=GIVEN, base=Extra, several=True)
+IN_BLOCKS = ("wrap", "added", "values")  # hooks that blocks call
+
+
+def first_calls(calls: Sequence[int]) -> list[int]:
+    """The first layer of each block."""
+    return [depth for depth, at in enumerate(calls) if at not in calls[:depth]]
+
+
+def kept(state: State, name: str) -> dict[str, Tensor]:
+    """A state as additions to the memory."""
+    return {f"{name}.{i}": x for i, x in enumerate(state)}
+
+
+def recalled(memory: Mapping[str, Tensor], name: str) -> State:
+    """The state that `kept` put into the memory."""
+    return tuple(x for key, x in memory.items() if key.rpartition(".")[0] == name)

@@ -1,0 +1,73 @@
+"""A vector of each token by which a layer's feed-forward network is multiplied."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.extra.base import EXTRAS, Extra, first_calls
+
+
+@EXTRAS.register("deep_embed")
+class DeepEmbed(Extra):
+    """f(x) * e_i for token i, with a learned vector e_i for each feed-forward network of each
+    layer, 1 at the start (DeepEmbed: BlinkDL, 2025, RWKV-8, https://github.com/BlinkDL/RWKV-LM; as
+    in x-transformers, for any network).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        vocab_size: int,
+        sublayers: dict[int, dict[str, str]],
+        calls: Sequence[int],
+    ):
+        super().__init__()
+        self.layers = nn.ModuleDict()
+        for depth in first_calls(calls):
+            if names := [name for name, kind in sublayers[depth].items() if kind == "ffn"]:
+                self.layers[str(depth)] = Vectors(names, vocab_size, dim)
+
+    @classmethod
+    def cannot(cls, options, stacks):
+        subs = [sub for stack in stacks for block in stack.blocks for sub in block.sublayers]
+        if any(sub.kind == "ffn" for sub in subs):
+            return None
+        return "multiplies feed-forward networks, and no layer has one; leave it out"
+
+    def of_layer(self, depth):
+        return dict(self.layers.items()).get(str(depth))
+
+
+class Vectors(Extra):
+    """The vectors of one layer, (vocab_size, dim) for each of its networks."""
+
+    def __init__(self, names: Sequence[str], vocab_size: int, dim: int):
+        super().__init__()
+        self.table = nn.ModuleDict({name: Factors(vocab_size, dim) for name in names})
+
+    def wrap(self, name, branch, layer):
+        if name not in self.table:
+            return branch
+        return lambda x: self.table[name](branch(x), layer.tokens.ids)
+
+
+class Factors(nn.Module):
+    """x * weight[ids]."""
+
+    no_decay = ("weight",)  # factors: decay would only shrink them
+
+    def __init__(self, vocab_size: int, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(vocab_size, dim))
+
+    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return torch.ones(shape)
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        """x (b, t, dim), ids (b, t) -> (b, t, dim)."""
+        return x * F.embedding(ids, self.weight)
+
+    def extra_repr(self) -> str:
+        return " x ".join(map(str, self.weight.shape))

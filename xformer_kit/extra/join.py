@@ -1,0 +1,33 @@
+"""How an earlier residual stream enters a later one."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Way = Literal["factor", "matrix"]
+
+
+class Join(nn.Module):
+    """a x + b y with two learned numbers, 1 and 0 at the start; or x + [x, y] W with W (2 dim,
+    dim), 0 at the start, for streams x and y (b, t, dim). A model starts as one without it.
+    """
+
+    def __init__(self, dim: int, way: Way):
+        super().__init__()
+        start = torch.tensor([1.0, 0.0]) if way == "factor" else torch.zeros(dim, 2 * dim)
+        self.weight = nn.Parameter(start)
+
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        return torch.zeros(shape) if len(shape) > 1 else None
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.weight.ndim > 1:
+            return x + F.linear(torch.cat([x, y], -1), self.weight)
+        return torch.addcmul(self.weight[0] * x, self.weight[1], y)
+
+    def extra_repr(self) -> str:
+        return "factor" if self.weight.ndim < 2 else "matrix"

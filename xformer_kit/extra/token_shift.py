@@ -1,0 +1,68 @@
+"""Channels of earlier tokens in the place of a token's own."""
+
+import torch
+from torch import Tensor
+
+from xformer_kit.extra.base import EXTRAS, Extra
+from xformer_kit.extra.previous import Earlier, earlier, previous
+from xformer_kit.model.cache import KeyValueCache
+from xformer_kit.registry import at_least
+
+
+@EXTRAS.register("token_shift", also_called=("shift_tokens",))
+class TokenShift(Extra):
+    """Each sublayer reads channels in `tokens` + 1 parts of equal size: of part n a token has those
+    of the n-th real token before it in its document, or 0 if there is none. Channels that are left
+    over stay (BlinkDL, https://github.com/BlinkDL/minGPT-tuned; x-transformers' shift_tokens, which
+    counts padding too).
+    """
+
+    variants = [{"tokens": 1}, {"tokens": 2}]
+
+    def __init__(
+        self,
+        dim: int,
+        sublayers: dict[int, dict[str, str]],
+        *,
+        tokens: int = 1,  # earlier tokens of which channels are read
+    ):
+        super().__init__()
+        self.tokens = tokens
+        self.part = dim // (tokens + 1)
+        self.names = sorted({name for names in sublayers.values() for name in names})
+        self.depths = sorted(sublayers)
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "token", tokens=1)
+        if options.tokens >= context.dim > 0:
+            yield (
+                "tokens: must be below model.dim, or none has a channel; got"
+                f" {options.tokens} and {context.dim}."
+            )
+
+    def begin(self, layer):
+        places = earlier(layer.key, layer.tokens.length, self.tokens)
+        return {} if places is None else places._asdict()
+
+    def wrap(self, name, branch, layer):
+        places = Earlier(**layer.memory) if layer.memory else None
+        cache = None if layer.cache is None else layer.cache[f"{layer.depth}.{name}"]
+        return lambda x: branch(self.shifted(x, places, cache))
+
+    def shifted(self, x: Tensor, places: Earlier | None, cache: KeyValueCache | None) -> Tensor:
+        """x (b, t, dim) -> the same shape; what later tokens need of it goes to the cache."""
+        rest = x.shape[-1] - (self.tokens + 1) * self.part
+        own, moved, rest = x.split([self.part, self.tokens * self.part, rest], -1)
+        whole = moved if cache is None else cache.append(moved[:, None])[0][:, 0]
+        parts = enumerate(whole.split(self.part, -1), 1)
+        found = [previous(part, n, x.shape[1], places) for n, part in parts]
+        return torch.cat([own, *found, rest], -1)
+
+    def caches(self, rows, length, like):
+        shape = rows, 1, length, self.tokens * self.part
+        names = [f"{depth}.{name}" for depth in self.depths for name in self.names]
+        return {n: KeyValueCache(shape, dtype=like.dtype, device=like.device) for n in names}
+
+    def extra_repr(self) -> str:
+        return f"tokens={self.tokens}"

@@ -1,0 +1,43 @@
+"""Skips from the first half of a stack to the second."""
+
+from torch import nn
+
+from xformer_kit.extra.base import EXTRAS, Extra, kept, recalled
+from xformer_kit.extra.join import Join, Way
+
+
+@EXTRAS.register("unet", also_called=("unet_skips",))
+class UNet(Extra):
+    """Before layer n - 1 - i of n in the second half, each residual stream x becomes join(x, y),
+    with y the same stream before layer i (U-ViT: Bao et al., 2022, arXiv:2209.12152, section 3.1).
+    """
+
+    # U-ViT: what layer i returned enters, as [x, y] W.   Here: what entered it, as in
+    # x-transformers, so that in a stack of an even number of layers the two in the middle are
+    # joined by more than what is between them; x + [x, y] W starts as x.
+
+    variants = [{"way": "matrix"}, {"way": "factor"}]
+
+    def __init__(
+        self,
+        dim: int,
+        layers: int,
+        *,
+        way: Way = "factor",  # a x + b y, or x + [x, y] W
+    ):
+        super().__init__()
+        self.last = layers - 1
+        late = range(layers - layers // 2, layers)
+        self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in late})
+
+    @classmethod
+    def cannot(cls, options, stacks):
+        if max(len(stack.blocks) for stack in stacks) > 1:
+            return None
+        return "needs a layer after the first; try model.layers=2, or leave it out"
+
+    def before_layer(self, state, layer):
+        if str(layer.depth) not in self.joins:
+            return state, kept(state, f"layer_{layer.depth}")
+        earlier = recalled(layer.memory, f"layer_{self.last - layer.depth}")
+        return layer.placement.joined(state, earlier, self.joins[str(layer.depth)]), {}

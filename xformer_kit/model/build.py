@@ -1,0 +1,217 @@
+"""A plan -> modules. No other file of model/ uses a registry."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.extra import EXTRAS, Extra
+from xformer_kit.ffn import FFNS
+from xformer_kit.kernel import KERNELS, Either, Flex, Kernel
+from xformer_kit.model.block import Block
+from xformer_kit.model.head import Head, Shape, TiedHead, Transform
+from xformer_kit.model.init import INITS, initialise
+from xformer_kit.model.model import Model
+from xformer_kit.model.stack import Stack
+from xformer_kit.norm import NORMS
+from xformer_kit.placement import PLACEMENTS
+from xformer_kit.plan import BlockPlan, HeadPlan, ModelPlan, Node, StackPlan, model_plan
+from xformer_kit.position import POSITIONS, Position
+from xformer_kit.registry import ConfigError
+
+
+def build_model(config: Node, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+    """The model of a valid config, with its initial weights."""
+    return from_plan(model_plan(config), vocab_size, source_vocab_size)
+
+
+def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+    """The model of a plan, with its initial weights.
+
+    source_vocab_size: of the source's tokens, if it is another. Raises ConfigError if source and
+    target share embeddings and their vocabularies differ.
+    """
+    of_source, two = source_vocab_size or vocab_size, len(plan.stacks) > 1
+    if two and plan.embedding.shared and of_source != vocab_size:
+        raise ConfigError(
+            f"model.share_embeddings: needs one vocabulary; got {vocab_size} tokens of the target"
+            f" and {of_source} of the source. Set model.share_embeddings=false, or"
+            " tokenizer.shared=true."
+        )
+    rows = partial(_rounded_up, multiple=plan.embedding.vocab_multiple)
+    channels, types = plan.embedding.dim, plan.embedding.token_types
+    apart = two and not plan.embedding.shared
+    embed = _embedding(rows(vocab_size), channels)
+    source_embed = _embedding(rows(of_source), channels) if apart else None
+    token_type = _embedding(types, channels) if types else None
+    sizes = {stack.name: rows(vocab_size) for stack in plan.stacks}
+    if apart:
+        sizes["encoder"] = rows(of_source)
+    model = Model(
+        plan.dim,
+        vocab_size,
+        of_source,
+        embed,
+        source_embed,
+        token_type,
+        {stack.name: _stack(plan, stack, sizes[stack.name]) for stack in plan.stacks},
+        partial(_head, plan.head, plan.dim, vocab_size, rows(vocab_size)),
+        plan.embedding.scale,
+        plan.embedding.dropout,
+    )
+    if not model.embed.weight.is_meta:
+        init = INITS.create(plan.init, dim=plan.dim, stacks=plan.depths)
+        initialise(model, plan.seed, init, model.gains())
+        model.constrain()
+    return model
+
+
+def _rounded_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _embedding(rows: int, channels: int) -> nn.Embedding:
+    return nn.Embedding(rows, channels, _weight=torch.empty(rows, channels))
+
+
+def _head(plan: HeadPlan, dim: int, vocab_size: int, rows: int, embed: nn.Embedding) -> Head:
+    transform: nn.Module | None = None
+    if plan.transform:
+        transform = Transform(dim, plan.dim, partial(_norm, plan.norm, plan.dim))
+    elif plan.dim != dim:
+        transform = nn.Linear(dim, plan.dim, bias=False)
+    rest = vocab_size, plan.bias, transform, Shape(plan.scale, plan.softcap)  # type: ignore[arg-type]
+    if plan.tied:
+        return TiedHead(embed, *rest)
+    return Head(nn.Parameter(torch.empty(rows, dim)), *rest)
+
+
+def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
+    position = {name: _position(plan, node) for name, node in plan.attention.positions.items()}
+    kernels = {name: _kernel(*kernel) for name, kernel in plan.attention.kernels.items()}
+    extras = _extras(model, plan, vocab_size)
+    owned, last = plan.own_blocks, len(plan.blocks) - 1
+    every = [*owned, *[(last, plan.blocks[last])] * plan.future]
+    blocks = [
+        _block(model, plan, block, depth, at, kernels, extras)
+        for at, (depth, block) in enumerate(every)
+    ]
+    inner, dim = plan.embed_dim, plan.dim
+    return Stack(
+        plan,
+        position,
+        kernels,
+        blocks[: len(owned)],
+        blocks[len(owned) :],
+        PLACEMENTS[plan.placement["name"]],
+        _norm(plan.final_norm, dim) if plan.final_norm else nn.Identity(),
+        _norm(plan.embed_norm, inner) if plan.embed_norm else nn.Identity(),
+        nn.Linear(inner, dim) if inner != dim else nn.Identity(),
+        extras,
+    )
+
+
+def _position(plan: StackPlan, position: Any) -> Position:
+    return POSITIONS.create(
+        position.node,
+        dim=position.dim,
+        heads=position.heads,
+        head_dim=position.head_dim,
+        max_len=plan.max_len,
+        layers=len(plan.blocks),
+        stack=plan.name,
+    )
+
+
+def _kernel(node: Node, flex_on_cuda: bool) -> Kernel:
+    kernel = KERNELS.create(node)
+    return Either(kernel, Flex()) if flex_on_cuda and torch.cuda.is_available() else kernel
+
+
+def _extras(model: ModelPlan, plan: StackPlan, vocab_size: int) -> dict[str, Extra]:
+    traits = plan.base.sublayers[0].context.attn
+    given = {
+        "dim": plan.dim,
+        "layers": len(plan.blocks),
+        "vocab_size": vocab_size,
+        "sublayers": {
+            depth: {sub.name: sub.kind for sub in block.sublayers}
+            for depth, block in enumerate(plan.blocks)
+        },
+        "calls": plan.calls,
+        "kv_heads": traits.kv_heads,
+        "v_head_dim": traits.v_head_dim,
+        "norm": partial(_norm, plan.base.nodes["norm"]),
+    }
+    return {
+        name: EXTRAS.create({"name": name, **options}, **given)
+        for name, options in model.extras.items()
+    }
+
+
+def _block(
+    model: ModelPlan,
+    plan: StackPlan,
+    block: BlockPlan,
+    depth: int,
+    at: int,
+    kernels: Mapping[str, Kernel],
+    extras: Mapping[str, Extra],
+) -> Block:
+    """The block that layer `depth` calls first; `at` is its index in `plan.attention.group_of`."""
+    group_of = plan.attention.group_of[at]
+    given: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
+    modules = {}
+    for sub in block.sublayers:
+        of_kind = {**given, "norm": partial(_norm, sub.norm)}
+        if sub.kind == "ffn":
+            modules[sub.name] = FFNS.create(sub.component, **of_kind)
+            continue
+        of_kind["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
+        modules[sub.name] = ATTENTIONS.create(sub.component, **of_kind, max_len=plan.max_len)
+    owned = at <= max(plan.calls)
+    of_layer = {name: extra.of_layer(depth) for name, extra in extras.items()} if owned else {}
+    return Block(
+        modules,
+        [[sub.name for sub in group] for group in block.groups],
+        _placements(model, plan, block, depth),
+        group_of,
+        [sub.name for sub in block.sublayers if sub.cross],
+        plan.dropout,
+        {sub.name: plan.multiplier * sub.multiplier for sub in block.sublayers},
+        plan.calls.count(at) if owned else 1,
+        {name: extra for name, extra in of_layer.items() if extra is not None},
+    )
+
+
+def _placements(model: ModelPlan, plan: StackPlan, block: BlockPlan, depth: int) -> list[Any]:
+    last = len(plan.calls) - 1 - plan.calls[::-1].index(plan.calls[depth])
+    before, later = _groups(plan, 0, depth), _groups(plan, depth, last)
+    return [
+        PLACEMENTS.create(
+            block.nodes["placement"],
+            dim=plan.dim,
+            depth=depth,
+            layers=len(plan.blocks),
+            stack=plan.name,
+            stacks=model.depths,
+            norm=partial(_norm, group[0].norm, plan.dim),
+            kinds=[sub.kind for sub in group],
+            order=order,
+            latest=order + later,
+            parallel=len(group),
+        )
+        for order, group in enumerate(block.groups, before)
+    ]
+
+
+def _norm(node: Node, dim: int) -> nn.Module:
+    return NORMS.create(node, dim=dim)
+
+
+def _groups(plan: StackPlan, start: int, end: int) -> int:
+    """Groups of sublayers in these layers."""
+    return sum(len(block.groups) for block in plan.blocks[start:end])

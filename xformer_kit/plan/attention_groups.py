@@ -1,0 +1,121 @@
+"""Which positions, kernels and attention contexts the sublayers of a stack share."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xformer_kit.mask import MASKS, Mask
+from xformer_kit.plan.differences import Node
+from xformer_kit.position import POSITIONS
+
+if TYPE_CHECKING:
+    from xformer_kit.plan.model_plan import StackPlan, SublayerPlan
+
+
+class PositionPlan(NamedTuple):
+    """A position that sublayers of a stack share."""
+
+    node: Node
+    heads: int
+    head_dim: int
+    dim: int  # channels of the residual stream, or of the embeddings if it is added to those
+    layer: int | None  # the layer that has it; None: it belongs to the stack
+
+
+class AttentionGroup(NamedTuple):
+    """What attentions attend through. Attentions of one group share a context and its tables."""
+
+    mask: Mask
+    position: str  # name of the stack's position
+    kernel: str  # key in StackPlan.kernels
+    heads: int
+    cross: bool
+    memory: int  # learned keys before those of the text
+
+
+class KernelPlan(NamedTuple):
+    node: Node
+    flex_on_cuda: bool
+
+
+class AttentionGroups(NamedTuple):
+    """Positions and kernels of a stack by name, its attention groups, and for each block (also
+    those of `future`): attention -> index of its group.
+    """
+
+    positions: Mapping[str, PositionPlan]
+    kernels: Mapping[str, KernelPlan]
+    groups: tuple[AttentionGroup, ...]
+    group_of: tuple[Mapping[str, int], ...]
+
+
+class _Groups:
+    """Collects the groups of a stack, block by block."""
+
+    def __init__(self, plan: "StackPlan"):
+        self.plan = plan
+        self.positions: dict[str, PositionPlan] = {}
+        self.kernels: dict[str, KernelPlan] = {}
+        self.groups: list[AttentionGroup] = []
+
+    def group(self, sub: "SublayerPlan", depth: int) -> int:
+        """The index of an attention's group in layer `depth`."""
+        traits = sub.context.attn
+        group = AttentionGroup(
+            MASKS.create(sub.mask),
+            self.position(sub.position, traits, depth),
+            self.kernel(sub),
+            traits.heads,
+            sub.cross,
+            traits.memory,
+        )
+        if group not in self.groups:
+            self.groups.append(group)
+        return self.groups.index(group)
+
+    def kernel(self, sub: "SublayerPlan") -> str:
+        node = {**sub.kernel, "name": sub.kernel_name}
+        options = "".join(f" {key}={value}" for key, value in node.items() if key != "name")
+        key = node["name"] + options + (" or flex" if sub.flex_on_cuda else "")
+        self.kernels.setdefault(key, KernelPlan(node, sub.flex_on_cuda))
+        return key
+
+    def position(self, node: Node, traits: Any, depth: int = 0) -> str:
+        """The name of the position with these options: `base`, `other_1`, or `layer_3` for one
+        with the option `per_layer`. Attentions share one that is added to the embeddings.
+        """
+        hooks = POSITIONS[node["name"]].hooks()
+        layer = depth if node.get("per_layer") else None
+        dim = self.plan.embed_dim if "embed" in hooks else self.plan.dim
+        wanted = PositionPlan(dict(node), traits.heads, traits.head_dim, dim, layer)
+        for name, position in self.positions.items():
+            same = position.node == wanted.node and hooks == ("embed",)
+            if same or position == wanted:
+                return name
+        name = self._name(wanted)
+        self.positions[name] = wanted
+        return name
+
+    def _name(self, wanted: PositionPlan) -> str:
+        every = self.positions.values()
+        if wanted.layer is not None:
+            same = sum(position.layer == wanted.layer for position in every)
+            return f"layer_{wanted.layer}" + (f"_{same + 1}" if same else "")
+        if "base" not in self.positions and wanted.node == dict(self.plan.base.nodes["position"]):
+            return "base"
+        shared = sum(position.layer is None for position in every)
+        return f"other_{shared + ('base' not in self.positions)}"
+
+
+def attention_groups(plan: "StackPlan") -> AttentionGroups:
+    """The positions, kernels and attention groups of a stack."""
+    found, base = _Groups(plan), plan.base
+    place = base.nodes["position"]
+    if "embed" in POSITIONS[place["name"]].hooks():  # also if no attention attends through it
+        found.position(place, base.sublayers[0].context.attn)
+    last = len(plan.blocks) - 1
+    every = [*plan.own_blocks, *[(last, plan.blocks[last])] * plan.future]
+    group_of = tuple(
+        {sub.name: found.group(sub, depth) for sub in block.sublayers if sub.kind == "attn"}
+        for depth, block in every
+    )
+    return AttentionGroups(found.positions, found.kernels, tuple(found.groups), group_of)

@@ -1,0 +1,199 @@
+"""A config as a plan. The config is taken to have known names and values of the right types."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.mask import MASKS
+from xformer_kit.norm import NORMS, NormTraits
+from xformer_kit.placement import PLACEMENTS
+from xformer_kit.plan.cross_layer import with_pairs
+from xformer_kit.plan.differences import (
+    KINDS,
+    STACKS,
+    Node,
+    SublayerNodes,
+    base_nodes,
+    layout_of,
+    merge_differences,
+    sublayers,
+)
+from xformer_kit.plan.layers import layer_order, shared_by
+from xformer_kit.plan.model_plan import (
+    BlockPlan,
+    EmbeddingPlan,
+    HeadPlan,
+    ModelPlan,
+    StackPlan,
+    SublayerPlan,
+    provenance_of,
+)
+from xformer_kit.position import POSITIONS
+from xformer_kit.registry import Context
+
+
+def model_plan(config: Node) -> ModelPlan:
+    """The plan of a model."""
+    model = config["model"]
+    stacks = tuple(stack_plan(config, name) for name in stack_names(config))
+    inner = model["embed_dim"] or model["dim"]
+    scale = math.sqrt(inner) if model["embed_scale"] == "sqrt_dim" else float(model["embed_scale"])
+    embedding = EmbeddingPlan(
+        dim=inner,
+        scale=scale,
+        vocab_multiple=model["vocab_multiple"],
+        shared=model["share_embeddings"],
+        token_types=model["token_types"],
+        dropout=model["dropout"],
+    )
+    head = HeadPlan(
+        tied=model["tie_embeddings"],
+        dim=inner if model["tie_embeddings"] else model["dim"],
+        transform=model["head_transform"],
+        norm=stacks[-1].base.nodes["norm"],
+        bias=model["head_bias"],
+        scale=model["logit_scale"],
+        softcap=model["logit_softcap"],
+    )
+    seed = config["seed"] if model.get("seed") is None else model["seed"]
+    extras = config.get("extra") or {}
+    return ModelPlan(model["dim"], embedding, stacks, head, config["init"], seed, extras)
+
+
+def stack_names(config: Node) -> list[str]:
+    return [name for name in STACKS if name in config["model"]]
+
+
+def stacks(config: Node) -> list[StackPlan]:
+    return [stack_plan(config, name) for name in stack_names(config)]
+
+
+def stack_plan(config: Node, name: str) -> StackPlan:
+    """The plan of one stack, layer by layer."""
+    model = config["model"]
+    stack = model[name] or {}
+    layers = stack.get("layers") or model["layers"]
+    order = layer_order(stack, layers)
+    unique = stack.get("unique_layers") or model["unique_layers"] or layers
+    calls = shared_by(layers, unique, model["sharing"])
+    variants = {
+        variant: _block(config, name, variant, layers, len(set(calls)))
+        for variant in dict.fromkeys(["base", *order])
+    }
+    base = variants["base"].nodes
+    final = PLACEMENTS[base["placement"]["name"]].final_norm
+    final = final if model.get("final_norm") is None else model["final_norm"]
+    ahead = (model.get("future_tokens") or 1) - 1 if name == stack_names(config)[-1] else 0
+    plan = StackPlan(
+        name=name,
+        dim=model["dim"],
+        embed_dim=model["embed_dim"] or model["dim"],
+        max_len=max_len(config),
+        blocks=tuple(variants[variant] for variant in order),
+        variants=variants,
+        calls=calls,
+        embed_norm=base["norm"] if model["embed_norm"] else None,
+        final_norm=base["norm"] if final else None,
+        dropout=model["dropout"],
+        multiplier=model["residual_multiplier"],
+        future=ahead,
+    )
+    return with_laws(with_pairs(plan))
+
+
+def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int) -> BlockPlan:
+    """The block of a variant."""
+    model, path = config["model"], f"model.{stack_name}"
+    stack = model[stack_name] or {}
+    shared, provenance = merge_differences(base_nodes(config), stack, path, {})
+    differences: Mapping[str, Any] = {}
+    if variant != "base":
+        differences = (stack.get("variants") or {})[variant] or {}
+        path = f"{path}.variants.{variant}"
+    nodes, provenance = merge_differences(shared, differences, path, provenance)
+    cross = [node["cross"] for node in (stack, differences) if node.get("cross")]
+    has_source = stack_name == "decoder" and "encoder" in model
+    layout = sublayers(layout_of(stack, differences, has_source), nodes, cross)
+    block = BlockPlan(variant, path, nodes, (), provenance)
+    context = Context(
+        path=path,
+        stack=stack_name,
+        dim=model["dim"],
+        layers=layers,
+        max_len=max_len(config),
+        seq_len=(config.get("data") or {}).get("seq_len"),
+        has_source=has_source,
+        mask_path=_mask_path(model, stack_name, block),
+        blocks=blocks,
+    )
+    groups = tuple(
+        tuple(
+            SublayerPlan(*sub, replace(_in(context, sub, block), parallel=kinds)) for sub in group
+        )
+        for group in layout
+        for kinds in [tuple(sub.kind for sub in group)]
+    )
+    return replace(block, groups=groups)
+
+
+def _in(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
+    """A block's context with the traits of one sublayer."""
+    own = {"mask": sub.mask, "position": sub.position, "norm": sub.norm, sub.kind: sub.component}
+    nodes = dict(block.nodes) | own
+    norm = NORMS[nodes["norm"]["name"]]
+    return replace(
+        context,
+        names={kind: node["name"] for kind, node in nodes.items()},
+        options=nodes,
+        attn=ATTENTIONS[nodes["attn"]["name"]].traits(dict(nodes["attn"]), context.dim),
+        mask=MASKS.create(nodes["mask"]).traits(),
+        position=POSITIONS[nodes["position"]["name"]].traits(),
+        norm=NormTraits(getattr(norm, "normalises", True)),
+        cross=sub.cross,
+    )
+
+
+def _mask_path(model: Node, stack: str, block: BlockPlan) -> str:
+    """The config path at which only these layers get another mask."""
+    path = provenance_of("mask", block)
+    both = all(name in model for name in STACKS)
+    return f"model.{stack}.mask" if path == "mask" and both else path
+
+
+def max_len(config: Node) -> int:
+    """The longest sequence that the model is built for, in tokens."""
+    return config["model"].get("max_len") or (config.get("data") or {}).get("seq_len") or 1024
+
+
+def depths(config: Node) -> dict[str, int]:
+    """Stack -> its number of layers."""
+    model = config["model"]
+    return {
+        name: (model[name] or {}).get("layers") or model["layers"] for name in stack_names(config)
+    }
+
+
+def with_laws(plan: StackPlan) -> StackPlan:
+    """The plan with the laws that its components break."""
+    return replace(plan, breaks=_broken(plan), cross_breaks=_broken(plan, cross=True))
+
+
+def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
+    """Law -> the component that breaks it and why; with `cross` only of cross attentions."""
+    blocks = list({id(block): block for block in plan.blocks}.values())
+    nodes = [] if cross else [(kind, block.nodes[kind]) for block in blocks for kind in KINDS]
+    nodes += [pair for block in blocks for pair in _nodes(block, cross)]
+    return {
+        law: f"{kind} '{node['name']}' breaks the law of {law} ({reason.rstrip('.')})"
+        for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))
+        for law, reason in KINDS[kind].broken(node).items()
+    }
+
+
+def _nodes(block: BlockPlan, cross: bool) -> Iterator[tuple[str, Node]]:
+    for sub in block.sublayers:
+        if sub.cross or not cross:
+            yield sub.kind, sub.component
+            yield "mask", sub.mask

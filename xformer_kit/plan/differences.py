@@ -1,0 +1,153 @@
+"""Differences: a config's shared components, with what a stack, a variant or a sublayer changes.
+
+The top-level nodes of the config are the base block. A stack holds differences from it, a variant
+differences from its stack. A difference that names another component replaces the shared one, and
+only `heads`, `kv_heads` and `head_dim` carry over, if the new one has them; one that names none
+changes options of the shared one. Plain data, nothing is built.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.ffn import FFNS
+from xformer_kit.kernel import KERNELS
+from xformer_kit.mask import MASKS
+from xformer_kit.norm import NORMS
+from xformer_kit.placement import PLACEMENTS
+from xformer_kit.position import POSITIONS
+from xformer_kit.registry import Registry
+
+Node = Mapping[str, Any]
+KINDS: dict[str, Registry] = {
+    "attn": ATTENTIONS,
+    "mask": MASKS,
+    "position": POSITIONS,
+    "norm": NORMS,
+    "placement": PLACEMENTS,
+    "ffn": FFNS,
+    "kernel": KERNELS,
+}
+STACKS = ("encoder", "decoder")
+CARRIED = ("heads", "kv_heads", "head_dim")
+SUBLAYERS = ("attn", "cross", "ffn")
+# Kinds that a layout may give a sublayer next to its own component.
+WITH_SUBLAYER = {"attn": ("mask", "position", "norm"), "ffn": ("norm",)}
+MULTIPLIER = "multiplier"  # of what a sublayer adds to the stream; a layout may give it too
+# Laws that only the output stack must keep: a source is read whole.
+OUTPUT_LAWS = ("causality", "cache")
+CROSS_DEFAULTS = {"mask": MASKS.defaults("full"), "position": POSITIONS.defaults("none")}
+
+
+class SublayerNodes(NamedTuple):
+    """A sublayer's name in the block, its kind, and the complete nodes of its components."""
+
+    name: str  # attn, cross, ffn, ffn_2, ...
+    kind: str  # attn or ffn
+    component: Node
+    mask: Node
+    position: Node
+    kernel: Node
+    norm: Node  # of its placement, and of the norms inside it
+    cross: bool = False
+    multiplier: float = 1.0  # of what it adds to the residual stream, next to the model's
+
+
+def as_node(node: Any) -> Node:
+    """A node, or the node that a bare name stands for."""
+    return {"name": node} if isinstance(node, str) else node or {}
+
+
+def merge(kind: str, base: Node, difference: Any) -> dict[str, Any]:
+    """A complete node of a kind with a difference."""
+    difference = as_node(difference)
+    registry, name = KINDS[kind], difference.get("name", base["name"])
+    if name != base["name"]:
+        options = registry.options(name)
+        carried = {key: base[key] for key in CARRIED if key in base and key in options}
+        base = registry.defaults(name) | carried
+    inner = {
+        key: _merge_nested(inner, base[key], difference[key])
+        for key, inner in registry.inner(name).items()
+        if key in base and key in difference
+    }
+    return {**base, **difference, **inner}
+
+
+def _merge_nested(registry: Registry, base: Any, difference: Any) -> Any:
+    """The same for a nested component, such as attn.score, whose node need not be complete."""
+    base = registry.named(base)
+    if not isinstance(base, Mapping) or not isinstance(difference, Mapping):
+        return difference
+    same = difference.get("name", base["name"]) == base["name"]
+    return {**base, **difference} if same else difference
+
+
+def base_nodes(config: Node) -> dict[str, dict[str, Any]]:
+    """The complete nodes of the shared components."""
+    nodes = {}
+    for kind, registry in KINDS.items():
+        node = as_node(config.get(kind))
+        nodes[kind] = registry.defaults(node["name"]) | dict(node)
+    return nodes
+
+
+def merge_differences(
+    nodes: Node, differences: Node, path: str, provenance: Mapping[str, str]
+) -> tuple[dict, dict]:
+    """The nodes with a stack's or variant's differences, and the path that set each value."""
+    nodes, provenance = dict(nodes), dict(provenance)
+    for kind in KINDS:
+        if kind not in differences:
+            continue
+        difference = as_node(differences[kind])
+        new = merge(kind, nodes[kind], difference)
+        if new["name"] != nodes[kind]["name"]:
+            provenance = {k: v for k, v in provenance.items() if not k.startswith(f"{kind}.")}
+        provenance.update({f"{kind}.{key}": f"{path}.{kind}" for key in difference})
+        nodes[kind] = new
+    return nodes, provenance
+
+
+def merge_sublayer(kind: str, nodes: Mapping[str, Node], difference: Any) -> dict[str, Any]:
+    """A sublayer's nodes with a difference, which may also hold `norm`, `mask`, `position` and
+    `multiplier`.
+    """
+    difference = dict(as_node(difference))
+    found = {MULTIPLIER: difference.pop(MULTIPLIER)} if MULTIPLIER in difference else {}
+    for other in WITH_SUBLAYER[kind]:
+        if other in difference:
+            found[other] = merge(other, nodes[other], difference.pop(other))
+    return found | {"component": merge(kind, nodes["component"], difference)}
+
+
+def layout_of(stack: Node, variant: Node, has_source: bool) -> list[Any]:
+    """The layout of a variant's block."""
+    default = ["attn", "cross", "ffn"] if has_source else ["attn", "ffn"]
+    return variant.get("layout") or stack.get("layout") or default
+
+
+def sublayers(
+    layout: list[Any], nodes: Mapping[str, Node], cross: Sequence[Any] = ()
+) -> tuple[tuple[SublayerNodes, ...], ...]:
+    """A layout such as [attn, [attn, ffn], {ffn: {width: 64}}, ffn] with names and complete nodes.
+
+    cross: differences of cross attentions, in the order in which they apply.
+    """
+    counts: dict[str, int] = {}
+
+    def complete(entry: Any) -> SublayerNodes:
+        word, difference = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+        counts[word] = counts.get(word, 0) + 1
+        name = word if counts[word] == 1 else f"{word}_{counts[word]}"
+        kind = "ffn" if word == "ffn" else "attn"
+        shared = {other: nodes[other] for other in ("mask", "position", "kernel", "norm")}
+        found: dict[str, Any] = {"component": nodes[kind]} | shared
+        if word == "cross":
+            found |= CROSS_DEFAULTS
+        for some in (*cross, difference) if word == "cross" else (difference,):
+            found |= merge_sublayer(kind, found, some)
+        return SublayerNodes(name, kind, cross=word == "cross", **found)
+
+    groups = [entry if isinstance(entry, list) else [entry] for entry in layout]
+    return tuple(tuple(complete(entry) for entry in group) for group in groups)

@@ -1,0 +1,32 @@
+"""The layers of a stack: the variant of each, and the block that it calls."""
+
+from xformer_kit.plan.differences import Node
+
+
+def shared_by(layers: int, unique: int, sharing: str) -> tuple[int, ...]:
+    """The block of each layer, of `unique` that there are (Takase and Kiyono, 2021,
+    arXiv:2104.06022, section 2).
+
+    sequence: neighbours share, AABB, as ALBERT's groups do; cycle: the whole stack is called again,
+    ABAB, as in the Universal Transformer; cycle_rev: the last time backwards, ABABBA.
+    """
+    if sharing == "sequence":
+        return tuple(i * unique // layers for i in range(layers))
+    calls = [i % unique for i in range(layers)]
+    if sharing == "cycle_rev" and layers > unique:
+        last = layers - (layers % unique or unique)
+        calls[last:] = [unique - 1 - at for at in calls[last:]]
+    return tuple(calls)
+
+
+def layer_order(stack: Node, layers: int) -> list[str]:
+    """The variant of each layer: the pattern repeated and cut, with `first` and `last` laid over
+    its ends.
+    """
+    pattern = stack.get("pattern") or ["base"]
+    order = [pattern[i % len(pattern)] for i in range(layers)]
+    first, last = stack.get("first") or [], stack.get("last") or []
+    order[: len(first)] = first
+    if last:
+        order[-len(last) :] = last
+    return order[:layers]

@@ -1,0 +1,42 @@
+"""The context of a component: what it meets in the composed model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xformer_kit.attention.base import AttentionTraits
+    from xformer_kit.mask.base import MaskTraits
+    from xformer_kit.norm import NormTraits
+    from xformer_kit.position.base import PositionTraits
+
+
+@dataclass(frozen=True)
+class Context:
+    """One sublayer and what it is composed with, for `check(options, context)` and
+    `cannot(context)`.
+
+    The traits are those of the sublayer's own components; they are None for a check of options
+    before the composition is known.
+    """
+
+    path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
+    stack: str = "decoder"
+    dim: int = 0  # channels of the residual stream
+    layers: int = 0  # blocks of the stack
+    max_len: int = 0  # tokens
+    seq_len: int | None = None  # tokens of a training example
+    names: Mapping[str, str] = field(default_factory=dict)  # kind -> name of the component
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # kind -> its node
+    attn: "AttentionTraits" = None  # type: ignore[assignment]
+    mask: "MaskTraits" = None  # type: ignore[assignment]
+    position: "PositionTraits" = None  # type: ignore[assignment]
+    norm: "NormTraits" = None  # type: ignore[assignment]
+    cross: bool = False  # whether it is an attention to another stack
+    has_source: bool = False  # whether its stack has another stack to attend to
+    mask_path: str = "mask"  # config path at which only these layers get another mask
+    parallel: tuple[str, ...] = ()  # kinds of the sublayers of its group
+    blocks: int = 0  # different blocks of the stack
+    # What it gives to a later layer that takes it, or takes from an earlier one.
+    paired: frozenset[str] = frozenset()
+    device: str = "cpu"
