@@ -30,7 +30,7 @@ MAY: dict[str, set[str]] = {
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
     "extra": GROUND | {"model.cache", "model.init"},
     "ffn": GROUND | {"model.fused_projections"},
-    "plan": {*KINDS, "kernel", "registry"},
+    "plan": {*KINDS, "extra", "kernel", "registry"},
     "model.generation_cache": GROUND | {"model.cache"},
     "model.block": GROUND | {"attention", "extra", "ffn", "placement", "model.cache"},
     "model.stack_cache": GROUND | {"model.block", "model.cache", "model.generation_cache"},

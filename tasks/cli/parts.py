@@ -25,12 +25,11 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from xformer_kit.config import GROUPS, INNER
-    from xformer_kit.config.callbacks import CALLBACKS
+    from xformer_kit.config import GROUPS, INNER, MANY
     from xformer_kit.inspect import parts
 
     import_files(args.parts)
-    groups = GROUPS | INNER | {"callbacks": CALLBACKS}
+    groups = GROUPS | INNER | MANY
     registries = [parts.find_kind(args.kind, groups)] if args.kind else list(groups.values())
     if args.name:
         registries[0][args.name]  # an unknown name is answered with the nearest

@@ -12,7 +12,6 @@ from tasks.cli import main
 from tasks.cli.command import short, size
 from xformer_kit import load
 from xformer_kit.config import GROUPS, INNER
-from xformer_kit.config.callbacks import CALLBACKS
 
 MINE = '''
 from xformer_kit.attention import ATTENTIONS, MultiHead
@@ -119,8 +118,7 @@ def test_parts_as_json(capsys):
     table = json.loads(out)
     assert code == 0
     assert {kind: set(parts) for kind, parts in table.items()} == {
-        group: set(registry)
-        for group, registry in (GROUPS | INNER | {"callbacks": CALLBACKS}).items()
+        group: set(registry) for group, registry in (GROUPS | INNER | MANY).items()
     }
     assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
     assert list(json.loads(said(capsys, "parts", "ffn", "glu", "--json")[1])["ffn"]) == ["glu"]

@@ -2,7 +2,7 @@
 once.
 """
 
-from xformer_kit.config.check import GROUPS, INNER, check, ensure
+from xformer_kit.config.check import GROUPS, INNER, MANY, check, ensure
 from xformer_kit.config.identity import config_hash, config_yaml
 from xformer_kit.config.parts import import_parts
 from xformer_kit.config.saved import read_config
@@ -10,6 +10,7 @@ from xformer_kit.config.saved import read_config
 __all__ = [
     "GROUPS",
     "INNER",
+    "MANY",
     "check",
     "compose",
     "config_hash",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from xformer_kit.config import sharing, stacks, untaken, vain
+from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
@@ -57,6 +58,8 @@ INNER: dict[str, Registry] = {
     for inner in registry.inner(name).values()
     if inner.group not in GROUPS
 }
+# Kinds of which a config names any number.
+MANY: dict[str, Registry] = {"extra": EXTRAS, "callbacks": CALLBACKS}
 TOP = (
     "name",
     *SETTINGS.options("run"),
@@ -307,8 +310,20 @@ def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
 
 def _extras(config: Mapping[str, Any], plans: list) -> Iterator[str]:
     """Extras that cannot be used in the model."""
+    attentions = [sub for plan in plans for block in plan.blocks for sub in block.sublayers]
+    attentions = [sub for sub in attentions if sub.kind == "attn" and not sub.cross]
+    unchanged = [sub for sub in attentions if not sub.context.attn.values]
     for name, options in (config.get("extra") or {}).items():
-        if reason := EXTRAS[name].cannot(options, plans):
+        extra = EXTRAS[name]
+        reason = extra.cannot(options, plans)
+        if extra.overrides("values") and (unchanged or not attentions):
+            reason = "changes values of attentions, and no layer has one; leave it out"
+            if unchanged:
+                reason = (
+                    f"changes values, which attn '{unchanged[0].component['name']}' does not give"
+                    " to extras; use attn=multi_head, or leave it out"
+                )
+        if reason:
             yield f"extra.{name}: {reason.rstrip('.')}."
 
 

@@ -15,8 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import CodeType
 
-from xformer_kit.config.callbacks import CALLBACKS
-from xformer_kit.config.check import INNER
+from xformer_kit.config.check import INNER, MANY
 from xformer_kit.registry import ConfigError, Registry
 
 _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
@@ -28,7 +27,7 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
     Raises ConfigError with every fault: a missing file, a syntax error (with its line), a part that
     is refused.
     """
-    registries, hashes, faults = [*registries, CALLBACKS, *INNER.values()], {}, []
+    registries, hashes, faults = [*registries, *MANY.values(), *INNER.values()], {}, []
     for entry in _installed():
         entry.load()
     for file in files:

@@ -1,6 +1,6 @@
 """Extras: features added to a stack next to its blocks."""
 
-from xformer_kit.extra.base import EXTRAS, Extra, ExtraInput
+from xformer_kit.extra.base import EXTRAS, Extra, ExtraInput, first_calls, kept, recalled
 from xformer_kit.extra.deep_embed import DeepEmbed
 from xformer_kit.extra.previous import Earlier, earlier, previous
 from xformer_kit.extra.reinject import Reinject
@@ -21,5 +21,8 @@ __all__ = [
     "UNet",
     "UnitWeights",
     "earlier",
+    "first_calls",
+    "kept",
     "previous",
+    "recalled",
 ]

@@ -34,9 +34,13 @@ class ExtraInput(NamedTuple):
 class Extra(nn.Module):
     """Base of all extras.
 
+    layer_class: the class of what `of_layer` returns, if it is another.
+
     Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
     residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
     """
+
+    layer_class: "type[Extra] | None" = None
 
     def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
         """Tensors for the other hooks, computed once per forward of the stack."""
@@ -98,8 +102,9 @@ class Extra(nn.Module):
 
     @classmethod
     def overrides(cls, hook: str) -> bool:
-        """Whether it has a hook of its own."""
-        return getattr(cls, hook) is not getattr(Extra, hook)
+        """Whether it has a hook of its own, or its modules of layers have."""
+        own = getattr(cls, hook) is not getattr(Extra, hook)
+        return own or (cls.layer_class is not None and cls.layer_class.overrides(hook))
 
 
 # vocab_size: rows of the table of the stack's tokens. sublayers: for each layer its sublayers, name

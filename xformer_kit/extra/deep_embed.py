@@ -9,12 +9,47 @@ from torch.nn import functional as F
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
 
 
+class Factors(nn.Module):
+    """x * weight[ids]."""
+
+    no_decay = ("weight",)  # factors: decay would only shrink them
+
+    def __init__(self, vocab_size: int, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(vocab_size, dim))
+
+    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return torch.ones(shape)
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        """x (b, t, dim), ids (b, t) -> (b, t, dim)."""
+        return x * F.embedding(ids, self.weight)
+
+    def extra_repr(self) -> str:
+        return " x ".join(map(str, self.weight.shape))
+
+
+class Vectors(Extra):
+    """The vectors of one layer, (vocab_size, dim) for each of its networks."""
+
+    def __init__(self, names: Sequence[str], vocab_size: int, dim: int):
+        super().__init__()
+        self.table = nn.ModuleDict({name: Factors(vocab_size, dim) for name in names})
+
+    def wrap(self, name, branch, layer):
+        if name not in self.table:
+            return branch
+        return lambda x: self.table[name](branch(x), layer.tokens.ids)
+
+
 @EXTRAS.register("deep_embed")
 class DeepEmbed(Extra):
     """f(x) * e_i for token i, with a learned vector e_i for each feed-forward network of each
     layer, 1 at the start (DeepEmbed: BlinkDL, 2025, RWKV-8, https://github.com/BlinkDL/RWKV-LM; as
     in x-transformers, for any network).
     """
+
+    layer_class = Vectors
 
     def __init__(
         self,
@@ -38,36 +73,3 @@ class DeepEmbed(Extra):
 
     def of_layer(self, depth):
         return dict(self.layers.items()).get(str(depth))
-
-
-class Vectors(Extra):
-    """The vectors of one layer, (vocab_size, dim) for each of its networks."""
-
-    def __init__(self, names: Sequence[str], vocab_size: int, dim: int):
-        super().__init__()
-        self.table = nn.ModuleDict({name: Factors(vocab_size, dim) for name in names})
-
-    def wrap(self, name, branch, layer):
-        if name not in self.table:
-            return branch
-        return lambda x: self.table[name](branch(x), layer.tokens.ids)
-
-
-class Factors(nn.Module):
-    """x * weight[ids]."""
-
-    no_decay = ("weight",)  # factors: decay would only shrink them
-
-    def __init__(self, vocab_size: int, dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(vocab_size, dim))
-
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        return torch.ones(shape)
-
-    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
-        """x (b, t, dim), ids (b, t) -> (b, t, dim)."""
-        return x * F.embedding(ids, self.weight)
-
-    def extra_repr(self) -> str:
-        return " x ".join(map(str, self.weight.shape))

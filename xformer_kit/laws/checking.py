@@ -9,8 +9,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from xformer_kit.config import GROUPS, INNER, import_parts
-from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.config import GROUPS, INNER, MANY, import_parts
+from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.book import LAWS
 from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
@@ -58,7 +58,7 @@ COMPANIONS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-PARTS = KINDS | INNER
+PARTS = KINDS | INNER | {"extra": EXTRAS}
 
 
 class Result(NamedTuple):
@@ -81,7 +81,7 @@ def check_file(path: str) -> list[Result]:
 def check_parts(path: str) -> list[Result]:
     """The same for a file that is imported already."""
     file, results = Path(path).expanduser().resolve(), []
-    for group, registry in (*GROUPS.items(), *INNER.items(), ("callbacks", CALLBACKS)):
+    for group, registry in (*GROUPS.items(), *INNER.items(), *MANY.items()):
         for name, part in registry.items():
             if Path(inspect.getfile(part)).resolve() == file:
                 results += check_part(group, name)
@@ -216,6 +216,8 @@ def _alone(kind: str, node: dict[str, Any]) -> dict[str, Any]:
 def chosen(kind: str, node: dict[str, Any]) -> dict[str, Any]:
     """How `tiny` is told of a part: a part of a part stands in the first that has room for it."""
     outer, _, option = kind.partition(".")
+    if kind == "extra":
+        return {kind: {node["name"]: {k: v for k, v in node.items() if k != "name"}}}
     if not option:
         return {kind: node}
     return {

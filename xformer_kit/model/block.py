@@ -63,7 +63,11 @@ class Block(nn.Module):
         self.dropout = dropout
         self.multipliers = dict(multipliers or {})
         self.called = calls
-        self.extras = tuple((extras or {}).items())
+        extras = extras or {}
+        self.wraps, self.adds, self.changes = (
+            tuple((name, extra) for name, extra in extras.items() if extra.overrides(hook))
+            for hook in ("wrap", "added", "values")
+        )
 
     def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, Memory]:
         """The state after the block, the reports of its sublayers (`loss` summed, the rest by
@@ -87,15 +91,15 @@ class Block(nn.Module):
             branch: Sublayer = partial(_reporting, module, name, layer.tokens, report)
         else:
             branch = partial(self._attend, name, layer, layer.contexts[group])
-        for key, extra in self.extras:
+        for key, extra in self.wraps:
             branch = extra.wrap(name, branch, layer.extras[key])
         return branch
 
     def _attend(self, name: str, layer: LayerInput, context: View, x: Tensor) -> Tensor:
         caches = layer.caches or {}
         context = context._replace(memo=layer.memory)
-        if self.extras:
-            changes = [partial(_values, extra, layer.extras[key]) for key, extra in self.extras]
+        if self.changes:
+            changes = [partial(_values, extra, layer.extras[key]) for key, extra in self.changes]
             context = context._replace(values=changes)
         if context.reads:
             read = context.position.read(x, context, caches.get(READ.format(name)))
@@ -113,7 +117,7 @@ class Block(nn.Module):
     def _added(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
-        for key, extra in self.extras:
+        for key, extra in self.adds:
             h = extra.added(name, h, layer.extras[key])
         factor = self.multipliers.get(name, 1.0)
         return h if factor == 1.0 else h * factor

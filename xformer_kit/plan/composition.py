@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from xformer_kit.attention import ATTENTIONS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, NormTraits
 from xformer_kit.placement import PLACEMENTS
@@ -100,7 +101,7 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         multiplier=model["residual_multiplier"],
         future=ahead,
     )
-    return with_laws(with_pairs(plan))
+    return _with_laws(with_pairs(plan), config.get("extra") or {})
 
 
 def _block(config: Node, stack_name: str, variant: str, layers: int, blocks: int) -> BlockPlan:
@@ -175,9 +176,15 @@ def depths(config: Node) -> dict[str, int]:
     }
 
 
-def with_laws(plan: StackPlan) -> StackPlan:
+def _with_laws(plan: StackPlan, extras: Node) -> StackPlan:
     """The plan with the laws that its components break."""
-    return replace(plan, breaks=_broken(plan), cross_breaks=_broken(plan, cross=True))
+    of_extras = {
+        law: f"extra '{name}' breaks the law of {law} ({reason.rstrip('.')})"
+        for name, options in extras.items()
+        for law, reason in EXTRAS.broken({"name": name, **options}).items()
+    }
+    breaks, cross = _broken(plan), _broken(plan, cross=True)
+    return replace(plan, breaks=breaks | of_extras, cross_breaks=cross)
 
 
 def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:

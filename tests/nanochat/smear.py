@@ -1,0 +1,40 @@
+"""Each embedding is mixed with the previous one (nanochat, https://github.com/karpathy/nanochat)."""
+
+import torch
+from torch import nn
+
+from xformer_kit.extra import EXTRAS, Extra, earlier, previous
+from xformer_kit.model.cache import KeyValueCache
+
+
+@EXTRAS.register("smear")
+class Smear(Extra):
+    """x_t + factor * sigmoid(w^T x_t[:channels]) * x_{t-1}, for the embeddings x (b, t, dim) and
+    the token before t in its document; factor starts at 0.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        channels: int = 24,  # first channels of an embedding, which the gate reads
+    ):
+        super().__init__()
+        self.dim = dim
+        self.gate = nn.Linear(channels, 1, bias=False)
+        self.factor = nn.Parameter(torch.zeros(1))
+
+    @classmethod
+    def check(cls, options, context):
+        if not 1 <= options.channels <= (context.dim or options.channels):
+            yield f"channels: must be from 1 to model.dim; got {options.channels}."
+
+    def embed(self, x, layer):
+        whole = x if layer.cache is None else layer.cache["x"].append(x[:, None])[0][:, 0]
+        before = previous(whole, 1, x.shape[1], earlier(layer.key, x.shape[1], 1))
+        gate = torch.sigmoid(self.gate(x[..., : self.gate.in_features]))
+        return x + self.factor * gate * before
+
+    def caches(self, rows, length, like):
+        shape = rows, 1, length, self.dim
+        return {"x": KeyValueCache(shape, dtype=like.dtype, device=like.device)}

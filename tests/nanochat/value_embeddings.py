@@ -1,0 +1,54 @@
+"""Values with an embedding of the token (nanochat, https://github.com/karpathy/nanochat)."""
+
+import torch
+from torch import nn
+
+from xformer_kit.extra import EXTRAS, Extra, first_calls
+from xformer_kit.registry import at_least
+
+
+class OfLayer(Extra):
+    """The embeddings and the gate of one layer."""
+
+    def __init__(self, vocab_size: int, heads: int, head_dim: int, channels: int):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, heads * head_dim)
+        self.gate = nn.Linear(channels, heads, bias=False)
+
+    def values(self, v, x, layer):
+        gate = 3 * torch.sigmoid(self.gate(x[..., : self.gate.in_features]))  # (b, t, h)
+        added = self.table(layer.tokens.ids).unflatten(-1, (v.shape[1], -1))  # (b, t, h, d)
+        return v + (gate[..., None] * added).transpose(1, 2)
+
+
+@EXTRAS.register("value_embeddings")
+class ValueEmbeddings(Extra):
+    """v + 3 sigmoid(W x[:channels]) E[token] in every `every`-th layer, the last included, with a
+    gate for each key head, for values v (b, h, t, d) made from x (b, t, dim).
+    """
+
+    layer_class = OfLayer
+
+    def __init__(
+        self,
+        vocab_size: int,
+        calls: tuple[int, ...],
+        kv_heads: int,
+        v_head_dim: int,
+        *,
+        every: int = 2,  # layers
+        channels: int = 12,  # first channels of the attention's input, which the gate reads
+    ):
+        super().__init__()
+        last = len(calls) - 1
+        depths = [depth for depth in first_calls(calls) if (last - depth) % every == 0]
+        given = vocab_size, kv_heads, v_head_dim, channels
+        self.layers = nn.ModuleDict({str(depth): OfLayer(*given) for depth in depths})
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "layer", every=1)
+        yield from at_least(options, "channel", channels=1)
+
+    def of_layer(self, depth):
+        return dict(self.layers.items()).get(str(depth))
