@@ -10,12 +10,12 @@ from refusing import refused
 from torch.testing import assert_close
 
 from xformer_kit import ConfigError
-from xformer_kit.attention.performer import orthogonal, running_max, usual
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, randomise
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.zoo.attn.performer import orthogonal, running_max, usual
 
 IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 KINDS = ("linear", "retention", "gated_delta", "performer")

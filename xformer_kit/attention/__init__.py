@@ -1,6 +1,13 @@
 """How do tokens look? Projections, caches, and what is done with scores."""
 
-from xformer_kit.attention.base import ATTENTIONS, Attention
+from xformer_kit.attention.base import (
+    ATTENTIONS,
+    Attention,
+    Cache,
+    channels,
+    check_heads,
+    device_and_dtype,
+)
 from xformer_kit.attention.cache import KeyValueCache, WindowCache
 from xformer_kit.attention.compositional import Compositional
 from xformer_kit.attention.cosine import Cosine
@@ -11,14 +18,14 @@ from xformer_kit.attention.gate import GATES, Gate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.lambda_layer import Lambda
 from xformer_kit.attention.latent import Latent
-from xformer_kit.attention.linear import Linear
+from xformer_kit.attention.linear import Kernelized, Linear
 from xformer_kit.attention.linformer import Linformer
 from xformer_kit.attention.mixing import Fourier
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.attention.nystrom import Nystrom
 from xformer_kit.attention.orthoformer import Orthoformer
-from xformer_kit.attention.performer import Performer
 from xformer_kit.attention.qk_norm import QK_NORMS, QKNorm
+from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
 from xformer_kit.attention.retention import Retention
 from xformer_kit.attention.score import SCORES, Score
 from xformer_kit.attention.scores_across import Inverted, Residual
@@ -32,6 +39,7 @@ __all__ = [
     "SCORES",
     "VALUES",
     "Attention",
+    "Cache",
     "Compositional",
     "Cosine",
     "Differential",
@@ -41,6 +49,7 @@ __all__ = [
     "Gate",
     "GatedDelta",
     "Inverted",
+    "Kernelized",
     "KeyValueCache",
     "Lambda",
     "Latent",
@@ -50,12 +59,19 @@ __all__ = [
     "MultiHead",
     "Nystrom",
     "Orthoformer",
-    "Performer",
     "QKNorm",
+    "Recurrent",
     "Residual",
     "Retention",
     "Score",
     "Selective",
+    "StateCache",
     "Values",
     "WindowCache",
+    "channels",
+    "check_heads",
+    "device_and_dtype",
+    "exact",
+    "real_of",
+    "unmixed",
 ]

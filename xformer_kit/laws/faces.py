@@ -5,6 +5,7 @@ layout or its head. A user's registered parts are among them.
 """
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -21,7 +22,8 @@ FAR = {
     "of": [CAUSAL, {"name": "not", "of": WINDOW}],
 }  # the first two tokens see nothing
 
-# A part that is not listed takes part as it is; what is listed are its faces. Of two kinds with one
+# A part that is not listed, and has no `variants` of its own, takes part as it is; what is listed
+# are its faces. Of two kinds with one
 # name (a mask and a kernel are called chunked), it is about the one that has these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
@@ -109,7 +111,6 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "gated_delta": [
         {"heads": 2, "v_heads": 4, "head_dim": 6, "v_head_dim": 5, "conv": 3, "negative": True}
     ],
-    "performer": [{"heads": 2, "features": 12}],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
     "hyper_connections": [
@@ -255,10 +256,25 @@ def factors() -> dict[str, list]:
 
 
 def _faces(kind: str, name: str) -> list[dict[str, Any]]:
-    there = [
-        face for face in FACES.get(name, ()) if face.keys() <= KINDS[kind].options(name).keys()
-    ]
-    return there or [{}]
+    """The option sets of a component that the laws try: its own `variants`, or those listed here,
+    and one for each variant of the components that may be nested in it.
+    """
+    registry = KINDS[kind]
+    listed = [face for face in FACES.get(name, ()) if face.keys() <= registry.options(name).keys()]
+    own = vars(registry[name]).get("variants", listed)
+    return [*(own or [{}]), *_nested_variants(kind, name)]
+
+
+def _nested_variants(kind: str, name: str) -> Iterator[dict[str, Any]]:
+    """The `variants` of nested components, such as scores, in the first component that takes them
+    under the same option.
+    """
+    for option, nested in KINDS[kind].inner(name).items():
+        first = next(other for other in KINDS[kind] if option in KINDS[kind].inner(other))
+        if first == name and nested not in KINDS.values():
+            for inner in nested:
+                for variant in vars(nested[inner]).get("variants", ()):
+                    yield {option: {"name": inner} | variant}
 
 
 def composed(row: Row) -> dict:

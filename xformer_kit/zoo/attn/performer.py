@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS
-from xformer_kit.attention.linear import Kernelized
-from xformer_kit.attention.recurrent import real_of
+from xformer_kit.attention import ATTENTIONS, Kernelized, real_of
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import at_least
 
@@ -44,6 +42,7 @@ class Performer(Kernelized):
     arXiv:2104.09864, eq. 19).
     """
 
+    variants = [{"heads": 2, "features": 12}]
     rotates_last = True
     random: Tensor
 
