@@ -108,7 +108,7 @@ class OnDemand(ConfigNode):
         self.provider = "xformer_kit"
 
     @cached_property
-    def node(self) -> DictConfig:
+    def node(self) -> DictConfig:  # type: ignore[override]
         name = self.name.removesuffix(".yaml")
         return OmegaConf.create(GROUPS[str(self.group)].defaults(name))
 

@@ -37,21 +37,6 @@ FACES: dict[str, list[dict[str, Any]]] = {
             "scale": 0.3,
         },
     ],
-    "compositional": [
-        {
-            "retrievals": 3,
-            "kv_heads": 3,
-            "v_head_dim": 5,
-            "choice_dim": 4,
-            "bias": True,
-            "scale": 0.3,
-        }
-    ],
-    # cubes of such a stream
-    "lambda": [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}],
-    "orthoformer": [{"landmarks": 4, "bias": True, "scale": 0.3}],
-    "linformer": [{"rank": 3, "share": "none", "bias": True, "scale": 0.3}],
-    "nystrom": [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}],
     "multi_head": [
         {},
         {"bias": True, "kv_heads": 6, "values": {"name": "plain", "residual": "token"}, "memory": 2}
@@ -104,10 +89,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "dynamic": [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}],
     "forgetting": [{"gates": "pair", "gate_dim": 3, "bidirectional": True}],
     "disentangled": [{"buckets": 4, "longest": 9, "norm": True}],
-    "distance": [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}],
     "linear": [{"heads": 2, "v_head_dim": 7, "bias": True}],
-    # a first token is a sign, but for eps
-    "retention": [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}],
     "gated_delta": [
         {"heads": 2, "v_heads": 4, "head_dim": 6, "v_head_dim": 5, "conv": 3, "negative": True}
     ],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, Cache
+from xformer_kit.attention import Attention, Cache
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, listed
@@ -179,41 +179,3 @@ def _seen_whole(context: Context) -> list[str]:
     if context.facts.get("source"):
         return [f"attn=multi_head model.encoder.attn={name}"]
     return ["task=masked_language_modeling mask=full"]
-
-
-@ATTENTIONS.register("fourier", also_called=("fnet", "fft"))
-class Fourier(Whole):
-    """Re(F_seq F_dim x), the discrete Fourier transform over the tokens of a text and over channels
-    (FNet: Lee-Thorp et al., 2021, arXiv:2105.03824, section 3.2). There is nothing to learn.
-    """
-
-    # Authors' code: padding is transformed with the text.   Here: a text is transformed over its
-    # own length.
-
-    breaks = RAGGED | {"symmetry": "waves run in the order of the tokens"}
-    residual = ()
-    computes = "mixture"
-    crosses = "has no queries that could look at a source"
-
-    def __init__(self):
-        super().__init__()
-
-    def forward(self, x, source, view, cache=None):
-        texts = rows(view.query, len(x))
-        exact = (
-            x if x.dtype == torch.float64 else x.float()
-        )  # transforms of half precision are not everywhere
-        if texts.length is None:
-            return torch.fft.fft2(exact).real.to(x.dtype)
-        waves, slot = torch.fft.fft(texts.apart(exact)), torch.arange(texts.n, device=x.device)
-        length = texts.length.clamp(min=1)[:, None, None]
-        angle = (
-            (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length
-        )  # (rows, n, n)
-        mixed = (
-            angle.cos() @ waves.real + angle.sin() @ waves.imag
-        )  # tokens behind the end are zero
-        return texts.back(mixed, len(x)).to(x.dtype)
-
-    def weighed(self, calls, probed):
-        return None

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS
-from xformer_kit.attention.multi_head import MultiHead
-from xformer_kit.attention.qk_norm import L2
+from xformer_kit.attention import ATTENTIONS, L2, MultiHead
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import above
 

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, check_heads
-from xformer_kit.attention.mixing import RAGGED, Whole, over, rows
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import at_least
+from xformer_kit.zoo.attn._landmarks import Landmarks
+from xformer_kit.zoo.attn._whole_text import RAGGED, over
 
 
 @ATTENTIONS.register("nystrom", also_called=("nystromformer", "nystroem"))
-class Nystrom(Whole):
+class Nystrom(Landmarks):
     """softmax(q K~^T) pinv(softmax(Q~ K~^T)) softmax(Q~ k^T) v in each head, with means of segments
     Q~ and K~ (Nyströmformer: Xiong et al., 2021, arXiv:2102.03902, "Linearized self-attention via
     Nyström method").
@@ -31,10 +32,8 @@ class Nystrom(Whole):
     # Authors' code: |A|_1 is the largest of the whole batch.   Here: of each matrix, as in their
     # exact variant, so that a row does not depend on its neighbours.
 
+    variants = [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}]
     breaks = RAGGED | {"symmetry": "segments are told by the order of the tokens"}
-    enters = ("embed", "rotate")
-    crosses = "takes means over all tokens that ask, later ones too, which a decoder cannot"
-    no_gradient = ("k.bias",)
 
     def __init__(
         self,
@@ -49,40 +48,18 @@ class Nystrom(Whole):
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
     ):
-        super().__init__()
-        self.head_dim = head_dim or dim // heads
-        self.landmarks = landmarks
+        super().__init__(dim, kernel, heads, head_dim, landmarks, bias, scale)
         self.iterations = iterations
-        self.scale = self.head_dim**-0.5 if scale is None else scale
-        self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
-        self.o = nn.Linear(heads * self.head_dim, dim, bias)
         self.filter = nn.Parameter(torch.empty(heads, conv)) if conv else None
-        self.kernel = kernel
 
     @classmethod
     def check(cls, options, context):
-        yield from check_heads(options, context)
-        yield from at_least(options, landmarks=1, iterations=1)
+        yield from super().check(options, context)
         yield from at_least(options, "token", conv=1)
         if options.conv and options.conv % 2 == 0:
             yield (
                 f"conv: must be odd, as many tokens before as behind; got {options.conv}. Try"
                 f" {options.conv + 1}."
-            )
-        yield from above(options, "null is head_dim^-0.5.", scale=0)
-
-    @classmethod
-    def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out."""
-        wanted, longest = context.options["attn"]["landmarks"], context.max_len
-        if wanted > longest and context.facts["position"]["bounded"]:
-            yield (
-                "landmarks",
-                (
-                    f"position '{context.names['position']}' ends at model.max_len={longest}"
-                    f" tokens, and a text has no more landmarks than tokens; got {wanted}. Try"
-                    f" {max(1, longest // 4)}, or model.max_len={wanted}"
-                ),
             )
 
     def initial(
@@ -95,33 +72,7 @@ class Nystrom(Whole):
             else None
         )
 
-    def forward(self, x, source, view, cache=None):
-        heads = (
-            m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for m in (self.q, self.k, self.v)
-        )
-        q, k, v = heads  # (b, h, t, d)
-        q = view.position.rotate(q, view.query)
-        k = view.position.rotate_key(k, view.query)
-        texts = rows(view.query, len(x))
-        q, k, v = (
-            texts.apart(part.transpose(1, 2).flatten(2))
-            .unflatten(-1, (-1, self.head_dim))
-            .transpose(1, 2)
-            for part in (q, k, v)
-        )
-        out = self._mixed(q, k, v, view, texts.length, texts.real)
-        if self.filter is not None:
-            out = out + F.conv2d(
-                v,
-                self.filter[:, None, :, None],
-                padding=(self.filter.shape[1] // 2, 0),
-                groups=v.shape[1],
-            )
-        return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))
-
-    def _mixed(self, q, k, v, view, length: Tensor | None, real: Tensor | None) -> Tensor:
-        """What the queries of each row read, (rows, h, n, d)."""
+    def mixed(self, q, k, v, view, length, real):
         q_marks, k_marks, there = self._means(q, k, length)
         look = over(view, self.kernel, q_marks, k, None, real)
         read = self.kernel(q_marks, k, v, look, self.scale)  # (rows, h, landmarks, d)
@@ -135,7 +86,13 @@ class Nystrom(Whole):
         solved = inverse(between, self.iterations)
         read = (solved @ read.to(solved.dtype)).to(v.dtype)
         look = over(view, self.kernel, q, k_marks, None, there)
-        return self.kernel(q, k_marks, read, look, self.scale)
+        out = self.kernel(q, k_marks, read, look, self.scale)
+        return out if self.filter is None else out + self._filtered(v)
+
+    def _filtered(self, v: Tensor) -> Tensor:
+        """The convolution of the values of each head, (rows, h, n, d)."""
+        weight = self.filter[:, None, :, None]
+        return F.conv2d(v, weight, padding=(self.filter.shape[1] // 2, 0), groups=v.shape[1])
 
     def _means(
         self, q: Tensor, k: Tensor, length: Tensor | None

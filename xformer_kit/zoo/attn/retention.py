@@ -7,11 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, check_heads
-from xformer_kit.attention.recurrent import Recurrent, StateCache, exact
-from xformer_kit.kernel import Kernel
-from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.attention import ATTENTIONS, Recurrent, StateCache, check_heads, exact
+from xformer_kit.kernel import Kernel, Recurrence, segments
 from xformer_kit.registry import above, at_least
 
 
@@ -25,6 +22,9 @@ class Retention(Recurrent):
     mean) / sqrt(var + eps) over a head's values, for which the paper's own scalings of a row do not
     matter. The paper turns queries and keys: position=rotary, or xpos.
     """
+
+    # a first token is a sign, but for eps
+    variants = [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}]
 
     def __init__(
         self,
@@ -52,8 +52,6 @@ class Retention(Recurrent):
         self.gate = nn.Linear(dim, heads * self.v_head_dim, False) if gate else None
         self.packs = ("q", "k", "v", "gate") if gate else ("q", "k", "v")
         self.decay = tuple(math.log1p(-share) for share in forgotten(heads, decay))
-
-    packed: Packed | None = None
 
     @classmethod
     def check(cls, options, context):

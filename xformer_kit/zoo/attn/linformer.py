@@ -5,12 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.base import ATTENTIONS, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.attention.mixing import RAGGED, Rows, Whole, over, rows
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least, within
+from xformer_kit.zoo.attn._whole_text import RAGGED, Rows, Whole, over, rows
 
 
 class Projected(KeyValueCache):
@@ -33,6 +32,7 @@ class Linformer(Whole):
     Positions may rotate: a projected key is a sum of rotated ones.
     """
 
+    variants = [{"rank": 3, "share": "none", "bias": True, "scale": 0.3}]
     breaks = RAGGED | {
         "symmetry": "a column of E and F belongs to a place in the text",
         "source order": "a column of E and F belongs to a place in the text",

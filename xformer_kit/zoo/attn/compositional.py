@@ -5,9 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from xformer_kit.attention.base import ATTENTIONS, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.attention.multi_head import MultiHead
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, MultiHead, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import at_least
 
@@ -27,6 +25,17 @@ class Compositional(MultiHead):
     is shared by the heads. With one retrieval there is nothing to choose: heads have their own keys
     and one value.
     """
+
+    variants = [
+        {
+            "retrievals": 3,
+            "kv_heads": 3,
+            "v_head_dim": 5,
+            "choice_dim": 4,
+            "bias": True,
+            "scale": 0.3,
+        }
+    ]
 
     def __init__(
         self,

@@ -7,11 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS, channels
-from xformer_kit.attention.multi_head import MultiHead
-from xformer_kit.attention.score import Score, Softmax
-from xformer_kit.kernel import Kernel
-from xformer_kit.kernel.reference import spread
+from xformer_kit.attention import ATTENTIONS, MultiHead, Score, Softmax, channels
+from xformer_kit.kernel import Kernel, spread
 
 
 @ATTENTIONS.register("distance", also_called=("l2_distance", "l2_attention", "euclidean"))
@@ -26,6 +23,7 @@ class Distance(MultiHead):
     # Paper: a Lipschitz bound, for which one projection makes queries and keys.   Here: two
     # projections, and no bound.
 
+    variants = [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}]
     no_gradient = ()
 
     def __init__(

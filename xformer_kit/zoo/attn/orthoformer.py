@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention.base import ATTENTIONS
-from xformer_kit.attention.mixing import RAGGED, over
-from xformer_kit.attention.nystrom import Nystrom
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
+from xformer_kit.zoo.attn._landmarks import Landmarks
+from xformer_kit.zoo.attn._whole_text import RAGGED, over
 
 
 @ATTENTIONS.register("orthoformer", also_called=("orthogonal_landmarks", "motionformer"))
-class Orthoformer(Nystrom):
+class Orthoformer(Landmarks):
     """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal
     to each other, as prototypes (Patrick et al., 2021, arXiv:2106.05392).
 
@@ -23,6 +23,7 @@ class Orthoformer(Nystrom):
     # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing
     # and the order of a text does not matter.
 
+    variants = [{"landmarks": 4, "bias": True, "scale": 0.3}]
     breaks = RAGGED | {
         "kernels in bf16": (
             "which queries are prototypes is no continuous function, and of two angles that are"
@@ -41,9 +42,7 @@ class Orthoformer(Nystrom):
         bias: bool = False,  # whether the four projections have biases
         scale: float | None = None,  # factor on scores; null is head_dim^-0.5
     ):
-        super().__init__(
-            dim, kernel, heads=heads, head_dim=head_dim, landmarks=landmarks, bias=bias, scale=scale
-        )
+        super().__init__(dim, kernel, heads, head_dim, landmarks, bias, scale)
 
     @classmethod
     def cannot(cls, context):
@@ -55,7 +54,7 @@ class Orthoformer(Nystrom):
             )
         return super().cannot(context)
 
-    def _mixed(self, q, k, v, view, length, real):
+    def mixed(self, q, k, v, view, length, real):
         chosen, there = self._chosen(q.detach(), real)
         marks = q.gather(
             2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])

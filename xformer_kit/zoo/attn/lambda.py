@@ -5,9 +5,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
-from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.attention.recurrent import exact, unmixed
+from xformer_kit.attention import (
+    ATTENTIONS,
+    Attention,
+    KeyValueCache,
+    check_heads,
+    device_and_dtype,
+    exact,
+    unmixed,
+)
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least
 
@@ -36,6 +42,8 @@ class Lambda(Attention):
     # pair, the same sum in another order, so that any mask may hide some: memory is that of a table
     # of all pairs.
 
+    # cubes of a stream that placement none leaves to grow
+    variants = [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}]
     breaks = {
         "symmetry": "a row of E belongs to a distance in the text",
         "source order": "a row of E belongs to a distance from the token that asks",
