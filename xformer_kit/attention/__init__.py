@@ -18,9 +18,7 @@ from xformer_kit.attention.linear import Kernelized, Linear
 from xformer_kit.attention.multi_head import MultiHead
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
-from xformer_kit.attention.score import SCORES, Score, Softmax
-from xformer_kit.attention.scores_across import Inverted, Residual
-from xformer_kit.attention.scores_selective import Selective
+from xformer_kit.attention.score import SCORES, Score, Softmax, counted
 from xformer_kit.attention.values import VALUES, Values
 
 __all__ = [
@@ -36,7 +34,6 @@ __all__ = [
     "Dot",
     "Gate",
     "GatedDelta",
-    "Inverted",
     "Kernelized",
     "KeyValueCache",
     "Latent",
@@ -45,15 +42,14 @@ __all__ = [
     "MultiHead",
     "QKNorm",
     "Recurrent",
-    "Residual",
     "Score",
-    "Selective",
     "Softmax",
     "StateCache",
     "Values",
     "WindowCache",
     "channels",
     "check_heads",
+    "counted",
     "device_and_dtype",
     "exact",
     "real_of",

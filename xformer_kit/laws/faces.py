@@ -49,12 +49,8 @@ FACES: dict[str, list[dict[str, Any]]] = {
             "values": "laser",
         }
         | {"score": {"name": "softmax", "softcap": 3.0, "sinks": True}},
-        {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3}
-        | {"score": {"name": "entmax"}},  # which is flat where scores are far apart
-        {"qk_norm": {"name": "l2", "after": True}, "scale": "by_layer", "gate": "projected"}
-        | {"score": {"name": "talking_heads", "scaled": True}},
-        {"kv_heads": 2, "score": {"name": "selective"}},
-        {"kv_heads": 2, "score": {"name": "residual"}},
+        {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3},
+        {"qk_norm": {"name": "l2", "after": True}, "scale": "by_layer", "gate": "projected"},
     ],
     "all_of": [{"of": FAR["of"]}],
     "any_of": [{"of": [{"name": "sliding_window", "window": 1}, FAR]}],

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.attention.cache import KeyValueCache
-from xformer_kit.attention.score import SCORES, Score
+from xformer_kit.attention import SCORES, KeyValueCache, Score
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError
 
@@ -52,6 +51,7 @@ class Selective(Score):
     """
 
     breaks = {"symmetry": "what a token takes away is taken from those that come later"}
+    variants = [{}]
     keeps = Keys
 
     def __init__(

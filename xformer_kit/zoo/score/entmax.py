@@ -10,10 +10,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from xformer_kit.attention import SCORES, Score
+from xformer_kit.registry import above
+
 HALVINGS = {
     torch.float64: 60,
     torch.float32: 30,
 }  # tau then is as exact as the number that holds it
+
+
+@SCORES.register("entmax", also_called=("sparsemax", "entmax15", "alpha_entmax"))
+class Entmax(Score):
+    """[(alpha - 1) s_j - tau]_+^(1 / (alpha - 1)), with the tau at which weights sum to 1: weights
+    that may be exactly 0 (Peters et al., 2019, arXiv:1905.05702, section 3). alpha near 1 is
+    softmax, 2 is sparsemax; 1.5 and 2 are exact, by sorting (algorithm 2), others by bisection
+    (algorithm 1).
+    """
+
+    variants = [{}]
+    sparse = True
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.5,  # above 1; the larger, the fewer keys have weight
+    ):
+        super().__init__()
+        self.alpha = alpha
+
+    @classmethod
+    def check(cls, options, context):
+        yield from above(options, "At 1 it is softmax: attn.score.name=softmax.", alpha=1)
+
+    @classmethod
+    def beyond(cls, options):
+        return "entmax"
+
+    def weights(self, scores):
+        return entmax(scores, self.alpha)
 
 
 def entmax(scores: Tensor, alpha: float) -> Tensor:
