@@ -77,13 +77,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     "learned": [{"offset": 2}],
     "alibi": [{"slopes": "geometric", "symmetric": False}],
     "t5": [{"buckets": 6, "longest": 7, "bidirectional": True, "per_layer": True}],
-    "kerple": [{"kernel": "power"}],
-    "xpos": [{"span": 8.0, "pairing": "interleaved"}],
     "shaw": [{"span": 3}],
-    "cope": [{"longest": 5}],
-    "curves": [{"curves": 3, "longest": 5, "bidirectional": True}],
-    "dynamic": [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}],
-    "forgetting": [{"gates": "pair", "gate_dim": 3, "bidirectional": True}],
     "disentangled": [{"buckets": 4, "longest": 9, "norm": True}],
     "linear": [{"heads": 2, "v_head_dim": 7, "bias": True}],
     "gated_delta": [

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.position.base import POSITIONS, Position, plain, still
-from xformer_kit.position.relative import exact, of_heads
+from xformer_kit.position import POSITIONS, Position, exact, plain, still
 from xformer_kit.registry import at_least, at_most
+from xformer_kit.zoo.position._network import of_heads
 
 
 class Curve(NamedTuple):
@@ -38,6 +38,7 @@ class Dynamic(Position):
 
     # f ends without a bias: the same number on every score of a row changes no weight.
 
+    variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
     tables = Curve
     learned = whole = True
 

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.position.content import Added
-from xformer_kit.position.relative import exact
+from xformer_kit.position import POSITIONS, Position, exact
 from xformer_kit.registry import at_least
+from xformer_kit.zoo.position._added import Added
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))
@@ -29,6 +28,7 @@ class Forgetting(Position):
 
     # Authors' code: b starts at 0, gates at 1/2.   Here: at 5, as in x-transformers.
 
+    variants = [{"gates": "pair", "gate_dim": 3, "bidirectional": True}]
     tables = Added
     learned = reads = True
     channels = False

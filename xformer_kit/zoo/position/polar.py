@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.position.content import spread
-from xformer_kit.position.relative import exact
+from xformer_kit.position import POSITIONS, Position, exact, spread
 from xformer_kit.registry import above
 
 
