@@ -85,18 +85,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     ],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
-    "hyper_connections": [
-        {"streams": 3, "dynamic": False, "shared": False},
-        {"streams": 3, "mixing": "doubly_stochastic", "iterations": 5},
-    ],
-    "aggregated": [{"shared": False}],
     "sphere": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
-    "orthogonal": [{"eps": 0.1, "shared": False}],
-    "gated_streams": [{"streams": 3, "rank": 5}],
-    "mv_split": [{"alpha": 0.3, "beta": 0.6, "shared": False}],
-    "reversible": [{"shared": False}],
-    "gru": [{"bias": 0.5, "relu": False, "shared": False}],
-    "normformer": [{"scale_residual": True, "shared": False}],
     "mlp": [{"bias": True}],
     "glu": [
         {},

@@ -2,7 +2,7 @@
 
 import torch
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
 
 
 @PLACEMENTS.register("reversible", also_called=("revnet", "reformer", "rev"))
@@ -19,6 +19,7 @@ class Reversible(Placement):
     are kept as in any other placement, and no memory is saved by computing them backwards.
     """
 
+    variants = [{"shared": False}]
     states = 2
 
     def __init__(

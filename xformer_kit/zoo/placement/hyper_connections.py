@@ -1,4 +1,4 @@
-"""More than one residual stream."""
+"""Several residual streams, read, mixed and written by learned weights."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -7,41 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
 from xformer_kit.registry import at_least
-
-
-@PLACEMENTS.register("resi_dual", also_called=("residual", "resdual", "ResiDual"))
-class ResiDual(Placement):
-    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
-    norm(d), with the final norm (Xie et al., 2023, arXiv:2304.14802).
-    """
-
-    states = 2
-
-    def __init__(self, norm: MakeNorm):
-        super().__init__()
-        self.norm = norm()
-
-    def forward(self, state, sublayers, total, tokens):
-        x, dual = state
-        added = total([f(x) for f in sublayers])
-        return self.norm(x + added), dual + added
-
-    @staticmethod
-    def finish(state, norm):
-        x, dual = state
-        return x + norm(dual)
-
-
-def blend(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
-    """sum_i weights[i] * streams[i]: (b, t, 1) or (1,) and (b, t, dim). Sums, not a product of
-    matrices, which autocast would round to half precision, and with it the residual stream.
-    """
-    total = weights[0] * streams[0]
-    for weight, stream in zip(weights[1:], streams[1:], strict=True):
-        total = torch.addcmul(total, weight, stream)
-    return total
+from xformer_kit.zoo.placement._blend import blend
 
 
 def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
@@ -83,6 +51,10 @@ class HyperConnections(Placement):
     # Paper (section 4): matrices that write start scaled by sqrt(n), for the sum of streams.
     # Here: as in any placement.
 
+    variants = [
+        {"streams": 3, "dynamic": False, "shared": False},
+        {"streams": 3, "mixing": "doubly_stochastic", "iterations": 5},
+    ]
     no_decay = ("alpha",)  # the paper's section 4: what does not depend on tokens does not decay
 
     def __init__(

@@ -5,7 +5,7 @@ way.
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
 
 
 def common(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:
@@ -60,6 +60,7 @@ class MVSplit(Placement):
     one norm or one each; one that stochastic depth skips adds nothing.
     """
 
+    variants = [{"alpha": 0.3, "beta": 0.6, "shared": False}]
     breaks = {
         "causality": "a mean over a whole text lets tokens hear of later ones",
         "cache": "a new token changes the mean of all before it",

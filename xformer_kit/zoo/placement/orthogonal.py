@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
 from xformer_kit.registry import above
 
 
@@ -24,6 +24,8 @@ class Orthogonal(Placement):
     Sublayers in parallel are summed first, which gives the same. x-transformers' `orthog_residual`
     takes <x, y> over a whole text, so that there a token hears of later ones.
     """
+
+    variants = [{"eps": 0.1, "shared": False}]
 
     def __init__(
         self,
