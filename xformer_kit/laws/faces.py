@@ -14,6 +14,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
+from xformer_kit.norm import NORMS, Squash
 from xformer_kit.plan import KINDS, stacks
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
@@ -65,14 +66,10 @@ FACES: dict[str, list[dict[str, Any]]] = {
         },
     ],
     "per_head": [{"of": [WINDOW, CAUSAL], "groups": [2, 4]}],
-    "strided": [{"merged": False}],
-    "random_blocks": [{"alike": False}],
-    "random_keys": [{"alike": False}],
     "chunked": [{"chunk": [3, 1, 5]}],
     "layer": [{}, {"weight": False, "bias": False}],
     "rms": [{}, {"unit_offset": True, "cast": "before"}, {"weight": False}],
     "dyt": [{"bias": False}],
-    "derf": [{"alpha": 0.3, "shift": 0.2, "bias": False}],
     "sinusoidal": [{"layout": "concatenated"}],
     "learned": [{"offset": 2}],
     "alibi": [{"slopes": "geometric", "symmetric": False}],
@@ -119,7 +116,6 @@ FACES: dict[str, list[dict[str, Any]]] = {
                 "z_loss": 0.1,
             },
         },
-        {"router": {"name": "round_robin"}},
         {"router": {"name": "expert_choice"}, "expert": {"name": "glu", "inner_norm": True}},
     ],
 }
@@ -234,8 +230,9 @@ def _nested_variants(kind: str, name: str) -> Iterator[dict[str, Any]]:
         first = next(other for other in KINDS[kind] if option in KINDS[kind].inner(other))
         if first == name and nested not in KINDS.values():
             for inner in nested:
-                for variant in vars(nested[inner]).get("variants", ()):
-                    yield {option: {"name": inner} | variant}
+                if nested[inner] not in KINDS[kind].loaded.values():  # as experts are networks
+                    for variant in vars(nested[inner]).get("variants", ()):
+                        yield {option: {"name": inner} | variant}
 
 
 def composed(row: Row) -> dict:
@@ -327,12 +324,11 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
     """Whether the numbers of a tiny model would be lost in an activation that is 0, or a power,
     near 0. Behind a norm that makes them as large as 1 they are not.
     """
+    norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
-        return chosen["norm"]["name"] == "none"
-    small = (
-        chosen["norm"]["name"] in ("none", "l2", "dyt", "derf")
-        or chosen["placement"]["name"] == "none"
-    )
+        return norm == "none"
+    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], Squash)
+    small = norm in ("none", "l2") or squashed or chosen["placement"]["name"] == "none"
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 
 

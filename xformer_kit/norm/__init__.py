@@ -3,11 +3,15 @@
 from xformer_kit.norm.norms import (
     NORMS,
     RMS,
+    Squash,
     _RMSNorm,
+    to_length,
 )
 
 __all__ = [
     "NORMS",
     "RMS",
+    "Squash",
     "_RMSNorm",
+    "to_length",
 ]
