@@ -23,9 +23,9 @@ FAR = {
     "of": [CAUSAL, {"name": "not", "of": WINDOW}],
 }  # the first two tokens see nothing
 
-# A part that is not listed, and has no `variants` of its own, takes part as it is; what is listed
-# are its faces. Of two kinds with one
-# name (a mask and a kernel are called chunked), it is about the one that has these options.
+# The option sets of components that have no `variants` of their own; one that is not listed is tried
+# with its defaults. Of two kinds with one name (a mask and a kernel are called chunked), an entry is
+# about the one that has these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
@@ -197,7 +197,9 @@ Row = tuple[tuple[str, int], ...]  # choice, number of its level
 def factors() -> dict[str, list]:
     found: dict[str, list] = {
         kind: [
-            sized(kind, {"name": name, **face}) for name in registry for face in _faces(kind, name)
+            sized(kind, {"name": name, **face})
+            for name in registry
+            for face in variants(kind, name)
         ]
         for kind, registry in KINDS.items()
     }
@@ -212,7 +214,7 @@ def factors() -> dict[str, list]:
     )
 
 
-def _faces(kind: str, name: str) -> list[dict[str, Any]]:
+def variants(kind: str, name: str) -> list[dict[str, Any]]:
     """The option sets of a component that the laws try: its own `variants`, or those listed here,
     and one for each variant of the components that may be nested in it.
     """

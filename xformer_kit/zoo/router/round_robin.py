@@ -1,5 +1,7 @@
 """Tokens take turns."""
 
+from typing import Any
+
 import torch
 
 from xformer_kit.ffn import ROUTERS, Router, counted, sent
@@ -17,7 +19,7 @@ class RoundRobin(Router):
     # xformers: tokens of a batch take turns.   Here: those of each text, so that texts do not
     # depend on each other.
 
-    variants = [{}]
+    variants: list[dict[str, Any]] = [{}]
     breaks = {
         "shift": "which experts take a token follows from its place in the text",
         "symmetry": "which experts take a token follows from its place in the text",

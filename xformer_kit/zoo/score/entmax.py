@@ -27,7 +27,7 @@ class Entmax(Score):
     (algorithm 1).
     """
 
-    variants = [{}]
+    variants: list[dict[str, Any]] = [{}]
     sparse = True
 
     def __init__(

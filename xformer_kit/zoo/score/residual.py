@@ -1,6 +1,7 @@
 """Scores that are added to those of the layer before."""
 
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -18,7 +19,7 @@ class Residual(Score):
     before a mask hides any, as in x-transformers.
     """
 
-    variants = [{}]
+    variants: list[dict[str, Any]] = [{}]
     across = True
 
     @classmethod

@@ -3,6 +3,7 @@ of.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class Selective(Score):
     """
 
     breaks = {"symmetry": "what a token takes away is taken from those that come later"}
-    variants = [{}]
+    variants: list[dict[str, Any]] = [{}]
     keeps = Keys
 
     def __init__(
