@@ -1,11 +1,10 @@
-"""attn differential, cosine, mean and dot: each by its equation, and under the laws."""
+"""attn differential, mean and dot: each by its equation, and under the laws."""
 
 import math
 
 import pytest
 import torch
 from refusing import refused
-from torch.nn import functional as F
 from torch.testing import assert_close
 
 from xformer_kit import compose
@@ -54,32 +53,6 @@ def test_differential(depth):
         ]
         heads.append(head / (head.square().mean(-1, keepdim=True) + 1e-5).sqrt() * attn.weight)
     assert_close(out, (1 - start) * torch.cat(heads, -1) @ attn.o.weight.t())
-
-
-@torch.no_grad()
-def test_cosine():
-    attn, x, out = layer(name="cosine", heads=6, kv_heads=6, head_dim=5)
-    q, k, v = ((x @ getattr(attn, name).weight.t()).unflatten(-1, (6, 5)) for name in "qkv")
-    factor = attn.q_norm.log_factor.exp()
-    heads = [
-        weights(F.normalize(q[:, :, i], dim=-1), F.normalize(k[:, :, i], dim=-1), factor[i])
-        @ v[:, :, i]
-        for i in range(6)
-    ]
-    assert_close(out, torch.cat(heads, -1) @ attn.o.weight.t())
-    assert build_model(tiny(attn="cosine"), VOCAB).decoder.blocks[
-        0
-    ].attn.q_norm.log_factor.exp().tolist() == pytest.approx([10] * 6)
-
-
-@torch.no_grad()
-def test_the_factor_of_cosines_is_bounded():
-    attn, *_ = layer(name="cosine", largest=11.0)
-    attn.q_norm.log_factor.fill_(9)
-    assert_close(
-        attn.q_norm(torch.randn(1, 6, 4, 10).double()).norm(dim=-1),
-        torch.full((1, 6, 4), 11.0).double(),
-    )
 
 
 @torch.no_grad()
@@ -181,7 +154,6 @@ def test_differential_is_that_of_transformers():
 NODES = [
     {"name": "differential"},
     {"name": "differential", "bias": True, "weight": False, "kv_heads": 6},
-    {"name": "cosine", "bias": True},
     {"name": "mean"},
     {"name": "dot"},
 ]
@@ -275,10 +247,6 @@ REFUSED = {
         " multi_head}."
     ),
     "attn=dot attn.scale=0": "attn.scale: must be above 0; got 0. null is dim^-0.5.",
-    "attn=cosine attn.largest=5": (
-        "attn.largest: must be at least attn.start; got 5 and 10.0. Try 10."
-    ),
-    "attn=cosine attn.start=0": "attn.start: must be above 0; got 0.",
 }
 
 

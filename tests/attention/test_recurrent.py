@@ -10,9 +10,8 @@ from refusing import refused
 from torch.testing import assert_close
 
 from xformer_kit import ConfigError
-from xformer_kit.attention.performer import orthogonal, running_max, usual
 from xformer_kit.attention.short_conv import ShortConvolution
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
@@ -101,70 +100,6 @@ def test_rotation_turns_features_where_values_are_summed_and_not_the_sum_of_weig
     assert_close(
         out, expected.flatten(2) @ attn.o.weight.t(), rtol=1e-5, atol=1e-6
     )  # angles are in fp32
-
-
-@pytest.mark.parametrize("decay", ["powers", "spaced"])
-@torch.no_grad()
-def test_retention(decay):
-    attn, x, out = layer(name="retention", decay=decay, v_head_dim=4)
-    q, k, v = heads(attn, x, "qkv")
-    shares = [1 / 32, 1 / 64, 1 / 128, 1 / 256, 1 / 512, 1 / 1024]
-    if decay == "spaced":
-        shares = torch.linspace(math.log(1 / 32), math.log(1 / 512), 6).exp().tolist()
-    gamma = torch.tensor([1 - share for share in shares]).double()
-    state, rows = torch.zeros(2, 6, 10, 4).double(), []
-    for t in range(LENGTH):
-        state = gamma[:, None, None] * state + torch.einsum("bhd,bhe->bhde", k[:, t], v[:, t])
-        rows.append(torch.einsum("bhd,bhde->bhe", q[:, t], state) / math.sqrt(10))
-    y = torch.stack(rows, 1)
-    y = (y - y.mean(-1, keepdim=True)) / (y.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-    gate = x @ attn.gate.weight.t()
-    assert_close(
-        out, (y.flatten(2) * gate * gate.sigmoid()) @ attn.o.weight.t(), rtol=1e-6, atol=1e-6
-    )
-
-
-@torch.no_grad()
-def test_performer_comes_to_softmax_attention_as_features_grow():
-    def gap(features):
-        attn, x, out = layer(name="performer", features=features)
-        q, k, v = heads(attn, x, "qkv")
-        scores = torch.einsum("bihd,bjhd->bhij", q, k) / math.sqrt(10)
-        hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-        y = torch.einsum("bhij,bjhe->bihe", scores.masked_fill(hidden, -torch.inf).softmax(-1), v)
-        return (out - y.flatten(2) @ attn.o.weight.t()).square().mean().sqrt().item()
-
-    few, many = gap(16), gap(16384)
-    assert many < few / 6  # a thirty-second, but for chance, and while few are not enough
-
-
-def test_random_features_are_orthogonal_and_as_long_as_normal_draws():
-    rows = orthogonal(40, 10, torch.Generator().manual_seed(0))
-    for group in rows.split(10):
-        products = group @ group.t()
-        assert_close(products, products.diag().diag(), rtol=0, atol=1e-9)
-    assert rows.square().sum(-1).mean().item() == pytest.approx(10, rel=0.25)
-    assert not torch.equal(rows[:10], rows[10:20])
-    many = orthogonal(2000, 10, torch.Generator().manual_seed(0)).unflatten(0, (-1, 10))
-    assert (
-        many.mean(0).abs().max() < 0.35
-    )  # 5 standard deviations: no direction is rarer, as QR alone would make some
-
-
-def test_the_largest_so_far_begins_anew_in_each_segment():
-    x = torch.tensor([[[-torch.inf, 2.0, 9.0, -torch.inf, 1.0, 0.0, 3.0]]])
-    assert running_max(x, None).flatten()[2:].tolist() == [9.0] * 5
-    segment = torch.tensor([[0, 0, 0, 1, 1, 1]])
-    assert running_max(x, segment).flatten()[1:].tolist() == [2.0, 9.0, 9.0, 1.0, 1.0, 3.0]
-
-
-@torch.no_grad()
-def test_features_that_are_far_apart_do_not_overflow():
-    """exp(900) is no number of fp32; what is relative to the largest is."""
-    made = build_model(tiny(attn="performer"), VOCAB).eval()
-    for block in made.decoder.blocks:
-        block.attn.k.weight.normal_(0, 6, generator=torch.Generator().manual_seed(0))
-    assert made(IDS).isfinite().all()
 
 
 def test_a_short_convolution_by_eye():
@@ -317,20 +252,6 @@ ALIBI = (
 REFUSED = [
     (["attn=linear", "position=alibi"], [ALIBI]),
     (
-        ["attn=performer", "mask=sliding_window"],
-        [
-            "attn: attn 'performer' reads one sum over the whole past, of which mask"
-            " 'sliding_window' hides some or shows more; choose mask=causal."
-        ],
-    ),
-    (
-        ["attn=retention", "mask=full"],
-        [
-            "attn: attn 'retention' hands its state from token to token in their order, and mask"
-            " 'full' shows later ones; choose mask=causal."
-        ],
-    ),
-    (
         ["attn=gated_delta", "position=xpos"],
         [
             "attn: attn 'gated_delta' takes from its state what stands under a key of length 1, and"
@@ -363,37 +284,13 @@ REFUSED = [
         ["attn=gated_delta", "attn.v_heads=6"],
         ["attn.v_heads: must be a multiple of attn.heads; got 6 and 4. Try 8."],
     ),
-    (
-        ["attn=performer", "attn.features=7", "position=xpos"],
-        [
-            "position: xpos turns pairs of channels, so attn.features must be even; got 7. Try"
-            " attn.features=8, or position=none."
-        ],
-    ),
     (["attn=linear", "attn.chunk=0"], ["attn.chunk: must be at least 1 token; got 0."]),
-    (
-        ["attn=retention", "attn.chunk=0", "attn.v_head_dim=1"],
-        [
-            "attn.v_head_dim: must be at least 2 channels; got 1.",
-            "attn.chunk: must be at least 1 token; got 0.",
-        ],
-    ),
 ]
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED, ids=lambda x: " ".join(x or [])[:40])
 def test_what_is_refused_and_why(words, expected):
     assert set(expected) <= set(refused(words))  # what follows from it may be said too
-
-
-def test_of_an_odd_number_of_features_some_turn():
-    config = tiny(
-        attn={"name": "performer", "heads": 2, "features": 7},
-        position={"name": "rotary", "fraction": 0.4},
-    )
-    assert faults(config) == []
-    for law in ("causality", "cache with padding", "shift"):
-        assert LAWS[law](config) is None
 
 
 def test_across_two_stack_the_order_of_the_source_is_none():
@@ -417,17 +314,6 @@ def test_across_two_stack_the_order_of_the_source_is_none():
         == "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides"
         " some; choose model.decoder.cross.mask.name=full."
     )
-
-
-def test_random_features_are_the_same_whatever_device_a_model_is_built_on():
-    here = orthogonal(5, 3, torch.Generator().manual_seed(2))
-    with torch.device("meta"):
-        there = orthogonal(5, 3, torch.Generator().manual_seed(2))
-    assert torch.equal(here, there)
-
-
-def test_a_head_of_one_channel_has_features_all_the_same():
-    assert usual(1) == 2
 
 
 def test_the_norm_of_gated_delta_begins_as_one_of_torch():

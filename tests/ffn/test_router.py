@@ -280,24 +280,6 @@ def test_what_a_capacity_breaks_is_said_with_it():
     assert list(ROUTERS.broken({"name": "softmax", "capacity": 1.0})) == ["documents"]
 
 
-def test_experts_in_turn_by_eye():
-    router = ROUTERS.create("round_robin", dim=4, experts=3, top_k=2)
-    routes, report = router(
-        torch.zeros(2, 4, 4), Tokens(real=torch.arange(4) < torch.tensor([[4], [2]]))
-    )
-    assert report["load"].tolist() == [3 + 2, 3 + 1, 2 + 1]
-    taken = [sorted(routes.expert[routes.token == token].tolist()) for token in range(8)]
-    assert taken == [[0, 1], [0, 2], [1, 2], [0, 1]] * 2
-    assert routes.weight.unique().tolist() == [0.5]
-    later, _ = router(
-        torch.zeros(1, 2, 4), Tokens(position=torch.tensor([[5, 6]]))
-    )  # in the midst of a text
-    assert [sorted(later.expert[later.token == token].tolist()) for token in range(2)] == [
-        [1, 2],
-        [0, 1],
-    ]
-
-
 def test_sums_of_sigmoids_that_rounding_makes_equal_are_told_apart():
     """300 and -30 is more than 300 and -50, and both more than 20 and -300, by parts that no float
     holds beside 1.

@@ -15,12 +15,12 @@ from xformer_kit.kernel.reference import spread
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case, made
 from xformer_kit.laws.checking import COMPANIONS
-from xformer_kit.laws.faces import FACES
+from xformer_kit.laws.faces import variants
 from xformer_kit.registry import ConfigError
 
 WITHOUT = {"fourier", "linear", "retention", "gated_delta", "performer"}
 LINES = [
-    (name, face) for name in ATTENTIONS for face in FACES.get(name, [{}]) if name not in WITHOUT
+    (name, face) for name in ATTENTIONS for face in variants("attn", name) if name not in WITHOUT
 ]
 LINES += [("multi_head", {"score": {"name": name}}) for name in SCORES]
 LINES += [("multi_head", {"values": {"name": name}}) for name in VALUES]

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from placing import DIM, F, G, X, made, result, twice, unit
 from torch import nn
 from torch.testing import assert_close
 
@@ -14,53 +15,7 @@ from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.model.init import INITS, deepnet
 from xformer_kit.model.tokens import UNKNOWN
-from xformer_kit.optim import parameter_groups
 from xformer_kit.placement import PLACEMENTS
-
-DIM = 7
-X = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-F, G = (nn.Linear(DIM, DIM).double() for _ in range(2))
-torch.manual_seed(4)
-for layer in (F, G):
-    nn.init.normal_(layer.weight)
-
-
-def made(name, kinds, **options):
-    """A placement over layer norms, with every parameter drawn."""
-    part = PLACEMENTS.create(
-        {"name": name, **options},
-        dim=DIM,
-        norm=lambda: nn.LayerNorm(DIM),
-        depth=1,
-        layers=4,
-        order=2,
-        parallel=len(kinds),
-        kinds=kinds,
-        stack="decoder",
-        stacks={"decoder": 4},
-    )
-    draw = torch.Generator().manual_seed(1)
-    for parameter in part.parameters():
-        nn.init.normal_(parameter, mean=float(parameter.ndim < 2), generator=draw)
-    return part.double()
-
-
-def result(part, sublayers, factor=1.0, finish=True):
-    state = part(
-        part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
-    )
-    state = part(
-        state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
-    )  # twice, so that each stream is read
-    return part.finish(state, lambda x: 3 * x) if finish else state
-
-
-def twice(step):
-    return step(step(X))
-
-
-def unit(x):
-    return x / x.norm(dim=-1, keepdim=True)
 
 
 def gated(p, x, y):
@@ -103,22 +58,12 @@ EQUATIONS = {
         lambda p, x, m: p.norm(8**0.25 * x + m * F(x)),
         lambda p, x, m: p.norm(8**0.25 * x + m * (F(x) + G(x))),
     ),
-    "rezero": (
-        {},
-        lambda p, x, m: x + m * p.alpha[0] * F(x),
-        lambda p, x, m: x + m * (p.alpha[0] * F(x) + p.alpha[1] * G(x)),
-    ),
     "layer_scale": (
         {},
         lambda p, x, m: x + m * p.scale[0].weight * F(p.norm[0](x)),
         lambda p, x, m: (
             x + m * (p.scale[0].weight * F(p.norm[0](x)) + p.scale[1].weight * G(p.norm[0](x)))
         ),
-    ),
-    "gru": (
-        {"shared": False},
-        lambda p, x, m: gated(p.gate, x, m * F(p.norm[0](x)).relu()),
-        lambda p, x, m: gated(p.gate, x, m * (F(p.norm[0](x)).relu() + G(p.norm[1](x)).relu())),
     ),
     "sphere": (
         {"alpha_init": 0.3, "alpha_scale": 0.1},
@@ -135,9 +80,6 @@ EQUATIONS = {
 }
 
 
-STREAMS = "gated_streams", "mv_split", "orthogonal", "reversible"  # see test_streams.py
-
-
 @pytest.mark.parametrize("factor", [1.0, 0.3])
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
@@ -149,44 +91,7 @@ def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
 
 
 def test_every_placement_is_written_out():
-    earlier = {"aggregated", "dense_former", "lime"}
-    assert set(EQUATIONS) | {
-        "resi_dual",
-        "normformer",
-        "hyper_connections",
-        *earlier,
-        *STREAMS,
-    } == set(PLACEMENTS)
-
-
-@pytest.mark.parametrize("sublayers", [[F], [F, G]])
-def test_resi_dual_carries_a_normalised_and_a_plain_stream(sublayers):
-    part = made("resi_dual", ["attn"] * len(sublayers))
-    x, dual = X, X
-    for _ in range(2):
-        added = sum(f(x) for f in sublayers)
-        x, dual = part.norm(x + added), dual + added
-    assert_close(result(part, sublayers), x + 3 * dual)
-    assert PLACEMENTS["resi_dual"].states == 2
-
-
-def test_normformer_has_a_norm_behind_attention_alone():
-    attention, network, both = (
-        made("normformer", kinds) for kinds in (["attn"], ["ffn"], ["attn", "ffn"])
-    )
-    assert_close(
-        attention((X,), [F], sum, UNKNOWN)[0], X + attention.after[0](F(attention.before[0](X)))
-    )
-    assert_close(network((X,), [F], sum, UNKNOWN)[0], X + F(network.before[0](X)))
-    h = both.before[0](X)
-    assert_close(both((X,), [F, G], sum, UNKNOWN)[0], X + both.after[0](F(h)) + G(h))
-    scaled = made("normformer", ["ffn"], scale_residual=True)
-    assert_close(
-        scaled((X,), [F], sum, UNKNOWN)[0], scaled.stream.weight * X + F(scaled.before[0](X))
-    )
-    assert not hasattr(
-        made("normformer", ["attn"], scale_residual=True).stream, "weight"
-    )  # of networks alone
+    assert set(EQUATIONS) == {name for name in PLACEMENTS if name not in PLACEMENTS.zoo}
 
 
 def test_without_a_residual_stream_a_sublayer_is_all_there_is():
@@ -197,11 +102,6 @@ def test_without_a_residual_stream_a_sublayer_is_all_there_is():
 def test_layer_scale_starts_smaller_in_deeper_models(layers, start):
     part = PLACEMENTS.create("layer_scale", dim=DIM, norm=nn.Identity, layers=layers, parallel=1)
     assert_close(part.scale[0].weight.detach(), torch.full((DIM,), start))
-
-
-def test_rezero_starts_as_the_identity():
-    part = PLACEMENTS.create("rezero", parallel=2)
-    assert torch.equal(part((X,), [F, G], sum, UNKNOWN)[0], X)
 
 
 def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
@@ -234,101 +134,6 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
         "the second layer reads something else",
         1e-6,
     )
-
-
-# Hyper-connections: sections 2.1 to 2.3 of the paper.
-
-
-def connected(p, h, sublayers, m):
-    """Eq. 2 and 10 to 13, as matrices (b, t, n, .) of the streams h (b, t, n, d)."""
-    n = h.shape[-2]
-    a, b = p.alpha, p.beta[:, None]
-    if p.dynamic is not None:
-        own = torch.tanh(p.each(h) @ p.dynamic.T)
-        a, b = a + p.scale[0] * own[..., : n + 1], b + p.scale[1] * own[..., n + 1 :]
-    a_m, a_r = a[..., :1], a[..., 1:]
-    read = (a_m.mT @ h)[..., 0, :]
-    written = m * sum(f(p.norm[0](read)) for f in sublayers)
-    return a_r.mT @ h + b * written[..., None, :]
-
-
-@pytest.mark.parametrize("sublayers", [[F], [F, G]])
-@pytest.mark.parametrize(("streams", "dynamic"), [(1, True), (3, True), (4, False)])
-def test_hyper_connections_are_their_matrices(streams, dynamic, sublayers):
-    part = made("hyper_connections", ["attn"] * len(sublayers), streams=streams, dynamic=dynamic)
-    h = X[..., None, :].expand(-1, -1, streams, -1)
-    for _ in range(2):
-        h = connected(part, h, sublayers, 0.3)
-    assert_close(result(part, sublayers, 0.3), 3 * h.sum(-2))
-    assert_close(torch.stack(result(part, sublayers, 0.3, finish=False), -2), h)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("options", [{"streams": 3}, {"streams": 2, "dynamic": False}])
-def test_a_model_of_hyper_connections_starts_as_one_with_pre(options):
-    """Eq. 14: all streams are then one, and their sum is n of it."""
-    plain, several = (
-        tiny(placement=node, final_norm=False)
-        for node in ("pre", {"name": "hyper_connections", **options})
-    )
-    case = Case(plain, "")
-    expected, sums = (
-        case.read(make(config).double().eval(), case.ids) for config in (plain, several)
-    )
-    assert_close(sums, options["streams"] * expected)
-
-
-def test_sublayers_start_by_reading_one_stream_after_another():
-    """Two layers of attention and a network with three streams: 0, 1, 2, and 0 again."""
-    model = make(tiny(placement={"name": "hyper_connections", "streams": 3}))
-    read = [
-        part.alpha[:, 0].tolist()
-        for block in model.decoder.blocks
-        for part in block.placement.values()
-    ]
-    assert read == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
-
-
-def test_what_hyper_connections_share_among_tokens_does_not_decay():
-    model = make(tiny(placement="hyper_connections", layers=1))
-    decayed, free = parameter_groups(model, 0.1)
-    names = [
-        {name.rsplit(".", 1)[-1] for name, _ in g["params"] if ".placement." in name}
-        for g in (decayed, free)
-    ]
-    assert names == [{"dynamic"}, {"alpha", "beta", "scale", "weight"}]
-
-
-# GTrXL: section 3.2.
-
-
-def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
-    """Theirs resets U_g x, the paper x: the same where U_g is diagonal. Their z is 1 - z."""
-    theirs = pytest.importorskip("x_transformers.x_transformers").GRUGating(DIM).double()
-    part = made("gru", ["attn"], relu=False)
-    gate = part.gate
-    with torch.no_grad():
-        gate.u_g.weight.copy_(gate.u_g.weight.diag().diag())
-        theirs.gru.weight_ih.copy_(torch.cat([gate.w_r.weight, -gate.w_z.weight, gate.w_g.weight]))
-        theirs.gru.weight_hh.copy_(torch.cat([gate.u_r.weight, -gate.u_z.weight, gate.u_g.weight]))
-        theirs.gru.bias_ih.copy_(torch.cat([torch.zeros(DIM), gate.bias, torch.zeros(DIM)]))
-        theirs.gru.bias_hh.zero_()
-    assert_close(part((X,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
-
-
-def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
-    part = PLACEMENTS.create(
-        {"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1
-    ).double()
-    for matrix in ("w_r", "w_z", "w_g", "u_r", "u_z", "u_g"):
-        nn.init.zeros_(getattr(part.gate, matrix).weight)
-    assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
-
-
-def test_a_model_starts_with_the_gates_bias_that_is_said():
-    config = tiny(placement={"name": "gru", "bias": 1.5})
-    state = make(config).state_dict()
-    assert_close(state["decoder.1.placement.ffn.gate.bias"], torch.full((36,), 1.5))
 
 
 # DeepNorm: figure 2 of the paper.

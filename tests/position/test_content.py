@@ -81,27 +81,6 @@ def test_transformer_xl_is_its_equation(model):
     torch.testing.assert_close(out, mixed(scores, v, model == "decoder"))
 
 
-@STACKS
-@torch.no_grad()
-def test_cope_is_its_equation(model):
-    """In an encoder a token counts all from j on, those behind itself too; padding is not
-    counted.
-    """
-    real = torch.arange(LENGTH)[None] < 11
-    _, place, (q, k, v), out = attention({"name": "cope", "longest": 4}, model, real)
-    scores = torch.full((HEADS, LENGTH, LENGTH), -math.inf, dtype=torch.float64)
-    for i, j in PAIRS:
-        end = min(i + 1, 11) if model == "decoder" else 11
-        if j >= end:
-            continue
-        gates = torch.sigmoid((q[:, i, None] * k[:, j:end]).sum(-1) * 0.4)
-        at = gates.sum(-1).clamp(max=3)
-        low, high = place.weight[at.floor().long()], place.weight[at.ceil().long()]
-        share = (at - at.floor())[:, None]
-        scores[:, i, j] = (q[:, i] * (k[:, j] + high * share + low * (1 - share))).sum(-1) * 0.4
-    torch.testing.assert_close(out[:, :11], (scores.softmax(-1) @ v)[:, :11])
-
-
 @pytest.mark.parametrize("terms", [("c2p", "p2c"), ("c2p",), ("p2c",)], ids="+".join)
 @pytest.mark.parametrize(("buckets", "longest"), [(-1, 7), (6, 11), (8, 13)])
 @torch.no_grad()

@@ -119,57 +119,6 @@ def test_t5_buckets_by_eye():
     assert both.bucket(torch.tensor([-9, -1, 0, 1, 9])).tolist() == [7, 5, 0, 1, 3]
 
 
-@pytest.mark.parametrize("first", [0, 30])
-@pytest.mark.parametrize("kernel", ["log", "power"])
-def test_kerple_is_its_equation(kernel, first):
-    place = made({"name": "kerple", "kernel": kernel}, heads=3)
-    got = bias(place, 7, 3, first)
-    for h in range(3):
-        r1, r2 = place.r1[h].exp(), place.r2[h]
-        for i in range(7):
-            for j in range(7):
-                far = abs(i - j)
-                by_log, by_power = (
-                    -r1 * torch.log(1 + r2.exp() * far),
-                    -r1 * far ** (2 * r2.sigmoid()),
-                )
-                torch.testing.assert_close(got[h, i, j], by_log if kernel == "log" else by_power)
-
-
-def test_kerple_starts_within_its_ranges_and_heads_differ():
-    for kernel, top in (("log", 2.0), ("power", 1.0)):
-        config = tiny(position={"name": "kerple", "kernel": kernel})
-        place = Case(config, "").model().decoder.position["base"]
-        place.r1.data = place.initial("r1", (400,), torch.Generator().manual_seed(0))
-        r1 = place.r1.exp()
-        assert 0 < r1.min() < 0.1 * top
-        assert 0.9 * top < r1.max() < top
-        r2 = place.initial("r2", (400,), torch.Generator().manual_seed(0))
-        if kernel == "log":
-            assert 0 < r2.exp().min() < 0.1
-            assert 0.9 < r2.exp().max() < 1
-    r2 = 2 * r2.sigmoid()
-    assert r2.min() < 0.1
-    assert 1.9 < r2.max() < 2
-
-
-@pytest.mark.parametrize("first", [0, 30])
-def test_fire_is_its_equation(first):
-    """Positions 0 to 6, short of L, and 30 to 36, beyond it."""
-    place = made({"name": "fire", "width": 5, "threshold": 12.0}, heads=3)
-    got, reach = bias(place, 7, 3, first), abs(12 * place.reach.item())
-    assert 6 < reach < 30
-
-    def psi(x):
-        return math.log(abs(place.c.item() * x) + 1)
-
-    for i in range(first, first + 7):
-        for j in range(first, first + 7):
-            share = psi(i - j) / (psi(max(reach, i)) + 1e-6)
-            hidden = torch.relu(place.up.weight[:, 0] * share + place.up.bias)
-            torch.testing.assert_close(got[:, i - first, j - first], place.down.weight @ hidden)
-
-
 @pytest.mark.parametrize(
     "node", ["t5", "kerple", {"name": "kerple", "kernel": "power"}, "fire", "alibi"], ids=str
 )

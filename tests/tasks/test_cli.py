@@ -11,7 +11,7 @@ import torch
 from tasks.cli import main
 from tasks.cli.command import short, size
 from xformer_kit import load
-from xformer_kit.config import GROUPS, INNER
+from xformer_kit.config import GROUPS, INNER, MANY
 
 MINE = '''
 from xformer_kit.attention import ATTENTIONS, MultiHead

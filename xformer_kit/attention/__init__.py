@@ -1,61 +1,56 @@
 """How do tokens look? Projections, caches, and what is done with scores."""
 
-from xformer_kit.attention.base import ATTENTIONS, Attention
-from xformer_kit.attention.compositional import Compositional
-from xformer_kit.attention.cosine import Cosine
+from xformer_kit.attention.base import (
+    ATTENTIONS,
+    Attention,
+    channels,
+    check_heads,
+    device_and_dtype,
+)
 from xformer_kit.attention.differential import Differential
-from xformer_kit.attention.distance import Distance
 from xformer_kit.attention.first_steps import Dot, Mean
 from xformer_kit.attention.gate import GATES, Gate
 from xformer_kit.attention.gated_delta import GatedDelta
-from xformer_kit.attention.lambda_layer import Lambda
 from xformer_kit.attention.latent import Latent
-from xformer_kit.attention.linear import Linear
-from xformer_kit.attention.linformer import Linformer
-from xformer_kit.attention.mixing import Fourier
+from xformer_kit.attention.linear import Kernelized, Linear
 from xformer_kit.attention.multi_head import MultiHead
-from xformer_kit.attention.nystrom import Nystrom
-from xformer_kit.attention.orthoformer import Orthoformer
-from xformer_kit.attention.performer import Performer
-from xformer_kit.attention.qk_norm import QK_NORMS, QKNorm
-from xformer_kit.attention.retention import Retention
-from xformer_kit.attention.score import SCORES, Score
-from xformer_kit.attention.scores_across import Inverted, Residual
-from xformer_kit.attention.scores_selective import Selective
+from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
+from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
+from xformer_kit.attention.score import SCORES, Score, Softmax, counted
 from xformer_kit.attention.values import VALUES, Values
-from xformer_kit.model.cache import KeyValueCache, WindowCache
+from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 
 __all__ = [
     "ATTENTIONS",
     "GATES",
+    "L2",
     "QK_NORMS",
     "SCORES",
     "VALUES",
     "Attention",
-    "Compositional",
-    "Cosine",
+    "Cache",
     "Differential",
-    "Distance",
     "Dot",
-    "Fourier",
     "Gate",
     "GatedDelta",
-    "Inverted",
+    "Kernelized",
     "KeyValueCache",
-    "Lambda",
     "Latent",
     "Linear",
-    "Linformer",
     "Mean",
     "MultiHead",
-    "Nystrom",
-    "Orthoformer",
-    "Performer",
     "QKNorm",
-    "Residual",
-    "Retention",
+    "Recurrent",
     "Score",
-    "Selective",
+    "Softmax",
+    "StateCache",
     "Values",
     "WindowCache",
+    "channels",
+    "check_heads",
+    "counted",
+    "device_and_dtype",
+    "exact",
+    "real_of",
+    "unmixed",
 ]

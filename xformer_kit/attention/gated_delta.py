@@ -12,7 +12,6 @@ from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import spread
-from xformer_kit.model.fused_projections import Packed
 from xformer_kit.registry import above, at_least
 
 
@@ -71,8 +70,6 @@ class GatedDelta(Recurrent):
         self.gate = nn.Linear(dim, of_values, False) if gate else None
         self.weight = nn.Parameter(torch.ones(self.v_head_dim))
         self.packs = ("q", "k", "v", "beta", *(["alpha"] * decay), *(["gate"] * gate))
-
-    packed: Packed | None = None
 
     @classmethod
     def check(cls, options, context):

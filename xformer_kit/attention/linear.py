@@ -11,7 +11,6 @@ from xformer_kit.attention.base import ATTENTIONS, check_heads
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
-from xformer_kit.model.fused_projections import Packed
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import above, at_least
 
@@ -74,7 +73,6 @@ class Kernelized(Recurrent):
         self.v = nn.Linear(dim, heads * self.v_head_dim, bias)
         self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
 
-    packed: Packed | None = None
     packs = ("q", "k", "v")
 
     @classmethod

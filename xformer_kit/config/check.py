@@ -54,7 +54,7 @@ GROUPS: dict[str, Registry] = KINDS | {
 INNER: dict[str, Registry] = {
     inner.group: inner
     for registry in KINDS.values()
-    for name in registry
+    for name in registry.loaded
     for inner in registry.inner(name).values()
     if inner.group not in GROUPS
 }

@@ -10,7 +10,7 @@ whole: interpolations, its own node, directories that files add, and whatever it
 import copy
 import os
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,11 +98,28 @@ class Loader(ConfigLoaderImpl):
         return super()._load_single_config(default, repo)
 
 
+class OnDemand(ConfigNode):
+    """The defaults of a component of the zoo, which is imported when Hydra reads them."""
+
+    def __init__(self, group: str, name: str):
+        self.name = f"{name}.yaml"
+        self.group = group
+        self.package = None
+        self.provider = "xformer_kit"
+
+    @cached_property
+    def node(self) -> DictConfig:  # type: ignore[override]
+        name = self.name.removesuffix(".yaml")
+        return OmegaConf.create(GROUPS[str(self.group)].defaults(name))
+
+
 def store() -> None:
     """Make every registered part a choice of its Hydra group."""
     repository = ConfigStore.instance().repo
     for group, registry in GROUPS.items():
-        for name in registry:
+        for name in registry.zoo:
+            repository.setdefault(group, {}).setdefault(f"{name}.yaml", OnDemand(group, name))
+        for name in [name for name in registry if name not in registry.zoo]:
             node = registry.defaults(name)
             said, there = repr(node), repository.get(group, {}).get(f"{name}.yaml")
             if there is None or _stored.get((group, name), ("", None)) != (said, there):

@@ -191,11 +191,11 @@ def _left_behind(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]
         name = node.get("name") if isinstance(node, dict) else None
         if name not in registry:
             continue
-        others = {
-            option for other in registry for option in registry.options(other)
-        } - registry.options(name).keys()
         said = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
-        found += [(group, option) for option in node if option in others - said]  # type: ignore[union-attr]
+        left = node.keys() - registry.options(name).keys() - said - {"name"}  # type: ignore[union-attr]
+        if left:  # the options of all others take long to read
+            others = {option for other in registry for option in registry.options(other)}
+            found += [(group, option) for option in node if option in left & others]  # type: ignore[union-attr]
     return found
 
 

@@ -1,9 +1,9 @@
 """What does a token do alone? forward(x, tokens) -> (x, report), over (b, t, dim)."""
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense
-from xformer_kit.ffn.even_router import ExpertChoice, RoundRobin
+from xformer_kit.ffn.expert_choice import ExpertChoice
 from xformer_kit.ffn.moe import EXPERTS, MixtureOfExperts
-from xformer_kit.ffn.router import ROUTERS, Router
+from xformer_kit.ffn.router import ROUTERS, Router, counted, sent
 
 __all__ = [
     "EXPERTS",
@@ -15,6 +15,7 @@ __all__ = [
     "Dense",
     "ExpertChoice",
     "MixtureOfExperts",
-    "RoundRobin",
     "Router",
+    "counted",
+    "sent",
 ]

@@ -190,9 +190,7 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
 
 @torch.no_grad()
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
-    kind = next(
-        (n for n, part in POSITIONS.items() if part is type(position)), type(position).__name__
-    )
+    kind = POSITIONS.name_of(type(position)) or type(position).__name__
     if "bias" not in position.hooks():
         with_one = [n for n, part in POSITIONS.items() if "bias" in part.hooks()]
         raise ConfigError(

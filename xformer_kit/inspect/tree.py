@@ -112,18 +112,17 @@ class _Tree:
         self.position = base.nodes[
             "position"
         ]  # that most blocks share; others are shown where they are used
-        names = {part: name for name, part in POSITIONS.items()}
         children = [
             self.leaf(f"{plan.name}.position.{name}", position)._replace(
                 name="position" if name == "base" else f"position.{name}",
                 what=(
                     part(self.position, "position")
                     if name == "base"
-                    else names.get(type(position), "")
+                    else POSITIONS.name_of(type(position)) or ""
                 ),
             )
             for name, position in stack.position.items()
-            if name == "base" or names.get(type(position)) != "none"
+            if name == "base" or POSITIONS.name_of(type(position)) != "none"
         ]
         if parameters.count(stack.embed_norm):
             norm = self.leaf(f"{plan.name}.embed_norm", stack.embed_norm)

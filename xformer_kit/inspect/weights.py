@@ -168,7 +168,7 @@ def _weightless(calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
         alike.setdefault(type(call.module), []).append(call.name)
     for part, names in alike.items():
-        name = next((name for name, one in ATTENTIONS.items() if one is part), part.__name__)
+        name = ATTENTIONS.name_of(part) or part.__name__
         why = WEIGHTLESS.get(
             part.computes, "calls its kernel several times, and does not say what its weights are"
         )

@@ -5,6 +5,7 @@ layout or its head. A user's registered parts are among them.
 """
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
+from xformer_kit.norm import NORMS, Squash
 from xformer_kit.plan import KINDS, stacks
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
@@ -22,8 +24,9 @@ FAR = {
     "of": [CAUSAL, {"name": "not", "of": WINDOW}],
 }  # the first two tokens see nothing
 
-# A part that is not listed takes part as it is; what is listed are its faces. Of two kinds with one
-# name (a mask and a kernel are called chunked), it is about the one that has these options.
+# The option sets of components that have no `variants` of their own; one that is not listed is
+# tried with its defaults. Of two kinds with one name (a mask and a kernel are called chunked), an
+# entry is about the one that has these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
@@ -36,21 +39,6 @@ FACES: dict[str, list[dict[str, Any]]] = {
             "scale": 0.3,
         },
     ],
-    "compositional": [
-        {
-            "retrievals": 3,
-            "kv_heads": 3,
-            "v_head_dim": 5,
-            "choice_dim": 4,
-            "bias": True,
-            "scale": 0.3,
-        }
-    ],
-    # cubes of such a stream
-    "lambda": [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}],
-    "orthoformer": [{"landmarks": 4, "bias": True, "scale": 0.3}],
-    "linformer": [{"rank": 3, "share": "none", "bias": True, "scale": 0.3}],
-    "nystrom": [{"landmarks": 4, "conv": 3, "bias": True, "scale": 0.2}],
     "multi_head": [
         {},
         {"bias": True, "kv_heads": 6, "values": {"name": "plain", "residual": "token"}, "memory": 2}
@@ -63,12 +51,8 @@ FACES: dict[str, list[dict[str, Any]]] = {
             "values": "laser",
         }
         | {"score": {"name": "softmax", "softcap": 3.0, "sinks": True}},
-        {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3}
-        | {"score": {"name": "entmax"}},  # which is flat where scores are far apart
-        {"qk_norm": {"name": "l2", "after": True}, "scale": "by_layer", "gate": "projected"}
-        | {"score": {"name": "talking_heads", "scaled": True}},
-        {"kv_heads": 2, "score": {"name": "selective"}},
-        {"kv_heads": 2, "score": {"name": "residual"}},
+        {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3},
+        {"qk_norm": {"name": "l2", "after": True}, "scale": "by_layer", "gate": "projected"},
     ],
     "all_of": [{"of": FAR["of"]}],
     "any_of": [{"of": [{"name": "sliding_window", "window": 1}, FAR]}],
@@ -83,48 +67,23 @@ FACES: dict[str, list[dict[str, Any]]] = {
         },
     ],
     "per_head": [{"of": [WINDOW, CAUSAL], "groups": [2, 4]}],
-    "strided": [{"merged": False}],
-    "random_blocks": [{"alike": False}],
-    "random_keys": [{"alike": False}],
     "chunked": [{"chunk": [3, 1, 5]}],
     "layer": [{}, {"weight": False, "bias": False}],
     "rms": [{}, {"unit_offset": True, "cast": "before"}, {"weight": False}],
     "dyt": [{"bias": False}],
-    "derf": [{"alpha": 0.3, "shift": 0.2, "bias": False}],
     "sinusoidal": [{"layout": "concatenated"}],
     "learned": [{"offset": 2}],
     "alibi": [{"slopes": "geometric", "symmetric": False}],
     "t5": [{"buckets": 6, "longest": 7, "bidirectional": True, "per_layer": True}],
-    "kerple": [{"kernel": "power"}],
-    "xpos": [{"span": 8.0, "pairing": "interleaved"}],
     "shaw": [{"span": 3}],
-    "cope": [{"longest": 5}],
-    "curves": [{"curves": 3, "longest": 5, "bidirectional": True}],
-    "dynamic": [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}],
-    "forgetting": [{"gates": "pair", "gate_dim": 3, "bidirectional": True}],
     "disentangled": [{"buckets": 4, "longest": 9, "norm": True}],
-    "distance": [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}],
     "linear": [{"heads": 2, "v_head_dim": 7, "bias": True}],
-    # a first token is a sign, but for eps
-    "retention": [{"heads": 2, "head_dim": 6, "decay": "spaced", "eps": 0.01}],
     "gated_delta": [
         {"heads": 2, "v_heads": 4, "head_dim": 6, "v_head_dim": 5, "conv": 3, "negative": True}
     ],
-    "performer": [{"heads": 2, "features": 12}],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
-    "hyper_connections": [
-        {"streams": 3, "dynamic": False, "shared": False},
-        {"streams": 3, "mixing": "doubly_stochastic", "iterations": 5},
-    ],
-    "aggregated": [{"shared": False}],
     "sphere": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
-    "orthogonal": [{"eps": 0.1, "shared": False}],
-    "gated_streams": [{"streams": 3, "rank": 5}],
-    "mv_split": [{"alpha": 0.3, "beta": 0.6, "shared": False}],
-    "reversible": [{"shared": False}],
-    "gru": [{"bias": 0.5, "relu": False, "shared": False}],
-    "normformer": [{"scale_residual": True, "shared": False}],
     "mlp": [{"bias": True}],
     "glu": [
         {},
@@ -158,7 +117,6 @@ FACES: dict[str, list[dict[str, Any]]] = {
                 "z_loss": 0.1,
             },
         },
-        {"router": {"name": "round_robin"}},
         {"router": {"name": "expert_choice"}, "expert": {"name": "glu", "inner_norm": True}},
     ],
 }
@@ -231,7 +189,9 @@ Row = tuple[tuple[str, int], ...]  # choice, number of its level
 def factors() -> dict[str, list]:
     found: dict[str, list] = {
         kind: [
-            sized(kind, {"name": name, **face}) for name in registry for face in _faces(kind, name)
+            sized(kind, {"name": name, **face})
+            for name in registry
+            for face in variants(kind, name)
         ]
         for kind, registry in KINDS.items()
     }
@@ -252,11 +212,27 @@ def _variants(name: str) -> list[dict[str, Any]]:
     return getattr(EXTRAS[name], "variants", [{}])
 
 
-def _faces(kind: str, name: str) -> list[dict[str, Any]]:
-    there = [
-        face for face in FACES.get(name, ()) if face.keys() <= KINDS[kind].options(name).keys()
-    ]
-    return there or [{}]
+def variants(kind: str, name: str) -> list[dict[str, Any]]:
+    """The option sets of a component that the laws try: its own `variants`, or those listed here,
+    and one for each variant of the components that may be nested in it.
+    """
+    registry = KINDS[kind]
+    listed = [face for face in FACES.get(name, ()) if face.keys() <= registry.options(name).keys()]
+    own = vars(registry[name]).get("variants", listed)
+    return [*(own or [{}]), *_nested_variants(kind, name)]
+
+
+def _nested_variants(kind: str, name: str) -> Iterator[dict[str, Any]]:
+    """The `variants` of nested components, such as scores, in the first component that takes them
+    under the same option.
+    """
+    for option, nested in KINDS[kind].inner(name).items():
+        first = next(other for other in KINDS[kind] if option in KINDS[kind].inner(other))
+        if first == name and nested not in KINDS.values():
+            for inner in nested:
+                if nested[inner] not in KINDS[kind].loaded.values():  # as experts are networks
+                    for variant in vars(nested[inner]).get("variants", ()):
+                        yield {option: {"name": inner} | variant}
 
 
 def composed(row: Row) -> dict:
@@ -348,12 +324,11 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
     """Whether the numbers of a tiny model would be lost in an activation that is 0, or a power,
     near 0. Behind a norm that makes them as large as 1 they are not.
     """
+    norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
-        return chosen["norm"]["name"] == "none"
-    small = (
-        chosen["norm"]["name"] in ("none", "l2", "dyt", "derf")
-        or chosen["placement"]["name"] == "none"
-    )
+        return norm == "none"
+    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], Squash)
+    small = norm in ("none", "l2") or squashed or chosen["placement"]["name"] == "none"
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 
 

@@ -3,15 +3,7 @@
 from xformer_kit.mask.algebra import AllOf, AnyOf, Not, PerHead
 from xformer_kit.mask.band import Causal, Full, Prefix, SlidingWindow
 from xformer_kit.mask.base import INF, MASKS, Band, Mask, matrix
-from xformer_kit.mask.sparse import (
-    Chunked,
-    Dilated,
-    Fixed,
-    GlobalTokens,
-    RandomBlocks,
-    RandomKeys,
-    Strided,
-)
+from xformer_kit.mask.sparse import Chunked, GlobalTokens, Sparse
 
 __all__ = [
     "INF",
@@ -21,17 +13,13 @@ __all__ = [
     "Band",
     "Causal",
     "Chunked",
-    "Dilated",
-    "Fixed",
     "Full",
     "GlobalTokens",
     "Mask",
     "Not",
     "PerHead",
     "Prefix",
-    "RandomBlocks",
-    "RandomKeys",
     "SlidingWindow",
-    "Strided",
+    "Sparse",
     "matrix",
 ]

@@ -4,12 +4,16 @@ from xformer_kit.norm.norms import (
     NORMS,
     RMS,
     NormTraits,
+    Squash,
     _RMSNorm,
+    to_length,
 )
 
 __all__ = [
     "NORMS",
     "RMS",
     "NormTraits",
+    "Squash",
     "_RMSNorm",
+    "to_length",
 ]

@@ -197,45 +197,12 @@ class Nothing(nn.Identity):
         super().__init__()
 
 
-def _to_length(x: Tensor, eps: float) -> Tensor:
+def to_length(x: Tensor, eps: float) -> Tensor:
     """x / max(|x|, eps), with the length in fp32 or better."""
     length = torch.linalg.vector_norm(
         x, dim=-1, keepdim=True, dtype=torch.float32 if x.dtype in HALF else None
     )  # fp16 has no room for the squares of large channels
     return x / length.clamp(min=eps)
-
-
-@NORMS.register("scale", also_called=("scale_norm", "scalenorm"))
-class Scale(nn.Module):
-    """g x / max(|x|, eps) with one learned g (ScaleNorm: Nguyen and Salazar, 2019,
-    arXiv:1910.05895).
-
-    g starts at sqrt(dim), where it equals an RMS norm of weight 1.
-    """
-
-    no_gradient = (
-        "weight",
-    )  # where another norm reads the product next, of queries or behind a sublayer
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        eps: float = 1e-5,  # lower bound of the length
-    ):
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.full((1,), dim**0.5))
-
-    @classmethod
-    def check(cls, options, context):
-        yield from above(options, "Try 1e-5.", eps=0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (_to_length(x, self.eps) * self.weight).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return f"eps={self.eps}"
 
 
 @NORMS.register("l2", also_called=("l2_norm", "l2norm", "normalize", "unit"))
@@ -257,7 +224,7 @@ class L2(nn.Module):
         yield from above(options, "Try 1e-6.", eps=0)
 
     def forward(self, x: Tensor) -> Tensor:
-        return _to_length(x, self.eps).to(x.dtype)
+        return to_length(x, self.eps).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"
@@ -310,26 +277,3 @@ class DyT(Squash):
 
     def squashed(self, x):
         return torch.tanh(self.alpha * x)
-
-
-@NORMS.register("derf", also_called=("dynamic_erf", "DynamicErf"))
-class Derf(Squash):
-    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of
-    the token at all (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
-
-    It is steeper than `dyt` where both have the same alpha: erf has slope 2 / sqrt(pi) at 0, tanh
-    1. The parameter is called `factor`, for `dyt` may start its alpha elsewhere.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        alpha: float = 0.5,  # start of the learned factor
-        shift: float = 0.0,  # start of the learned s
-        bias: bool = True,  # whether a learned bias is added
-    ):
-        super().__init__(dim, bias, factor=alpha, shift=shift)
-
-    def squashed(self, x):
-        return torch.erf(self.factor * x + self.shift)

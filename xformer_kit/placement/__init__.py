@@ -14,41 +14,23 @@ from xformer_kit.placement.base import (
     Sublayer,
     Total,
 )
-from xformer_kit.placement.earlier import Aggregated, DenseFormer, LIMe
-from xformer_kit.placement.gated import GRU, GatedStreams
 from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
-from xformer_kit.placement.orthogonal import Orthogonal
-from xformer_kit.placement.reversible import Reversible
 from xformer_kit.placement.sphere import Sphere
-from xformer_kit.placement.split import MVSplit
-from xformer_kit.placement.streams import HyperConnections, ResiDual
-from xformer_kit.placement.weighted import Channels, Deep, LayerScale, NormFormer, ReZero
+from xformer_kit.placement.weighted import Channels, Deep, LayerScale
 
 __all__ = [
-    "GRU",
     "PLACEMENTS",
-    "Aggregated",
     "Channels",
     "Deep",
-    "DenseFormer",
-    "GatedStreams",
-    "HyperConnections",
-    "LIMe",
     "LayerScale",
-    "MVSplit",
     "MakeNorm",
-    "NormFormer",
     "Norms",
     "Nothing",
-    "Orthogonal",
     "Output",
     "Placement",
     "Post",
     "Pre",
     "PreAndSum",
-    "ReZero",
-    "ResiDual",
-    "Reversible",
     "Sandwich",
     "Sphere",
     "State",

@@ -2,7 +2,7 @@
 or channel.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -56,28 +56,6 @@ class Deep(Placement):
         return f"alpha={self.alpha:.4g}, beta={self.beta:.4g}"
 
 
-@PLACEMENTS.register("rezero", also_called=("re_zero",))
-class ReZero(Placement):
-    """x + alpha f(x) with a learned alpha for each sublayer, 0 at the start, and no norm
-    (Bachlechner et al., 2020, arXiv:2003.04887, eq. 3; there the sublayers of a layer share one).
-    """
-
-    final_norm = normed = False
-
-    def __init__(
-        self,
-        parallel: int,
-        *,
-        start: float = 0.0,  # of alpha
-    ):
-        super().__init__()
-        self.alpha = nn.Parameter(torch.full((parallel,), float(start)))
-
-    def forward(self, state, sublayers, total, tokens):
-        (x,) = state
-        return (x + total([alpha * f(x) for alpha, f in zip(self.alpha, sublayers, strict=True)]),)
-
-
 class Channels(nn.Module):
     """weight * x, a factor for each channel."""
 
@@ -118,47 +96,3 @@ class LayerScale(Placement):
         (x,) = state
         outputs = self.norm.outputs(x, sublayers)
         return (x + total([scale(h) for scale, h in zip(self.scale, outputs, strict=True)]),)
-
-
-@PLACEMENTS.register("normformer", also_called=("norm_former",))
-class NormFormer(Placement):
-    """x + norm_out(f(norm_in(x))) around attention, x + f(norm(x)) around a feed-forward network
-    (Shleifer et al., 2021, arXiv:2110.09456).
-
-    The rest of NormFormer is said elsewhere: the norm inside the feed-forward network is
-    ffn.inner_norm=true; the factor of each head belongs to the attention.
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        norm: MakeNorm,
-        kinds: Sequence[str],
-        *,
-        # whether parallel sublayers read one norm or one each; each attention has its own behind it
-        shared: bool = True,
-        # whether a feed-forward network is added to weight * x (ResScale)
-        scale_residual: bool = False,
-    ):
-        super().__init__()
-        self.before = Norms(norm, len(kinds), shared)
-        self.after = nn.ModuleList(norm() if kind == "attn" else nn.Identity() for kind in kinds)
-        self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
-
-    @classmethod
-    def vain(cls, context):
-        yield from super().vain(context)
-        if "ffn" not in context.parallel:
-            yield (
-                "scale_residual",
-                (
-                    "weighs the stream beside a feed-forward network, and no layer has one; got"
-                    " true. Set it to false"
-                ),
-            )
-
-    def forward(self, state, sublayers, total, tokens):
-        (x,) = state
-        outputs = self.before.outputs(x, sublayers)
-        added = total([norm(h) for norm, h in zip(self.after, outputs, strict=True)])
-        return (self.stream(x) + added,)

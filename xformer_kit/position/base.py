@@ -1,11 +1,10 @@
 """The contract of a position, and none at all.
 
 embed:  on the token embeddings, before the first block     (learned, sinusoidal)
-rotate: on queries and keys, inside every attention         (rotary, xpos)
-bias:   added to the scaled scores, point-wise              (alibi, t5, kerple, fire, dynamic)
-scores: replaces the scores, where they depend on content   (shaw, transformer_xl, cope, curves,
-disentangled,
-        forgetting, polar)
+rotate: on queries and keys, inside every attention         (rotary)
+bias:   added to the scaled scores, point-wise              (alibi, t5)
+scores: replaces the scores, where they depend on content   (shaw, transformer_xl,
+        disentangled)
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,12 @@
 """Positions whose part in a score depends on what the tokens hold."""
 
 import math
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xformer_kit.model.tokens import View
-from xformer_kit.position.base import POSITIONS, Position, plain, still
+from xformer_kit.position.base import POSITIONS, Position, plain
 from xformer_kit.registry import at_least
 
 
@@ -25,18 +23,6 @@ def apart(view: View) -> Tensor:
 def chosen(x: Tensor, index: Tensor) -> Tensor:
     """The column of x (b, h, q, n) that index (b or 1, 1, q, k) names -> (b, h, q, k)."""
     return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
-
-
-class Added(NamedTuple):
-    """What is added to the scaled scores of one attention, (b, h, q, k)."""
-
-    added: Tensor
-
-    rotate = rotate_key = still  # type: ignore[misc]
-
-    def scores(self, attn: Any, q: Tensor, k: Tensor, view: View) -> Tensor:
-        content = q @ spread(k, q.shape[1]).mT * attn.scale
-        return content + self.added.to(content.dtype)
 
 
 @POSITIONS.register("shaw", also_called=("relative_keys", "relative_position_representations"))
@@ -154,43 +140,6 @@ class TransformerXL(Position):
         return torch.cat([angle.sin(), angle.cos()], -1)
 
 
-@POSITIONS.register("cope", also_called=("contextual",))
-class CoPE(Position):
-    """q_i (k_j + e[p_ij])^T * scale, where each token decides what p_ij counts (Golovneva et al.,
-    2024, arXiv:2405.18719).
-
-    p_ij = sum of sigmoid(q_i k_m^T * scale) over the tokens m from j on that i sees, at most
-    `longest` - 1. Between whole numbers e is mixed linearly.
-    """
-
-    looked_up = True
-
-    def __init__(
-        self,
-        head_dim: int,
-        *,
-        longest: int = 64,  # counts that are told apart
-        per_layer: bool = True,  # a table for each layer; false: one for the stack
-    ):
-        super().__init__()
-        self.longest = longest
-        self.weight = nn.Parameter(torch.zeros(longest, head_dim))
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, "counts", longest=2)
-
-    def scores(self, attn, q, k, view):
-        content, seen = q @ spread(k, q.shape[1]).mT * attn.scale, view.visible(q.shape[1])
-        gates = content.sigmoid() if seen is None else content.sigmoid().masked_fill(~seen, 0)
-        place = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.longest - 1)
-        onto, below = q @ self.weight.T * attn.scale, place.detach().floor()
-        low, high = (
-            onto.gather(-1, at.long()) for at in (below, (below + 1).clamp(max=self.longest - 1))
-        )
-        return content + low + (high - low) * (place - below)
-
-
 @POSITIONS.register("disentangled", also_called=("deberta",))
 class Disentangled(Position):
     """(Qc Kc^T + Qc Kr[i - j]^T + Kc Qr[i - j]^T) * scale / sqrt(terms), r a table of distances (He
@@ -266,73 +215,3 @@ class Disentangled(Position):
             wide = ((far * (middle - 1)).ceil().long() + middle) * distance.sign()
             distance = torch.where(distance.abs() <= middle, distance, wide)
         return (distance + self.buckets).clamp(0, 2 * self.buckets - 1)
-
-
-@POSITIONS.register(
-    "curves", also_called=("rel_proj", "relative_projection", "inkling", "distance_basis")
-)
-class Curves(Position):
-    """q_i k_j^T * scale + sum_m (W x_i + b)_m c_m[i - j] in each head, with learned curves c over
-    the distance.
-
-    Heads share the curves, and token x_i says how much of each it wants (rel_proj_pos_bias of
-    x-transformers, after the Inkling model; no paper). Nothing is added from `longest` tokens on,
-    so that there is no longest text.
-    bidirectional: later tokens, where a mask shows them, have curves of their own; without it
-    nothing is added to them.
-    """
-
-    tables = Added
-    learned = reads = True
-    channels = False
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        max_len: int,
-        stack: str,
-        *,
-        curves: int = 16,  # that are mixed
-        longest: (
-            int | None
-            # tokens: farther ones get nothing; null is max_len, behind which nothing is learned
-        ) = None,
-        bidirectional: (
-            bool | None
-        ) = None,  # whether later tokens have curves too; null: in an encoder
-        per_layer: bool = True,  # weights and curves for each layer; false: one set for the stack
-    ):
-        super().__init__()
-        self.both = stack == "encoder" if bidirectional is None else bidirectional
-        self.heads = heads
-        self.longest = longest or max_len
-        self.weight = nn.Parameter(torch.zeros(heads * curves, dim))
-        self.offset = nn.Parameter(torch.zeros(heads * curves))
-        self.curve = nn.Parameter(
-            torch.zeros(curves, self.longest * (2 if self.both else 1))
-        )  # those for earlier tokens first
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, curves=1)
-        yield from at_least(options, "token", longest=1)
-
-    def initial(
-        self, name: str, shape: tuple[int, ...], generator: torch.Generator
-    ) -> Tensor | None:
-        return (
-            0.02 * torch.randn(shape, generator=generator) if name == "curve" else None
-        )  # as in x-transformers
-
-    def read(self, x, view, cache):
-        wants = (
-            F.linear(x, self.weight, self.offset).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        )  # (b, h, t, curves)
-        distance = apart(view)
-        far = distance.abs() >= self.longest
-        later = distance < 0
-        index = distance.abs().clamp(max=self.longest - 1)
-        index = index + later * self.longest if self.both else index
-        added = chosen(wants @ self.curve, index)
-        return Added(added.masked_fill(far if self.both else far | later, 0))

@@ -5,7 +5,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
@@ -15,17 +14,6 @@ from xformer_kit.registry import above, at_least
 def exact(x: Tensor) -> Tensor:
     """In fp32, or fp64 where it is: bf16 tells no two positions above 256 apart."""
     return x if x.dtype == torch.float64 else x.float()
-
-
-def of_heads(hidden: Tensor, weight: Tensor, head: Tensor) -> Tensor:
-    """The last layer of a network over pairs of tokens: hidden (b, 1, q, k, width), weight (heads,
-    width), head (1, h, 1, 1) -> (b, h, q, k). For one pair and one head, both scalars: hidden
-    (width,) -> a scalar.
-    """
-    rows = exact(weight)[head]
-    if head.ndim == 0:
-        return (hidden * rows).sum(-1)
-    return torch.einsum("biqkw,ihmnw->bhqk", hidden, rows)
 
 
 @POSITIONS.register("alibi")
@@ -147,104 +135,3 @@ class T5(Position):
         return first + torch.where(
             distance < alone, distance, (alone + far.long()).clamp(max=count - 1)
         )
-
-
-@POSITIONS.register("kerple")
-class Kerple(Position):
-    """-r1 ln(1 + r2 distance) (log), or -r1 distance^r2 (power), with r1, r2 > 0 learned for each
-    head, and r2 <= 2 in the latter (Chi et al., 2022, arXiv:2205.09921, section 3.3). There is no
-    longest text.
-    """
-
-    # Authors' code: r1 and r2 are parameters that are clipped to their ranges.   Here: exp and 2
-    # sigmoid of parameters, whose gradients never vanish. The starts are the same, uniform in (0,
-    # 2) and (0, 1).
-
-    learned = True
-
-    def __init__(
-        self,
-        heads: int,
-        *,
-        kernel: Literal["log", "power"] = "log",  # how the bias falls with the distance
-        per_layer: bool = False,  # r1 and r2 for each layer, in place of one pair for the stack
-    ):
-        super().__init__()
-        self.power = kernel == "power"
-        self.r1 = nn.Parameter(torch.zeros(heads))
-        self.r2 = nn.Parameter(torch.zeros(heads))
-
-    def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        drawn = torch.rand(shape, generator=generator).clamp(0.01, 0.99)
-        if self.power and name == "r2":
-            return drawn.logit()  # 2 sigmoid of it: uniform in (0, 2)
-        return (drawn if self.power or name == "r2" else 2 * drawn).log()
-
-    def bias(self, query, key, head):
-        distance = (query.position - key.position).abs()
-        r1, r2 = exact(self.r1)[head].exp(), exact(self.r2)[head]
-        if not self.power:
-            return -r1 * (r2.exp() * distance).log1p()
-        raised = distance.clamp(min=1) ** (
-            2 * r2.sigmoid()
-        )  # 0^r2 has no gradient, so it is left out of the power
-        return -r1 * raised * (distance > 0)
-
-
-@POSITIONS.register("fire")
-class Fire(Position):
-    """f(psi(distance) / psi(max(L, position))), psi(x) = ln(|c x| + 1), with a network f of one
-    hidden layer, and c and L learned (Li et al., 2023, arXiv:2310.04418). `position` is the
-    query's, so that positions beyond L are seen as shares of what has been read; there is no
-    longest text.
-    """
-
-    # f ends without a bias: the same number on every score of a row changes no weight.
-
-    no_gradient = (
-        "up.bias",
-    )  # it shifts all scores of a row alike while no hidden channel changes its sign within the row
-    learned = True
-    relative = False  # beyond L the distance is measured against the query's position
-
-    def __init__(
-        self,
-        heads: int,
-        *,
-        width: int = 32,  # hidden channels of f
-        rate: float = 0.1,  # c at the start, 1 / tokens
-        threshold: float = 512.0,  # L at the start, tokens
-        # f, c and L for each layer; false: one for the stack, called FIRE-S
-        per_layer: bool = True,
-    ):
-        super().__init__()
-        self.up = nn.Linear(1, width)
-        self.down = nn.Linear(width, heads, bias=False)
-        self.rate = rate
-        self.threshold = threshold
-        self.c, self.reach = (
-            nn.Parameter(torch.full((1,), rate)),
-            nn.Parameter(torch.ones(1)),
-        )  # L = reach * threshold
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, "channel", width=1)
-        yield from above(options, rate=0, threshold=0)
-
-    def initial(
-        self, name: str, shape: tuple[int, ...], generator: torch.Generator
-    ) -> Tensor | None:
-        return {"c": torch.full(shape, self.rate), "reach": torch.ones(shape)}.get(name)
-
-    def bias(self, query, key, head):
-        c = exact(self.c)[0]
-        far = (c * (query.position - key.position)).abs().log1p()
-        whole = (
-            (c * torch.maximum((exact(self.reach)[0] * self.threshold).abs(), query.position))
-            .abs()
-            .log1p()
-        )
-        share = (far / (whole + 1e-6))[..., None]  # (b, 1, q, k, 1)
-        hidden = F.linear(share, exact(self.up.weight), exact(self.up.bias)).relu()
-        return of_heads(hidden, self.down.weight, head)

@@ -158,7 +158,7 @@ def plain(value: Any) -> Any:
         )
     for base, registry in NESTED.items():
         if isinstance(value, base):
-            name = next(name for name, part in registry.items() if part is type(value))
+            name = str(registry.name_of(type(value)))
             return {"name": name} | {
                 option: plain(getattr(value, option)) for option in registry.options(name)
             }

@@ -4,13 +4,18 @@ A part is a class or function. Its keyword-only parameters are its options: thei
 defaults are the config schema. Its other parameters are what the model gives it, passed by name. A
 frozen dataclass has only options. The meaning or unit of an option is the comment behind it in the
 source, or a line `option: meaning` in the docstring.
+
+A rare component is a file of its own, xformer_kit/zoo/<group>/<name>.py, that is imported the first
+time the component is needed.
 """
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from xformer_kit.registry.context import Context
@@ -42,6 +47,7 @@ from xformer_kit.registry.option_types import (
 )
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.signature import meaning, parameters
+from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
 
@@ -72,8 +78,13 @@ class Option(NamedTuple):
         return self.said() if callable(self.said) else self.said
 
 
-class Registry(dict[str, Any]):
+class Registry(Mapping[str, Any]):
     """Names of one kind of part, e.g. every mask.
+
+    The names include the components of xformer_kit/zoo, whose modules are imported when they are
+    looked up: `in`, `len` and iteration import nothing, `registry[name]` one file, `items` and
+    `also_called` all files of the kind. The order is: the core and a user's components as
+    registered, then the zoo by name.
 
     `given` lists what the model supplies by name (dim, depth, ...); every other parameter of a part
     is an option. `base` is the class of the built part: an option annotated with it, or with a
@@ -91,16 +102,17 @@ class Registry(dict[str, Any]):
         several: bool = False,
         switch: tuple[str, str] | None = None,
     ):
-        super().__init__()
         self.kind = kind
         self.given = given
         self.group = group or kind
         self.several = several
         self.switch = switch
-        self.also_called: dict[str, str] = {}  # other names, for messages and search only
         self.mistaken: dict[
             str, str
         ] = {}  # names of something else -> the sentence with the way to that
+        self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
+        self._parts: dict[str, Any] = {}
+        self._also_called: dict[str, str] = {}
         self._options_of: dict[str, dict[str, Option]] = {}
         self._usual: dict[
             str, tuple[dict[str, Any], list[str]]
@@ -109,38 +121,90 @@ class Registry(dict[str, Any]):
             NESTED[base] = self
             nested.cache_clear()
 
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts or name in self.zoo
+
+    def __iter__(self) -> Iterator[str]:
+        yield from [name for name in self._parts if name not in self.zoo]
+        yield from self.zoo
+
+    def __len__(self) -> int:
+        return len(self._parts.keys() | self.zoo.keys())
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._parts:
+            self._load(name)
+        return self._parts[name]
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        if name not in self:
+            return default
+        return self[name]
+
+    @property
+    def loaded(self) -> Mapping[str, Any]:
+        """The components whose modules have been imported."""
+        return MappingProxyType(self._parts)
+
+    @property
+    def also_called(self) -> Mapping[str, str]:
+        """Other names of components, for messages and search only. Imports the whole kind."""
+        for name in self.zoo:
+            self._load(name)
+        return MappingProxyType(self._also_called)
+
+    def name_of(self, part: Any) -> str | None:
+        """The name of a component that has been imported, None for anything else."""
+        return next((name for name, one in self._parts.items() if one is part), None)
+
+    def _load(self, name: str) -> None:
+        """Import a component of the zoo. Raises ConfigError for a name that is not there."""
+        if name not in self:
+            raise ConfigError(f"{self.group}: {self.unknown(name)}")
+        if name not in self._parts:
+            importlib.import_module(self.zoo[name])
+        if name not in self._parts:
+            raise ImportError(f"{self.zoo[name]} registers no {self.kind} '{name}'.")
+
     def register(self, name: str, also_called: Iterable[str] = ()) -> Callable[[P], P]:
         """Class or function decorator. Raises ConfigError for a name taken twice and for an unclear
         signature.
         """
 
         def add(part: P) -> P:
-            if name in self:
+            if name in self._parts or self.zoo.get(name, part.__module__) != part.__module__:
                 raise ConfigError(
                     f"{self.kind} '{name}' is registered twice; give one of them another name."
                 )
             self._options_of[name] = options = self._read(name, part)
             usual = {"name": name} | {key: option.default for key, option in options.items()}
             self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
-            self[name] = part
-            self.also_called.update(dict.fromkeys(also_called, name))
+            self._parts[name] = part
+            self._also_called.update(dict.fromkeys(also_called, name))
             return part
 
         return add
 
     def forget(self, module: str) -> None:
         """Take back what a module registered, so that it can be imported anew."""
-        for name in [name for name, part in self.items() if part.__module__ == module]:
-            del self[name], self._options_of[name], self._usual[name]
-            self.also_called = {alias: n for alias, n in self.also_called.items() if n != name}
+        for name in [name for name, part in self._parts.items() if part.__module__ == module]:
+            del self._parts[name], self._options_of[name], self._usual[name]
+            self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
 
     def options(self, name: str) -> dict[str, Option]:
         """Every option of a part, in the order of its signature."""
-        return self._options_of[name] if name in self else self[name]
+        if name not in self._options_of:
+            self._load(name)
+        return self._options_of[name]
 
     def defaults(self, name: str) -> dict[str, Any]:
         """A complete config node of the part: its name and the default of every option."""
-        usual, made = self._usual[name] if name in self else self[name]
+        if name not in self._usual:
+            self._load(name)
+        usual, made = self._usual[name]
         return usual | {key: plain(usual[key]) for key in made}  # in the order of the options
 
     def named(self, node: Any) -> Any:
@@ -196,15 +260,12 @@ class Registry(dict[str, Any]):
         """The sentence that answers an unknown name."""
         if name in self.mistaken:
             return self.mistaken[str(name)]
-        if name in self.also_called:
-            return f"'{name}' is called '{self.also_called[str(name)]}' here."
+        if (own := self.also_called.get(str(name))) is not None:
+            return f"'{name}' is called '{own}' here."
         return (
             f"no {self.kind} is called {shown(name)}.{nearest(str(name), self)} Known:"
             f" {', '.join(sorted(self))}."
         )
-
-    def __missing__(self, name: object) -> Any:
-        raise ConfigError(f"{self.group}: {self.unknown(name)}")
 
     def faults(
         self,
@@ -271,7 +332,7 @@ class Registry(dict[str, Any]):
         """Options of the other parts -> those parts, as one chooses them."""
         found: dict[str, list[str]] = {}
         for other in sorted(self) if self.kind != "settings" else ():
-            for option in self._options_of[other] if other != name else ():
+            for option in self.options(other) if other != name else ():
                 found.setdefault(option, []).append(self.chosen(other))
         return found
 
@@ -309,7 +370,7 @@ class Registry(dict[str, Any]):
             default = REQUIRED if p.default is p.empty else p.default
             inner = nested(p.annotation)
             if inner is not None and isinstance(default, type):
-                default = {"name": next(name for name, made in inner.items() if made is default)}
+                default = {"name": inner.name_of(default)}
             found[key] = Option(
                 p.annotation, default, partial(meaning, part, key), fitting(p.annotation)
             )

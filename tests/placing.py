@@ -1,0 +1,52 @@
+"""A placement with all parameters drawn, and two sublayers, for the tests of placements."""
+
+import torch
+from torch import nn
+
+from xformer_kit.model.tokens import UNKNOWN
+from xformer_kit.placement import PLACEMENTS
+
+DIM = 7
+X = torch.randn(2, 3, DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+F, G = (nn.Linear(DIM, DIM).double() for _ in range(2))
+torch.manual_seed(4)
+for layer in (F, G):
+    nn.init.normal_(layer.weight)
+
+
+def made(name, kinds, **options):
+    """A placement over layer norms, with every parameter drawn."""
+    part = PLACEMENTS.create(
+        {"name": name, **options},
+        dim=DIM,
+        norm=lambda: nn.LayerNorm(DIM),
+        depth=1,
+        layers=4,
+        order=2,
+        parallel=len(kinds),
+        kinds=kinds,
+        stack="decoder",
+        stacks={"decoder": 4},
+    )
+    draw = torch.Generator().manual_seed(1)
+    for parameter in part.parameters():
+        nn.init.normal_(parameter, mean=float(parameter.ndim < 2), generator=draw)
+    return part.double()
+
+
+def result(part, sublayers, factor=1.0, finish=True):
+    state = part(
+        part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
+    )
+    state = part(
+        state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
+    )  # twice, so that each stream is read
+    return part.finish(state, lambda x: 3 * x) if finish else state
+
+
+def twice(step):
+    return step(step(X))
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True)

@@ -1,0 +1,108 @@
+"""attn lambda: equal to its equation, written out token by token."""
+
+import pytest
+import torch
+from refusing import refused
+from torch.testing import assert_close
+
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
+from xformer_kit.model.tokens import Tokens
+
+DRAWN = Case(tiny(), "").ids[:2, :8]
+
+HEADS, WIDE = 6, 10
+
+
+def made(attn, model="decoder", **more):
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
+    randomise(built)
+    return built.double().eval()
+
+
+def layer(attn, **more):
+    """An attention of a randomised model, with what it reads and what it gives."""
+    model, held = made(attn, **more), []
+    model.stack.blocks[0].attn.register_forward_hook(
+        lambda _, args, out: held.extend((args[0], out))
+    )
+    model(DRAWN)
+    return model.stack.blocks[0].attn, *held
+
+
+def past(n, masked):
+    """The tokens that token n sees."""
+    return range(n + 1) if masked else range(DRAWN.shape[1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scope", [None, 2])
+@pytest.mark.parametrize("mask", ["causal", "full"])
+def test_lambda_by_its_equations(mask, scope):
+    """The matrix of each token is formed, and applied to its queries."""
+    model = "decoder" if mask == "causal" else "encoder"
+    attn, x, out = layer(
+        {"name": "lambda", "v_head_dim": 7, "scope": scope, "bias": True}, model=model, mask=mask
+    )
+    assert attn.places.shape == ((2 * 2 if scope else 2 * 28) + 1, WIDE)
+    reach = scope or 28
+    for b, n in ((0, 0), (1, 4), (0, 7)):
+        seen = list(past(n, mask == "causal"))
+        content = attn.k(x[b, seen]).softmax(0)  # over tokens, channel by channel
+        function = torch.zeros(WIDE, 7, dtype=torch.float64)
+        for at, m in enumerate(seen):
+            place = attn.places[n - m + reach] if abs(n - m) <= reach else 0
+            function += torch.outer(content[at] + place, attn.v(x[b, m]))
+        assert_close(out[b, n], attn.o((attn.q(x[b, n]).view(HEADS, WIDE) @ function).flatten()))
+
+
+@torch.no_grad()
+def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
+    """In fp32 what is seen vanishes beside it in the sums over keys; the numbers stay finite."""
+    model = made({"name": "lambda"}).float()
+    attn = model.stack.blocks[0].attn
+    attn.k.register_forward_hook(
+        lambda _, args, out: out + 1e4 * (torch.arange(out.shape[1]) == 7)[:, None]
+    )
+    assert model(DRAWN).isfinite().all()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
+    """The first tokens see keys 108 below the largest alone, in pairs that are near to each other.
+    In float64 the sums are those of `test_lambda_by_its_equations`.
+    """
+    real, found = torch.arange(8) >= torch.tensor([[0], [2]]) if padded else None, []
+    for dtype in (torch.float64, torch.float32):
+        model = made({"name": "lambda"}).to(dtype)
+        attn, kept = model.stack.blocks[0].attn, []
+        sign = torch.tensor([1.0, -1.0]).repeat(WIDE // 2)  # channels that rise and that fall
+        attn.k.register_forward_hook(
+            lambda _, args, out, sign=sign: (
+                out + (36.0 * (torch.arange(8)[:, None] // 2) * sign).to(out)
+            )
+        )
+        attn.register_forward_hook(lambda _, args, out, kept=kept: kept.append(out))
+        model.hidden(Tokens(ids=DRAWN, real=real))
+        out = kept[0] if real is None else kept[0][real]
+        out.square().sum().backward()
+        found.append([out.detach(), attn.q.weight.grad, attn.k.weight.grad, attn.v.weight.grad])
+    for exact, mine in zip(*found, strict=True):
+        assert_close(mine.double(), exact, rtol=1e-4, atol=1e-5 * exact.abs().max().item())
+
+
+REFUSED = {
+    "attn=lambda position=rotary": (
+        "attn: lambda has no score of two tokens, into which position 'rotary' enters, and places"
+        " of its own; choose position=none, learned or sinusoidal."
+    ),
+    "attn=lambda position=none attn.scope=-1": "attn.scope: must be at least 0 token; got -1.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert refused(words) == [REFUSED[words]]

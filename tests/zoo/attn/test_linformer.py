@@ -1,0 +1,143 @@
+"""attn linformer: equal to its equation, under the laws, and refused where it cannot be."""
+
+import os
+
+import pytest
+import torch
+from refusing import refused
+from torch.testing import assert_close
+
+from xformer_kit import ConfigError
+from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import LENGTH, MAX_LEN, VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+DRAWN = Case(tiny(), "").ids
+
+
+def made(attn, model="encoder", **more):
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
+    randomise(built)
+    return built.double().eval()
+
+
+def layer(attn, length=12, **more):
+    """An attention of a randomised model, with what it reads and what it gives."""
+    model, held = made(attn, **more), []
+    stack = model.stack
+    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
+    model(DRAWN[:, :length])
+    return stack.blocks[0].attn, *held
+
+
+def heads(x, size=10):
+    return x.unflatten(-1, (-1, size)).transpose(1, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", ["none", "heads", "key_value"])
+def test_linformer_by_its_equation(share):
+    attn, x, out = layer({"name": "linformer", "rank": 5, "share": share})
+    f = attn.e if share == "key_value" else attn.f
+    assert attn.e.shape == (6 if share == "none" else 1, 5, MAX_LEN)
+    q, k, v = (heads(m(x)) for m in (attn.q, attn.k, attn.v))
+    each = []
+    for head in range(6):
+        e, g = (m[head if share == "none" else 0, :, :12] for m in (attn.e, f))
+        weights = (q[:, head] @ (e @ k[:, head]).mT / 10**0.5).softmax(-1)  # (b, t, rank)
+        each.append(weights @ (g @ v[:, head]))
+    assert_close(out, attn.o(torch.cat(each, -1)))
+
+
+@torch.no_grad()
+def test_linformer_that_projects_nothing_is_multi_head():
+    sizes = {"heads": 6, "head_dim": 10}
+    ours, multi = (
+        made({"name": "linformer", "rank": LENGTH, **sizes}),
+        made({"name": "multi_head", "kv_heads": 6, **sizes}),
+    )
+    state = multi.state_dict()
+    one = torch.eye(LENGTH, MAX_LEN).double()[None]
+    ours.load_state_dict(state | {name: one for name in ours.state_dict() if name not in state})
+    assert_close(ours(DRAWN), multi(DRAWN))
+
+
+NODES = [
+    {"name": "linformer", "share": "none", "bias": True},
+    {"name": "linformer", "share": "key_value"},
+]
+
+SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
+
+
+@pytest.mark.parametrize("node", NODES, ids=str)
+def test_laws_of_an_encoder(node):
+    config = tiny("encoder", attn=node, position="learned")
+    assert not faults(config)
+    for law in SAID:
+        said = LAWS[law](config)
+        assert said is None or "only `reference`" in said
+
+
+@pytest.mark.parametrize("position", ["none", "rotary"])
+def test_a_decoder_may_look_at_a_source_through_linformer(position):
+    cross = {"name": "linformer", "rank": 5, "bias": True, "position": position}
+    config = tiny("encoder_decoder", decoder={"cross": cross})
+    assert not faults(config)
+    for law in (
+        "source",
+        "source padding",
+        "source once",
+        "documents",
+        "cache",
+        "greedy",
+        "kernels",
+        "gradients",
+    ):
+        assert LAWS[law](config) is None
+
+
+def test_a_cache_of_a_source_holds_what_it_was_projected_to():
+    cross = {"name": "linformer", "rank": 5, "heads": 6, "head_dim": 10}
+    past = build_model(tiny("encoder_decoder", decoder={"cross": cross}, layers=1), VOCAB).cache(
+        2, LENGTH, 29
+    )
+    assert past.caches[0]["cross"].bytes == 2 * 2 * 6 * 5 * 10 * 4
+
+
+def test_a_text_longer_than_the_projection_is_refused():
+    model = made({"name": "linformer"})
+    ids = torch.zeros(1, MAX_LEN + 1, dtype=torch.long)
+    for position in (None, torch.zeros_like(ids)):
+        with pytest.raises(
+            ConfigError,
+            match=rf"model.max_len: the model's positions end at {MAX_LEN} tokens; got 30",
+        ):
+            model(ids, position=position)
+    two = build_model(
+        tiny("encoder_decoder", position="none", decoder={"cross": {"name": "linformer"}}), VOCAB
+    )
+    with pytest.raises(
+        ConfigError, match=rf"model.max_len: the source's positions end at {MAX_LEN} tokens; got 30"
+    ):
+        two(source=ids, target=ids[:, :3])
+
+
+ENCODER = "model=encoder task=masked_language_modeling position=learned "
+
+REFUSED = {
+    ENCODER + "attn=linformer position=alibi": (
+        "attn: linformer has no score of two tokens, into which position 'alibi' enters. Choose"
+        " position=rotary, position=learned or position=none."
+    ),
+    ENCODER + "attn=linformer attn.rank=0": "attn.rank: must be at least 1 key; got 0.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert refused(words) == REFUSED[words].splitlines()

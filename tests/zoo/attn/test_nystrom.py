@@ -1,0 +1,138 @@
+"""attn nystrom: equal to the published layer, under the laws, and refused where it cannot be."""
+
+import os
+
+import pytest
+import torch
+from refusing import refused
+from torch import nn
+from torch.testing import assert_close
+
+from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
+from xformer_kit.zoo.attn.nystrom import inverse
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+DIM = 36
+
+DRAWN = Case(tiny(), "").ids
+
+
+def made(attn, model="encoder", **more):
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
+    randomise(built)
+    return built.double().eval()
+
+
+def layer(attn, length=12, **more):
+    """An attention of a randomised model, with what it reads and what it gives."""
+    model, held = made(attn, **more), []
+    stack = model.stack
+    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
+    model(DRAWN[:, :length])
+    return stack.blocks[0].attn, *held
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("conv", [None, 5])
+@pytest.mark.parametrize("landmarks", [1, 3, 6])
+def test_nystrom_is_that_of_nystromformer(landmarks, conv):
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
+
+    node = {
+        "name": "nystrom",
+        "heads": 6,
+        "head_dim": 6,
+        "landmarks": landmarks,
+        "conv": conv,
+        "bias": True,
+    }
+    attn, x, out = layer(node)
+    config = transformers.NystromformerConfig(
+        hidden_size=DIM,
+        num_attention_heads=6,
+        num_landmarks=landmarks,
+        segment_means_seq_len=12,
+        conv_kernel_size=conv or 65,
+    )
+    theirs = NystromformerSelfAttention(config)
+    theirs.init_option, theirs.conv_kernel_size = "exact", conv
+    for ours, name in (("q", "query"), ("k", "key"), ("v", "value")):
+        setattr(theirs, name, getattr(attn, ours))
+    if conv:
+        theirs.conv.weight = nn.Parameter(attn.filter[:, None, :, None])
+    assert_close(out, attn.o(theirs.double()(x)[0]))
+
+
+@torch.no_grad()
+def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
+    """K pinv(K) K = K, and the pseudo-inverse is the better found the longer it is looked for."""
+    sizes = {"heads": 6, "head_dim": 10}
+    multi, off = made({"name": "multi_head", "kv_heads": 6, **sizes}), []
+    for iterations in (4, 12, 25):
+        ours = made({"name": "nystrom", "landmarks": 64, "iterations": iterations, **sizes})
+        ours.load_state_dict(multi.state_dict())
+        off.append((ours(DRAWN) - multi(DRAWN)).abs().max().item())
+    assert off[0] > off[1] > off[2]
+    assert off[2] < 1e-6
+
+
+def test_a_filter_of_nystrom_starts_as_torch_draws_convolutions():
+    """Uniform in +- 1 / sqrt(tokens), with values of either sign."""
+    built = build_model(tiny("encoder", attn={"name": "nystrom", "landmarks": 4, "conv": 9}), VOCAB)
+    values = torch.cat([block.attn.filter.flatten() for block in built.stack.blocks])
+    assert -1 / 3 < values.min() < -0.2
+    assert 0.2 < values.max() < 1 / 3
+
+
+def test_the_pseudo_inverse_of_matrices_with_empty_rows():
+    a = torch.rand(2, 3, 5, 5, dtype=torch.float64).add(3 * torch.eye(5)).softmax(-1)
+    a[0, :, 3:], a[0, :, :, 3:] = 0, 0
+    assert_close(inverse(a, 20), torch.linalg.pinv(a), rtol=1e-6, atol=1e-6)
+    assert inverse(a.bfloat16(), 6).dtype == torch.float32
+
+
+NODES = [
+    {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
+    {"name": "nystrom", "landmarks": 29},
+]
+
+SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
+
+
+@pytest.mark.parametrize("node", NODES, ids=str)
+def test_laws_of_an_encoder(node):
+    config = tiny("encoder", attn=node, position="learned")
+    assert not faults(config)
+    for law in SAID:
+        said = LAWS[law](config)
+        assert said is None or "only `reference`" in said
+
+
+ENCODER = "model=encoder task=masked_language_modeling position=learned "
+
+REFUSED = {
+    "attn=nystrom": (
+        "attn: nystrom mixes all tokens of a text, and mask 'causal' hides some. Choose"
+        " task=masked_language_modeling mask=full."
+    ),
+    ENCODER + "attn=nystrom attn.conv=2 attn.landmarks=0": (
+        "attn.landmarks: must be at least 1; got 0.\n"
+        "attn.conv: must be odd, as many tokens before as behind; got 2. Try 3."
+    ),
+    ENCODER + "attn=nystrom attn.conv=0": "attn.conv: must be at least 1 token; got 0.",
+    "model=encoder_decoder task=seq2seq model.decoder.cross.name=nystrom": (
+        "model.decoder.cross: nystrom takes means over all tokens that ask, later ones too, which a"
+        " decoder cannot. Choose model.decoder.cross.name=multi_head."
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert refused(words) == REFUSED[words].splitlines()

@@ -1,0 +1,71 @@
+"""What the attentions that mix all tokens of a text have in common."""
+
+import os
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from xformer_kit import ConfigError
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.model.build import build_model
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.zoo.attn._whole_text import rows
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+DRAWN = Case(tiny(), "").ids
+
+
+def made(attn, model="encoder", **more):
+    built = build_model(
+        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
+    )
+    randomise(built)
+    return built.double().eval()
+
+
+def test_texts_come_apart_and_back():
+    document = torch.tensor([[4, 4, 4, 7, 7, 7], [1, 2, 2, 2, 2, 3]])
+    real = torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool()
+    x = torch.arange(12.0).view(2, 6, 1)
+    texts = rows(Tokens(document=document, real=real), 2)
+    assert texts.apart(x)[..., 0].tolist() == [
+        [1, 2, 0, 0],
+        [3, 4, 0, 0],
+        [0, 0, 0, 0],
+        [6, 0, 0, 0],
+        [7, 8, 9, 10],
+        [11, 0, 0, 0],
+    ]
+    assert texts.length.tolist() == [2, 2, 0, 1, 4, 1]
+    assert texts.documents.tolist() == [[4, 7, 0], [1, 2, 3]]
+    assert_close(texts.back(texts.apart(x), 2), x * real[..., None])
+
+
+@pytest.mark.parametrize("name", ["linformer", "nystrom"])
+def test_a_rotation_keeps_its_law(name):
+    """What is summed has been turned by distances alone."""
+    config = tiny("encoder", attn=name, position="rotary")
+    assert not faults(config)
+    for law in ("shift", "padding", "documents"):
+        assert LAWS[law](config) is None
+
+
+@pytest.mark.parametrize("name", ["fourier", "linformer", "nystrom"])
+def test_a_cache_takes_a_text_in_one_call(name):
+    model = made(name, model="decoder", mask="full")
+    past = model.cache(3, LENGTH)
+    assert_close(model(DRAWN, cache=past), model(DRAWN))
+    with pytest.raises(ConfigError, match="a mask sees the future"):
+        model(DRAWN[:, :1], cache=past)
+
+
+def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
+    transformers = pytest.importorskip("transformers")
+    usual = transformers.NystromformerConfig().num_landmarks
+    assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [
+        usual,
+        usual,
+    ]

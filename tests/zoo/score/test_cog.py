@@ -1,0 +1,36 @@
+"""score cog: weights of either sign."""
+
+import torch
+from torch.testing import assert_close
+
+from xformer_kit.attention import SCORES
+
+HEADS = 3
+
+
+def made(node):
+    score = SCORES.create(node, heads=HEADS).double().eval()
+    with torch.no_grad():
+        for i, p in enumerate(score.parameters()):
+            p.add_(
+                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
+            )
+    return score
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+SCORED = drawn(2, HEADS, 5, 7) * 2
+
+
+def test_cog_is_softmax_of_sizes_with_the_scores_signs():
+    weights = made({"name": "cog"})(SCORED, None)
+    assert_close(weights, SCORED.sign() * SCORED.abs().softmax(-1))
+    assert_close(weights.abs().sum(-1), torch.ones_like(weights[..., 0]))
+    assert (weights < 0).any()
+    row = torch.tensor([[[[-1.0, 1.0, 9.0]]]], dtype=torch.float64)
+    assert made({"name": "cog"})(row, torch.tensor([True, True, False])).tolist() == [
+        [[[-0.5, 0.5, 0]]]
+    ]

@@ -1,0 +1,75 @@
+"""score inverted: queries compete for keys."""
+
+import pytest
+import torch
+from refusing import refused
+from torch.testing import assert_close
+
+from xformer_kit import compose
+from xformer_kit.attention import SCORES
+from xformer_kit.laws import LAWS, tiny
+
+SCORED = (
+    torch.randn(2, 3, 5, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
+)
+
+EYE = torch.eye(7, dtype=torch.float64).expand(
+    2, 3, 7, 7
+)  # as keys and as values: what comes out are the weights
+
+INVERTED = {"name": "multi_head", "score": {"name": "inverted"}}
+
+
+@pytest.mark.parametrize("eps", [1e-8, 0.3])
+def test_inverted_weights_are_those_of_slot_attention(eps):
+    weights = SCORES.create({"name": "inverted", "eps": eps}, heads=3)(SCORED, None)
+    won = SCORED.exp() / SCORED.exp().sum(-2, keepdim=True)
+    assert_close(weights, won / (won.sum(-1, keepdim=True) + eps))
+    if eps < 0.1:
+        theirs = pytest.importorskip("x_transformers.attend").Attend(
+            heads=3, scale=1.0, inverted_attention=True
+        )
+        assert_close(theirs(SCORED, EYE, EYE)[0], weights, atol=1e-6, rtol=1e-6)
+
+
+def test_who_competes_by_eye():
+    """Of three queries the last is padding, and the first does not see the second key; nobody sees
+    the third.
+    """
+    seen = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 0]]).bool()
+    weights = SCORES.create("inverted", heads=1)(
+        torch.zeros(1, 1, 3, 3), seen, real=torch.tensor([[True, True, False]])
+    )
+    assert_close(weights, torch.tensor([[[[1, 0, 0], [1 / 3, 2 / 3, 0], [0, 0, 0]]]]))
+
+
+@pytest.mark.parametrize(
+    "law", ["documents", "padding", "nothing", "symmetry", "gradients", "batch"]
+)
+def test_laws_of_inverted(law):
+    position = "none" if law == "symmetry" else "alibi"
+    assert LAWS[law](tiny("encoder", attn=INVERTED, position=position)) is None
+
+
+REFUSED = {
+    "attn.score.name=inverted": (
+        "attn: 'multi_head' breaks the law of causality (score 'inverted': queries compete for"
+        " keys, those of later tokens too), which task=language_modeling needs. Choose another"
+        " attn."
+    ),
+    (
+        "model=encoder_decoder task=seq2seq model.decoder.cross.score.name=inverted"
+    ): "would know of later ones",
+    (
+        "model=encoder task=masked_language_modeling attn.score.name=inverted attn.score.eps=0"
+    ): "eps: must be above 0; got 0",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert REFUSED[words] in "\n".join(refused(words))
+
+
+def test_an_encoder_may_invert():
+    compose(["model=encoder", "task=masked_language_modeling", "attn.score.name=inverted"])

@@ -1,0 +1,80 @@
+"""score top_k: softmax of the largest scores."""
+
+import pytest
+import torch
+from refusing import refused
+from torch.testing import assert_close
+
+from xformer_kit.attention import SCORES
+
+HEADS = 3
+
+
+def made(node):
+    score = SCORES.create(node, heads=HEADS).double().eval()
+    with torch.no_grad():
+        for i, p in enumerate(score.parameters()):
+            p.add_(
+                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
+            )
+    return score
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+SCORED = drawn(2, HEADS, 5, 7) * 2
+
+SEEN = torch.arange(7) <= torch.arange(5)[:, None] + 1
+
+SEEN = SEEN & (torch.arange(5) != 2)[:, None]  # the third query sees nothing
+
+
+def test_the_largest_scores_by_eye():
+    seen, half = torch.tensor([True] * 4 + [False]), [[[[0.5, 0.5, 0, 0, 0]]]]
+    row = torch.tensor([[[[2.0, 2.0, 1.0, 0.0, 9.0]]]], dtype=torch.float64)
+    assert made({"name": "top_k", "k": 2})(row, seen).tolist() == half
+    assert (
+        made({"name": "hard"})(row, seen).tolist() == half
+    )  # of two that are largest, neither comes first
+    assert made({"name": "hard"})(row, None).tolist() == [[[[0, 0, 0, 0, 1]]]]
+    tied = made({"name": "top_k", "k": 3})(
+        torch.tensor([3.0, 1, 1, 1, 0]).double().view(1, 1, 1, 5), None
+    )
+    assert (tied > 0).tolist() == [
+        [[[True, True, True, True, False]]]
+    ]  # what equals the third stays
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_top_k_is_softmax_of_the_k_largest(k):
+    weights = made({"name": "top_k", "k": k})(SCORED, None)
+    high = SCORED.topk(k, -1)
+    assert_close(weights.gather(-1, high.indices), high.values.softmax(-1))
+    assert ((weights > 0).sum(-1) == k).all()
+
+
+def test_as_many_keys_as_are_seen_or_more_is_softmax():
+    soft = SCORES.create("softmax", heads=HEADS)(SCORED, SEEN)
+    assert_close(made({"name": "top_k", "k": 7})(SCORED, SEEN), soft)
+    assert_close(made({"name": "top_k", "k": 100})(SCORED, SEEN), soft)
+
+
+KNOWN = (
+    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
+    " talking_heads, top_k."
+)
+
+REFUSED = {
+    "attn.score.name=top_k attn.score.k=1": (
+        "attn.score.k: must be at least 2 keys; got 1. One key alone always has weight 1, so that"
+        " queries and keys would not learn; attn.score.name=hard learns as softmax does."
+    ),
+    "attn.score.name=topk": "attn.score: 'topk' is called 'top_k' here.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(words):
+    assert refused(words) == [REFUSED[words]]

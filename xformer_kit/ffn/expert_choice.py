@@ -1,0 +1,77 @@
+"""Experts choose their tokens, so that loads are even."""
+
+import torch
+
+from xformer_kit.ffn.grouped import Groups
+from xformer_kit.ffn.router import ROUTERS, Learned, Routes
+
+
+@ROUTERS.register("expert_choice", also_called=("ec",))
+class ExpertChoice(Learned):
+    """Each expert takes the tokens with the highest softmax(logits) for it, all experts as many:
+    top_k * tokens / experts (Zhou et al., 2022, arXiv:2202.09368, section 3.2).
+
+    So a token has `top_k` experts on average, each weighed by that score, and loads are even
+    without a loss.
+    """
+
+    # Paper: experts choose among the tokens of a batch.   Here: among those of a row, so that rows
+    # stay independent.
+
+    breaks = {
+        "causality": (
+            "whether an expert takes a token depends on all others of its text, also on later ones"
+        ),
+        "cache": "whether an expert takes a token depends on tokens that are not written yet",
+        "documents": (
+            "an expert takes the best tokens of a row, in which texts stand beside each other"
+        ),
+    }
+
+    def __init__(
+        self,
+        dim: int,
+        experts: int,
+        top_k: int,
+        *,
+        bias: bool = False,  # whether logits have a learned bias
+        z_loss: float = 0.0,  # factor of the loss for small logits
+    ):
+        super().__init__(dim, experts, bias, z_loss)
+        self.top_k = top_k
+
+    @classmethod
+    def cannot(cls, context):
+        if context.mask.sees_future:
+            return None
+        return (
+            "router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
+            f" '{context.names['mask']}' hides the later ones. Use ffn.router.name=softmax, or"
+            " mask=full in an encoder."
+        )
+
+    def forward(self, x, tokens):
+        (b, t, _), real = x.shape, tokens.real
+        logits = self.logits(x)  # (b, t, experts)
+        scores = logits.softmax(-1)
+        lengths = torch.full((b,), t, device=x.device) if real is None else real.sum(-1)
+        if real is not None:
+            scores = scores.masked_fill(~real[..., None], -1.0)  # behind every other
+        most = -(-self.top_k * t // self.experts)
+        best, token = scores.transpose(1, 2).topk(most, -1)  # (b, experts, most)
+        takes = -(-self.top_k * lengths // self.experts)  # of each row
+        taken = torch.arange(most, device=x.device) < takes[:, None, None]
+        weight = torch.where(taken, best, 0.0)
+        token = token + t * torch.arange(b, device=x.device)[:, None, None]
+        rows = [part.transpose(0, 1).flatten() for part in (token, weight)]  # expert by expert
+        expert = torch.arange(self.experts, device=x.device).repeat_interleave(b * most)
+        counts = torch.full((self.experts,), b * most, device=x.device)
+        routes = Routes(Groups.of(counts), expert, *rows)
+        if not self.reports:
+            return routes, {}
+        load = taken.sum((0, 2)).expand(self.experts)
+        report = {"load": load}
+        if self.z_loss:
+            ones = logits.new_ones(b, t) if real is None else real.to(logits)
+            report["loss"] = self._z_loss(logits, ones)
+        return routes, report

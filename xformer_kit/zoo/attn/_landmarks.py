@@ -1,0 +1,78 @@
+"""Attention through a few landmarks of a text, which each query and each key meets."""
+
+from torch import Tensor, nn
+
+from xformer_kit.attention import check_heads
+from xformer_kit.kernel import Kernel
+from xformer_kit.registry import above, at_least
+from xformer_kit.zoo.attn._whole_text import Whole, rows
+
+
+class Landmarks(Whole):
+    """Base: queries, keys and values of every text in a row of its own, and what `mixed` makes of
+    them.
+    """
+
+    enters = ("embed", "rotate")
+    crosses = "takes means over all tokens that ask, later ones too, which a decoder cannot"
+    no_gradient = ("k.bias",)
+
+    def __init__(
+        self,
+        dim: int,
+        kernel: Kernel,
+        heads: int,
+        head_dim: int | None,
+        landmarks: int,
+        bias: bool,
+        scale: float | None,
+    ):
+        super().__init__()
+        self.head_dim = head_dim or dim // heads
+        self.landmarks = landmarks
+        self.scale = self.head_dim**-0.5 if scale is None else scale
+        self.q, self.k, self.v = (nn.Linear(dim, heads * self.head_dim, bias) for _ in range(3))
+        self.o = nn.Linear(heads * self.head_dim, dim, bias)
+        self.kernel = kernel
+
+    @classmethod
+    def check(cls, options, context):
+        yield from check_heads(options, context)
+        yield from at_least(options, landmarks=1, iterations=1)
+        yield from above(options, "null is head_dim^-0.5.", scale=0)
+
+    @classmethod
+    def vain(cls, context):
+        """Options that change nothing in a composition, each with the reason and the way out."""
+        wanted, longest = context.options["attn"]["landmarks"], context.max_len
+        if wanted > longest and context.position.bounded:
+            yield (
+                "landmarks",
+                (
+                    f"position '{context.names['position']}' ends at model.max_len={longest}"
+                    f" tokens, and a text has no more landmarks than tokens; got {wanted}. Try"
+                    f" {max(1, longest // 4)}, or model.max_len={wanted}"
+                ),
+            )
+
+    def forward(self, x, source, view, cache=None):
+        heads = (
+            m(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for m in (self.q, self.k, self.v)
+        )
+        q, k, v = heads  # (b, h, t, d)
+        q = view.position.rotate(q, view.query)
+        k = view.position.rotate_key(k, view.query)
+        texts = rows(view.query, len(x))
+        q, k, v = (
+            texts.apart(part.transpose(1, 2).flatten(2))
+            .unflatten(-1, (-1, self.head_dim))
+            .transpose(1, 2)
+            for part in (q, k, v)
+        )
+        out = self.mixed(q, k, v, view, texts.length, texts.real)
+        return self.o(texts.back(out.transpose(1, 2).flatten(2), len(x)))
+
+    def mixed(self, q, k, v, view, length: Tensor | None, real: Tensor | None) -> Tensor:
+        """What the queries of each row read, (rows, h, n, d)."""
+        raise NotImplementedError

@@ -1,0 +1,182 @@
+"""What mixes all tokens of a text at once: attention without a score for each pair of tokens, and
+what stands in its place.
+
+Padding and packed texts are kept apart by giving each text a row of its own, from its first token
+on, so that what is computed of a text is what would be computed of it alone.
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from xformer_kit.attention import Attention, Cache
+from xformer_kit.kernel import Kernel
+from xformer_kit.model.tokens import Tokens, View
+from xformer_kit.registry import Context, listed
+
+
+class Rows(NamedTuple):
+    """The texts of a batch in rows of their own, each from slot 0 on."""
+
+    length: Tensor | None  # (rows,): tokens of each; None: they are the batch, all of its length
+    real: Tensor | None  # (rows, n)
+    place: (
+        Tensor | None
+    )  # (b * t,): row * n + slot of every token; padding stands behind all of them
+    texts: int  # rows for each of the batch
+    n: int  # slots of a row
+    documents: Tensor | None  # (b, texts): the number of each text's document
+
+    def apart(self, x: Tensor) -> Tensor:
+        """(b, t, c) -> (rows, n, c), zero behind the end of a text."""
+        if self.place is None:
+            return x
+        held = x.new_zeros(len(x) * self.texts * self.n + 1, x.shape[-1])
+        return held.index_copy(0, self.place, x.flatten(0, 1))[:-1].unflatten(0, (-1, self.n))
+
+    def back(self, y: Tensor, batch: int) -> Tensor:
+        """(rows, n, c) -> (b, t, c), zero on padding."""
+        if self.place is None:
+            return y
+        return (
+            F.pad(y.flatten(0, 1), (0, 0, 0, 1))
+            .index_select(0, self.place)
+            .unflatten(0, (batch, -1))
+        )
+
+
+def rows(tokens: Tokens, batch: int) -> Rows:
+    """The rows of a batch's texts; without padding and documents those are the batch."""
+    t, real, document = tokens.length, tokens.real, tokens.document
+    if real is None and document is None:
+        return Rows(None, None, None, 1, t, None)
+    real = torch.ones_like(document, dtype=torch.bool) if real is None else real  # type: ignore[arg-type]
+    real, text, texts = (
+        real.expand(batch, -1),
+        torch.zeros_like(real, dtype=torch.long).expand(batch, -1),
+        1,
+    )
+    if document is not None:
+        document = document.expand(batch, -1)
+        text = F.pad(document[:, 1:] != document[:, :-1], (1, 0)).cumsum(-1)
+        texts = int(text.max()) + 1
+    own = (text[:, None] == torch.arange(texts, device=text.device)[:, None]) & real[
+        :, None
+    ]  # (b, texts, t)
+    length, slot = own.sum(-1), (own.cumsum(-1) - 1).gather(1, text[:, None])[:, 0]
+    n = (
+        t if document is None else max(1, int(length.max()))
+    )  # a number that only packed texts wait for
+    row = torch.arange(batch, device=text.device)[:, None] * texts + text
+    place = torch.where(real, row * n + slot, batch * texts * n)
+    numbers = None
+    if document is not None:
+        numbers = document.new_zeros(batch, texts).scatter(1, text, document)
+    inside = torch.arange(n, device=text.device) < length.flatten()[:, None]
+    return Rows(length.flatten(), inside, place.flatten(), texts, n, numbers)
+
+
+def over(
+    view: View,
+    kernel: Kernel,
+    q: Tensor,
+    k: Tensor,
+    document: Tensor | None = None,
+    real: Tensor | None = None,
+) -> View:
+    """A view of all of k (b, h, s, d) from q (b, h, t, d), but for what is not `real` or of another
+    `document`, (b, s).
+    """
+    queries, slot = (torch.arange(x.shape[2], device=q.device)[None] for x in (q, k))
+    asks = Tokens(
+        slot=queries, position=queries, document=None if document is None else view.query.document
+    )
+    seen = Tokens(slot=slot, position=slot, document=document, real=real)
+    made = view._replace(query=asks, key=seen, cross=True)
+    return made._replace(prepared=kernel.prepare(made, q.shape[1], False, q.dtype))
+
+
+# The law that all of them break.
+RAGGED = {
+    "device with documents": (
+        "the texts of a row are taken apart, and only the device has their number and lengths"
+    )
+}
+
+
+class NothingKept(Cache):
+    """A token is never added to what a whole text has made: where a mask sees the future, there is
+    one call.
+    """
+
+    def append(self, *new):
+        return new
+
+    def select(self, rows):
+        pass
+
+    def rewind(self, n):
+        pass
+
+    @property
+    def bytes(self):
+        return 0
+
+
+class Whole(Attention):
+    """Base of those that mix all tokens of a text, which no mask can tell apart.
+
+    enters: how a position may enter. crosses: why it cannot look at a source, or None. head_dim:
+    channels of the values of a head, where it has values.
+    """
+
+    enters: tuple[str, ...] = ("embed",)
+    crosses: str | None = None
+    head_dim: int
+
+    @classmethod
+    def traits(cls, options, dim):
+        return replace(super().traits(options, dim), maskable=False)
+
+    @classmethod
+    def cannot(cls, context):
+        name, position, mask = (context.names[kind] for kind in ("attn", "position", "mask"))
+        if context.cross and cls.crosses:
+            return f"{name} {cls.crosses}. Choose model.decoder.cross.name=multi_head"
+        why, ways = [], []
+        if context.mask.band != (math.inf, math.inf):
+            why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
+            ways = _seen_whole(context)
+        if set(context.position.enters) - set(cls.enters):
+            why.append(
+                f"{name} has no score of two tokens, into which position '{position}' enters"
+            )
+            others = (
+                ("rotary", "learned", "none")
+                if "rotate" in cls.enters
+                else ("learned", "sinusoidal", "none")
+            )
+            ways = [f"{way} position=learned" for way in ways] or [
+                f"position={other}" for other in others
+            ]
+        return f"{'; '.join(why)}. Choose {listed(ways)}" if why else None
+
+    def weighed(self, calls, probed):
+        return probed(self.head_dim)
+
+    def cache(self, rows, length, view=None) -> Cache:
+        return NothingKept()
+
+
+def _seen_whole(context: Context) -> list[str]:
+    """Ways to a stack whose tokens see their whole text."""
+    name = context.names["attn"]
+    if context.stack == "encoder":
+        return ["mask=full"]
+    if context.has_source:
+        return [f"attn=multi_head model.encoder.attn={name}"]
+    return ["task=masked_language_modeling mask=full"]

@@ -1,0 +1,122 @@
+"""Attention in which what is searched for and what is retrieved are chosen apart."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from xformer_kit.attention import ATTENTIONS, KeyValueCache, MultiHead, device_and_dtype
+from xformer_kit.kernel import Kernel
+from xformer_kit.registry import at_least
+
+
+@ATTENTIONS.register(
+    "compositional", also_called=("search_and_retrieval", "disentangled_attention")
+)
+class Compositional(MultiHead):
+    """Each of S heads searches, and takes a mixture of R values that it finds there, which the
+    token chooses.
+
+    A search is A_i = softmax(mask(q_i k_i^T * scale)), what it retrieves r_ij = A_i v_j, and the
+    mixture sum_j softmax_j(a_i . (r_ij B) / sqrt(channels)) r_ij with a = x W, made from the token
+    that asks; heads are concatenated and projected (Mittal et al., 2021, arXiv:2110.09419).
+
+    So the R values belong to no head, and S x R pairs of a search and a retrieval are possible. B
+    is shared by the heads. With one retrieval there is nothing to choose: heads have their own keys
+    and one value.
+    """
+
+    variants = [
+        {
+            "retrievals": 3,
+            "kv_heads": 3,
+            "v_head_dim": 5,
+            "choice_dim": 4,
+            "bias": True,
+            "scale": 0.3,
+        }
+    ]
+
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        *,
+        heads: int = 8,  # searches
+        retrievals: int = 2,  # values that a token has
+        kv_heads: int | None = None,  # keys of a token; null is heads
+        head_dim: int | None = None,  # channels of a query and a key; null is dim / heads
+        v_head_dim: int | None = None,  # channels of a value; null is head_dim
+        choice_dim: (
+            int | None
+        ) = None,  # channels in which a retrieval is chosen; null is v_head_dim
+        bias: bool = False,  # whether the projections have biases
+        scale: float | None = None,  # factor on scores; null is head_dim^-0.5
+        dropout: float = 0.0,  # probability, on the weights of a search
+    ):
+        given: dict[str, Any] = {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "v_head_dim": v_head_dim,
+        }
+        super().__init__(dim, norm, kernel, bias=bias, scale=scale, dropout=dropout, **given)
+        self.retrievals = retrievals
+        each = self.v_head_dim
+        self.v = nn.Linear(dim, retrievals * each, bias)
+        self.v_head_dim = retrievals * each
+        channels = choice_dim or each
+        self.choice_q = nn.Linear(dim, heads * channels, bias) if retrievals > 1 else None
+        self.choice_k = (
+            nn.Linear(each, channels, False) if retrievals > 1 else None
+        )  # a bias would add the same to each
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from at_least(options, "retrieval", retrievals=1)
+        yield from at_least(options, "channel", choice_dim=1)
+
+    @classmethod
+    def vain(cls, context):
+        yield from super().vain(context)
+        options = context.options["attn"]
+        if options["choice_dim"] is not None and options["retrievals"] == 1:
+            got = f"got {options['choice_dim']}. Leave it null, or try attn.retrievals=2"
+            yield (
+                "choice_dim",
+                f"is where one of several retrievals is chosen, and attn.retrievals is 1; {got}",
+            )
+
+    def forward(self, x, source, view, cache=None):
+        q, k, v, *_ = (
+            self._looked_at(x, view, cache)
+            if source is None
+            else self._across(x, source, view, cache)
+        )
+        scores = view.position.scores(self, q, k, view) if view.scored else None
+        dropout = self.dropout if self.training else 0.0
+        v = v.expand(-1, k.shape[1], -1, -1)  # (b, 1, s, r * e), the same for all heads
+        found = self.kernel(q, k, v, view, self.scale, dropout, scores).unflatten(
+            -1, (self.retrievals, -1)
+        )
+        if self.choice_q is None:
+            out = found[..., 0, :]
+        else:
+            asked = (
+                self.choice_q(x).unflatten(-1, (found.shape[1], -1)).transpose(1, 2)[..., None]
+            )  # (b, h, t, c, 1)
+            chosen = (self.choice_k(found) @ asked * asked.shape[-2] ** -0.5).softmax(
+                -2
+            )  # (b, h, t, r, 1)
+            out = (chosen * found).sum(-2)
+        return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
+
+    def cache(self, rows, length, view=None):
+        device, dtype = device_and_dtype(self)
+        of_keys, of_values = (
+            (rows, self.kv_heads, length, self.head_dim),
+            (rows, 1, length, self.v_head_dim),
+        )
+        return KeyValueCache(of_keys, of_values, dtype=dtype, device=device)

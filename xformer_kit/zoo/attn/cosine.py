@@ -1,0 +1,66 @@
+"""Attention by the angle between queries and keys."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.attention import ATTENTIONS, L2, MultiHead
+from xformer_kit.kernel import Kernel
+from xformer_kit.registry import above
+
+
+class Sharpened(nn.Module):
+    """x / |x| over head_dim, times a learned factor of each head, min(exp(log_factor), largest)."""
+
+    def __init__(self, heads: int, start: float, largest: float):
+        super().__init__()
+        self.log_factor = nn.Parameter(torch.full((heads,), math.log(start)))
+        self.largest = largest
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=-1) * self.log_factor.exp().clamp(max=self.largest)[:, None, None]
+
+
+@ATTENTIONS.register("cosine", also_called=("cosine_similarity", "scaled_cosine", "qknorm"))
+class Cosine(MultiHead):
+    """softmax(mask(g cos(q, k))) v in each head, with a learned g of each head (Henry et al., 2020,
+    arXiv:2010.04245). As in Swin v2, g starts at 10 and does not exceed 100 (Liu et al., 2021,
+    arXiv:2111.09883, eq. 2: tau = 1 / g).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        *,
+        heads: int = 8,  # query heads
+        kv_heads: int | None = None,  # key and value heads; null is heads
+        head_dim: int | None = None,  # channels of a head; null is dim / heads
+        bias: bool = False,  # whether the four projections have biases
+        start: float = 10.0,  # factor on cosines that heads start from
+        largest: float = 100.0,  # factor that they do not exceed
+        dropout: float = 0.0,  # probability, on the attention weights
+    ):
+        given: dict[str, Any] = {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "bias": bias,
+        }
+        super().__init__(dim, norm, kernel, scale=1.0, qk_norm=L2, dropout=dropout, **given)
+        self.q_norm = Sharpened(heads, start, largest)
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from above(options, start=0)
+        if options.largest < options.start:
+            yield (
+                f"largest: must be at least attn.start; got {options.largest} and {options.start}."
+                f" Try {options.start:g}."
+            )

@@ -1,0 +1,86 @@
+"""Attention by the distance between queries and keys."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.attention import ATTENTIONS, MultiHead, Score, Softmax, channels
+from xformer_kit.kernel import Kernel, spread
+
+
+@ATTENTIONS.register("distance", also_called=("l2_distance", "l2_attention", "euclidean"))
+class Distance(MultiHead):
+    """softmax(mask(-|q - k|^2 * scale)) v in each head (L2 self-attention: Kim et al., 2021,
+    arXiv:2006.04710).
+
+    It is the product of [2 q, -|q|^2, 1] and [k, 1, -|k|^2], which every kernel computes; a
+    position that computes products of its own has them in place of q k^T.
+    """
+
+    # Paper: a Lipschitz bound, for which one projection makes queries and keys.   Here: two
+    # projections, and no bound.
+
+    variants = [{"bias": True, "scale": 0.3, "score": {"name": "softmax", "sinks": True}}]
+    no_gradient = ()
+
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        *,
+        heads: int = 8,  # query heads
+        kv_heads: int | None = None,  # key and value heads; null is heads
+        head_dim: int | None = None,  # channels of a head; null is dim / heads
+        bias: bool = False,  # whether the four projections have biases
+        scale: float | None = None,  # factor on squared distances; null is head_dim^-0.5
+        score: Callable[
+            ..., Score
+        ] = Softmax,  # how scores, minus squared distances, become weights
+        dropout: float = 0.0,  # probability, on the attention weights
+    ):
+        given: dict[str, Any] = {
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "bias": bias,
+        }
+        super().__init__(dim, norm, kernel, scale=scale, score=score, dropout=dropout, **given)
+        self.no_gradient = ()  # a key's bias moves it, nearer to some queries than to others
+
+    @classmethod
+    def traits(cls, options, dim):
+        traits = super().traits(options, dim)
+        return replace(traits, width=traits.head_dim + channels(traits.head_dim, 2))
+
+    @classmethod
+    def cannot(cls, context):
+        if (score := context.attn.score) in ("relu2", "selective"):
+            why = (
+                f"scores are minus squared distances, and attn.score '{score}' works with what is"
+                " above 0"
+            )
+            return f"{why}; choose attn.score=softmax"
+        if not context.position.isometric:
+            return (
+                f"position '{context.names['position']}' makes queries and keys longer and shorter,"
+                " by which their distance would tell where they stand; choose position=rotary"
+            )
+        return super().cannot(context)
+
+    def compared(
+        self, q: Tensor, k: Tensor, scores: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        of_q, of_k = q.square().sum(-1, keepdim=True), k.square().sum(-1, keepdim=True)
+        if scores is not None:
+            return q, k, 2 * scores - (of_q + spread(of_k, q.shape[1]).mT) * self.scale
+        q, k = (
+            torch.cat([2 * q, -of_q, torch.ones_like(of_q)], -1),
+            torch.cat([k, torch.ones_like(of_k), -of_k], -1),
+        )
+        zeros = 0, channels(self.head_dim, 2) - 2
+        return F.pad(q, zeros), F.pad(k, zeros), None

@@ -1,0 +1,46 @@
+"""A Fourier transform in the place of attention."""
+
+import math
+
+import torch
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.zoo.attn._whole_text import RAGGED, Whole, rows
+
+
+@ATTENTIONS.register("fourier", also_called=("fnet", "fft"))
+class Fourier(Whole):
+    """Re(F_seq F_dim x), the discrete Fourier transform over the tokens of a text and over channels
+    (FNet: Lee-Thorp et al., 2021, arXiv:2105.03824, section 3.2). There is nothing to learn.
+    """
+
+    # Authors' code: padding is transformed with the text.   Here: a text is transformed over its
+    # own length.
+
+    breaks = RAGGED | {"symmetry": "waves run in the order of the tokens"}
+    residual = ()
+    computes = "mixture"
+    crosses = "has no queries that could look at a source"
+
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x, source, view, cache=None):
+        texts = rows(view.query, len(x))
+        exact = (
+            x if x.dtype == torch.float64 else x.float()
+        )  # transforms of half precision are not everywhere
+        if texts.length is None:
+            return torch.fft.fft2(exact).real.to(x.dtype)
+        waves, slot = torch.fft.fft(texts.apart(exact)), torch.arange(texts.n, device=x.device)
+        length = texts.length.clamp(min=1)[:, None, None]
+        angle = (
+            (slot[:, None] * slot % length).to(exact.dtype) * (2 * math.pi) / length
+        )  # (rows, n, n)
+        mixed = (
+            angle.cos() @ waves.real + angle.sin() @ waves.imag
+        )  # tokens behind the end are zero
+        return texts.back(mixed, len(x)).to(x.dtype)
+
+    def weighed(self, calls, probed):
+        return None

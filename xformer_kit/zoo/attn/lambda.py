@@ -1,0 +1,172 @@
+"""A linear function for each token, made of what it sees."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.attention import (
+    ATTENTIONS,
+    Attention,
+    KeyValueCache,
+    check_heads,
+    device_and_dtype,
+    exact,
+    unmixed,
+)
+from xformer_kit.model.tokens import View
+from xformer_kit.registry import above, at_least
+
+# powers of e between the largest factor and the largest number, for products with queries and
+# gradients
+MARGIN = 8.0
+
+
+@ATTENTIONS.register("lambda", also_called=("lambda_layer", "lambda_networks", "lambdanet"))
+class Lambda(Attention):
+    """y_n = q_n lambda_n * scale in each head with lambda_n = sum_m (K_m + E_{n-m})^T v_m over what
+    token n sees.
+
+    lambda_n is a matrix made of content, in which K is the softmax of keys over those tokens,
+    channel by channel, and one made of places (LambdaNetworks: Bello, 2021, arXiv:2102.08602).
+    Heads are queries alone; all read one lambda.
+
+    E has a row for each distance, up to `scope` tokens to either side, beyond which places say
+    nothing (the paper's lambda convolution); it is a position of its own, so that none is needed
+    beside it. Weights have any sign and do not sum to 1.
+    """
+
+    # Paper: batch norm of queries and values.   Here: none, for a token would depend on other
+    # texts; placements norm ahead.
+    # Paper: the lambda of each token is formed.   Here: q_n (K_m + E_{n-m})^T, a weight for each
+    # pair, the same sum in another order, so that any mask may hide some: memory is that of a table
+    # of all pairs.
+
+    # cubes of a stream that placement none leaves to grow
+    variants = [{"scope": 4, "v_head_dim": 7, "bias": True, "scale": 0.05}]
+    breaks = {
+        "symmetry": "a row of E belongs to a distance in the text",
+        "source order": "a row of E belongs to a distance from the token that asks",
+    }
+    computes = "mixture"
+    no_gradient = ("k.bias",)  # the same factor above and below in the softmax over tokens
+
+    def __init__(
+        self,
+        dim: int,
+        max_len: int,
+        *,
+        heads: int = 8,  # queries of a token
+        head_dim: int | None = None,  # channels of queries and keys; null is dim / heads
+        v_head_dim: (
+            int | None
+        ) = None,  # channels of values, of which there is one for all heads; null is head_dim
+        scope: (
+            int | None
+        ) = None,  # tokens to either side whose place matters, beside the token itself; null is all
+        bias: bool = False,  # whether the four projections have biases
+        scale: float = 1.0,  # factor on queries
+    ):
+        super().__init__()
+        self.head_dim = d = head_dim or dim // heads
+        self.v_head_dim = v_head_dim or d
+        self.scale = scale
+        self.q = nn.Linear(dim, heads * d, bias)
+        self.k = nn.Linear(dim, d, bias)
+        self.v = nn.Linear(dim, self.v_head_dim, bias)
+        self.o = nn.Linear(heads * self.v_head_dim, dim, bias)
+        self.scope = max_len - 1 if scope is None else min(scope, max_len - 1)
+        self.max_len = max_len
+        self.places = nn.Parameter(torch.empty(2 * self.scope + 1, d))
+
+    @classmethod
+    def check(cls, options, context):
+        yield from check_heads(options, context)
+        yield from at_least(options, "channel", v_head_dim=1)
+        yield from at_least(options, "token", scope=0)
+        yield from above(options, scale=0)
+
+    @classmethod
+    def cannot(cls, context):
+        position = context.names["position"]
+        if set(context.position.enters) - {"embed"}:
+            return (
+                f"lambda has no score of two tokens, into which position '{position}' enters, and"
+                " places of its own; choose position=none, learned or sinusoidal"
+            )
+        return None
+
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        """N(0, 1 / rows), so that the sum over a text is about as large as a value."""
+        return (
+            torch.randn(shape, generator=generator) * shape[0] ** -0.5 if name == "places" else None
+        )
+
+    def forward(self, x, source, view, cache=None):
+        q = self.q(x) * self.scale
+        q = q.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (b, t, h * d) -> (b, h, t, d)
+        if cache is not None and source is not None and cache.length:
+            k, v = cache.kept()
+        else:
+            read = x if source is None else source
+            k, v = self.k(read)[:, None], self.v(read)[:, None]  # (b, 1, s, d)
+            k, v = (k, v) if cache is None else cache.append(k, v)
+        out = self.weights(q, k, view).to(v.dtype) @ v
+        return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, e) -> (b, t, dim)
+
+    def weights(self, q: Tensor, k: Tensor, view: View) -> Tensor:
+        """What each query gives each token, (b, h, t, s)."""
+        seen = view.visible(q.shape[1])
+        weights = self._of_content(q, k, seen, view.key.real) + self._of_places(q, view)
+        return weights if seen is None else weights.masked_fill(~seen, 0)
+
+    def weighed(self, calls, probed):
+        return probed(self.v_head_dim)
+
+    def _of_content(self, q: Tensor, k: Tensor, seen: Tensor | None, real: Tensor | None) -> Tensor:
+        """q_n K_m^T with K_m = exp(k_m - s) / sum_j exp(k_j - s) over the j that n sees, (b, h, t,
+        s); what n does not see is arbitrary. In fp32 at least, whose exponent the factors need.
+
+        The largest key that a query sees may be far below the largest of all, so s is the middle of
+        a channel's keys, and both factors span the whole exponent: keys that differ by less than
+        about 145 in fp32 are told apart, whoever sees them.
+        """
+        with unmixed(q):
+            q, k = exact(q), exact(k)
+            room = math.log(torch.finfo(k.dtype).max) - math.log(k.shape[-2]) - MARGIN
+            high = (
+                (k - _middle(k.detach(), real, room)).clamp(max=room).exp()
+            )  # (b, 1, s, d); padding may be larger than any
+            total = high.sum(-2, keepdim=True) if seen is None else seen.to(high.dtype) @ high
+            # A logarithm, for the derivative of q / total would square what is near the end of the
+            # exponent.
+            return (q * (-total.clamp(min=math.exp(-room - MARGIN / 2)).log()).exp()) @ high.mT
+
+    def _of_places(self, q: Tensor, view: View) -> Tensor:
+        distance = view.query.position[:, :, None] - view.key.position[:, None]  # type: ignore[index]
+        row = (distance + self.scope).clamp(0, 2 * self.scope)[:, None]  # (b or 1, 1, t, s)
+        weights = q @ self.places.to(q.dtype).T
+        weights = weights.gather(-1, row.expand(*q.shape[:2], -1, -1))
+        if self.scope == self.max_len - 1:
+            return weights
+        return weights.masked_fill((distance.abs() > self.scope)[:, None], 0)
+
+    def cache(self, rows, length, view=None):
+        device, dtype = device_and_dtype(self)
+        shapes = ((rows, 1, length, channels) for channels in (self.head_dim, self.v_head_dim))
+        return KeyValueCache(*shapes, dtype=dtype, device=device)
+
+
+def _middle(k: Tensor, real: Tensor | None, room: float) -> Tensor:
+    """Between the largest and the smallest real key of a channel, or nearer to the largest, which
+    is `room` away at most.
+    """
+    if real is None:
+        low, top = k.amin(-2, keepdim=True), k.amax(-2, keepdim=True)
+    else:
+        padding, far = ~real[:, None, :, None], torch.finfo(k.dtype).max / 4
+        low = k.masked_fill(padding, far).amin(-2, keepdim=True)
+        top = k.masked_fill(padding, -far).amax(-2, keepdim=True)
+    return torch.maximum((low + top) / 2, top - room)

@@ -1,0 +1,87 @@
+"""Attention through a few tokens that are nearly orthogonal to each other."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.kernel import Kernel
+from xformer_kit.zoo.attn._landmarks import Landmarks
+from xformer_kit.zoo.attn._whole_text import RAGGED, over
+
+
+@ATTENTIONS.register("orthoformer", also_called=("orthogonal_landmarks", "motionformer"))
+class Orthoformer(Landmarks):
+    """softmax(q P^T) (softmax(P k^T) v) in each head, with queries P of the text, nearly orthogonal
+    to each other, as prototypes (Patrick et al., 2021, arXiv:2106.05392).
+
+    Scores are scaled. P grows greedily: the longest query first, then the one whose largest |cos|
+    with those of P is the smallest. A text of fewer tokens than landmarks has as many as tokens.
+    Memory is linear in the length. Positions may rotate.
+    """
+
+    # Paper: begins with a query at random.   Here: with the longest, so that a step draws nothing
+    # and the order of a text does not matter.
+
+    variants = [{"landmarks": 4, "bias": True, "scale": 0.3}]
+    breaks = RAGGED | {
+        "kernels in bf16": (
+            "which queries are prototypes is no continuous function, and of two angles that are"
+            " near, rounding to 8 bits makes either the larger"
+        )
+    }
+
+    def __init__(
+        self,
+        dim: int,
+        kernel: Kernel,
+        *,
+        heads: int = 8,  # heads
+        head_dim: int | None = None,  # channels of a head; null is dim / heads
+        landmarks: int = 64,  # prototypes of a text
+        bias: bool = False,  # whether the four projections have biases
+        scale: float | None = None,  # factor on scores; null is head_dim^-0.5
+    ):
+        super().__init__(dim, kernel, heads, head_dim, landmarks, bias, scale)
+
+    @classmethod
+    def cannot(cls, context):
+        if not context.position.isometric:
+            return (
+                f"position '{context.names['position']}' makes queries longer and shorter, so that"
+                " their angles, by which orthoformer chooses landmarks, would tell where a text"
+                " begins; choose position=rotary"
+            )
+        return super().cannot(context)
+
+    def mixed(self, q, k, v, view, length, real):
+        chosen, there = self._chosen(q.detach(), real)
+        marks = q.gather(
+            2, chosen[..., None].expand(-1, -1, -1, q.shape[-1])
+        )  # (rows, h, landmarks, d)
+        read = self.kernel(marks, k, v, over(view, self.kernel, marks, k, None, real), self.scale)
+        return self.kernel(
+            q, marks, read, over(view, self.kernel, q, marks, None, there), self.scale
+        )
+
+    def _chosen(self, q: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The tokens whose queries are prototypes, (rows, h, m), and where rows differ, how many of
+        them a text has: which of the m there are, (rows, m).
+        """
+        unit, none = F.normalize(q, dim=-1), None if real is None else ~real[:, None]
+        length = q.norm(dim=-1)
+        nearest = torch.zeros_like(length)  # of each query to those that are chosen
+        best = (length if none is None else length.masked_fill(none, -1.0)).argmax(-1, keepdim=True)
+        found = [best]
+        for _ in range(1, min(self.landmarks, q.shape[2])):
+            mark = unit.gather(2, best[..., None].expand(-1, -1, -1, q.shape[-1]))
+            nearest = torch.maximum(nearest, (unit @ mark.mT)[..., 0].abs())
+            nearest = nearest.scatter(-1, best, 2.0)  # never again
+            best = (nearest if none is None else nearest.masked_fill(none, 3.0)).argmin(
+                -1, keepdim=True
+            )
+            found.append(best)
+        chosen = torch.cat(found, -1)
+        if real is None:
+            return chosen, None
+        return chosen, torch.arange(chosen.shape[-1], device=q.device) < real.sum(-1, keepdim=True)

@@ -1,0 +1,35 @@
+"""A block, and the last tokens of all blocks."""
+
+from dataclasses import dataclass
+
+from xformer_kit.mask import MASKS
+from xformer_kit.zoo.mask._factorized import Factorized
+
+
+@MASKS.register("fixed", also_called=("sparse_fixed",))
+@dataclass(frozen=True)
+class Fixed(Factorized):
+    """A token sees its own block and the last tokens of all blocks (Child et al., 2019,
+    arXiv:1904.10509, section 4.3).
+
+    {j: floor(j / stride) = floor(i / stride)} and {j: j mod stride >= stride - summary}.
+    """
+
+    summary: int = 8  # tokens at the end of a block that later ones see
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        if options.summary > options.stride >= 1:
+            yield (
+                f"summary: must be at most mask.stride; got {options.summary} and {options.stride}."
+                f" Try {options.stride}."
+            )
+
+    def pattern(self, query, key, head):
+        near = query.position // self.stride == key.position // self.stride
+        return self.joined(near, key.position % self.stride >= self.stride - self.summary, head)
+
+    @property
+    def absolute(self):
+        return True

@@ -1,0 +1,30 @@
+"""The error function in the place of a norm."""
+
+import torch
+
+from xformer_kit.norm import NORMS, Squash
+
+
+@NORMS.register("derf", also_called=("dynamic_erf", "DynamicErf"))
+class Derf(Squash):
+    """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of
+    the token at all (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
+
+    It is steeper than `dyt` where both have the same alpha: erf has slope 2 / sqrt(pi) at 0, tanh
+    1. The parameter is called `factor`, for `dyt` may start its alpha elsewhere.
+    """
+
+    variants = [{"alpha": 0.3, "shift": 0.2, "bias": False}]
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        alpha: float = 0.5,  # start of the learned factor
+        shift: float = 0.0,  # start of the learned s
+        bias: bool = True,  # whether a learned bias is added
+    ):
+        super().__init__(dim, bias, factor=alpha, shift=shift)
+
+    def squashed(self, x):
+        return torch.erf(self.factor * x + self.shift)

@@ -1,0 +1,40 @@
+"""The length of a token, times a learned number."""
+
+import torch
+from torch import Tensor, nn
+
+from xformer_kit.norm import NORMS, to_length
+from xformer_kit.registry import above
+
+
+@NORMS.register("scale", also_called=("scale_norm", "scalenorm"))
+class Scale(nn.Module):
+    """g x / max(|x|, eps) with one learned g (ScaleNorm: Nguyen and Salazar, 2019,
+    arXiv:1910.05895).
+
+    g starts at sqrt(dim), where it equals an RMS norm of weight 1.
+    """
+
+    no_gradient = (
+        "weight",
+    )  # where another norm reads the product next, of queries or behind a sublayer
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        eps: float = 1e-5,  # lower bound of the length
+    ):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.full((1,), dim**0.5))
+
+    @classmethod
+    def check(cls, options, context):
+        yield from above(options, "Try 1e-5.", eps=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (to_length(x, self.eps) * self.weight).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"eps={self.eps}"

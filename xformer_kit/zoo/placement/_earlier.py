@@ -1,0 +1,27 @@
+"""A state that grows: the stream, and all that was given before."""
+
+from xformer_kit.placement import Placement
+
+
+class Earlier(Placement):
+    """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
+    entered the stack.
+
+    told: what the v are, in words.
+    """
+
+    grows = True
+    told: str
+
+    @classmethod
+    def carries(cls, options):
+        return f"all earlier {cls.told}"
+
+    @staticmethod
+    def start(x, states):
+        return x, x.clone()
+
+    @staticmethod
+    def joined(state, earlier, join):
+        """A skip enters the stream alone: what was given before stays what it was."""
+        return join(state[0], earlier[0]), *state[1:]

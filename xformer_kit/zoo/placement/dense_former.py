@@ -1,0 +1,41 @@
+"""Averages of all streams so far."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms
+from xformer_kit.zoo.placement._blend import blend
+from xformer_kit.zoo.placement._earlier import Earlier
+
+
+@PLACEMENTS.register("dense_former", also_called=("denseformer", "dwa", "depth_weighted_average"))
+class DenseFormer(Earlier):
+    """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average
+    (Pagliardini et al., 2024, arXiv:2402.02622, section 3).
+
+    v_0 is what entered the stack; i runs over 0, ..., k. a starts at 1 for the newest and at 0 for
+    the others: a model starts as one with placement=pre. Here each group of sublayers has its
+    average, in the paper each block. Layers that share a block have its numbers, counted from the
+    newest.
+    """
+
+    told = "averages"
+
+    def __init__(
+        self,
+        norm: MakeNorm,
+        latest: int,
+        parallel: int,
+        *,
+        shared: bool = True,  # whether parallel sublayers read one norm or one each
+    ):
+        super().__init__()
+        self.norm = Norms(norm, parallel, shared)
+        self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
+
+    def forward(self, state, sublayers, total, tokens):
+        x, *given = state
+        given.append(x + total(self.norm.outputs(x, sublayers)))
+        newest = given[::-1]
+        return blend(self.average[: len(newest), None], newest), *given

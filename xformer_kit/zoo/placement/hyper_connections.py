@@ -1,0 +1,168 @@
+"""Several residual streams, read, mixed and written by learned weights."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.registry import at_least
+from xformer_kit.zoo.placement._blend import blend
+
+
+def doubly_stochastic(logits: Tensor, iterations: int) -> Tensor:
+    """exp(logits) (n, n, ...), its second axis and its first divided by their sums in turn
+    (Sinkhorn and Knopp, 1967): what is left of stream i sums to 1 about, and what stream j gets
+    sums to 1.
+    """
+    mixed = torch.softmax(logits, 1)
+    for _ in range(iterations - 1):
+        mixed = mixed / mixed.sum(0, keepdim=True)
+        mixed = mixed / mixed.sum(1, keepdim=True)
+    return mixed / mixed.sum(0, keepdim=True)
+
+
+@PLACEMENTS.register(
+    "hyper_connections",
+    also_called=("hyper_connection", "hc", "dhc", "shc", "mhc", "residual_streams"),
+)
+class HyperConnections(Placement):
+    """Streams x_1 to x_n: h = sum_i A_i0 x_i is read, x_j <- sum_i A_ij x_i + B_j f(norm(h)) is
+    written, and the output is the norm of their sum (Zhu et al., 2024, arXiv:2409.19606, eq. 2 and
+    section 2.1).
+
+    A (n, 1 + n) and B (n,) are learned; with `dynamic` each token adds to them, as eq. 10 to 13
+    say: s_a tanh(norm(x_i) W_a) to row i of A, and s_b tanh(norm(x_i) W_b) to B_i, with W (n + 2,
+    dim) that starts at 0 and s that starts at 0.01. All streams start as the embedding. The k-th
+    group of sublayers, counted from 0, starts by reading stream k mod n alone, by leaving every
+    stream as it is, and by writing to all alike (eq. 14), so that a model starts as one with
+    placement=pre. Sublayers in parallel are summed in front of B.
+
+    With mixing=doubly_stochastic these are logits a and b (mHC: Xie et al., 2025, arXiv:2512.24880,
+    section 4.2): A_i0 = sigmoid(a_i0), B_j = 2 sigmoid(b_j), and A_ij is exp(a_ij) with rows and
+    columns that Sinkhorn's iterations bring to sum 1, so that mixing makes no stream grow. A token
+    adds s rms([x_1 ... x_n]) W to them, from all streams and with an s for each of the three. They
+    start at 0, and at -8 what would read or mix a second stream: about as eq. 14, as the paper does
+    not say.
+    """
+
+    # Paper (section 4): matrices that write start scaled by sqrt(n), for the sum of streams.
+    # Here: as in any placement.
+
+    variants = [
+        {"streams": 3, "dynamic": False, "shared": False},
+        {"streams": 3, "mixing": "doubly_stochastic", "iterations": 5},
+    ]
+    no_decay = ("alpha",)  # the paper's section 4: what does not depend on tokens does not decay
+
+    def __init__(
+        self,
+        dim: int,
+        norm: MakeNorm,
+        order: int,
+        parallel: int,
+        *,
+        streams: int = 4,  # n, the paper's expansion rate
+        # whether tokens have weights of their own (DHC), or all the same (SHC)
+        dynamic: bool = True,
+        mixing: Literal[
+            "free", "doubly_stochastic"
+        ] = "free",  # any numbers, or rows and columns of sum 1 (mHC)
+        iterations: (
+            int | None
+        ) = None,  # of Sinkhorn's, where mixing is doubly stochastic; null is 20
+        shared: bool = True,  # whether parallel sublayers read one norm or one each
+    ):
+        super().__init__()
+        self.states = streams
+        self.read = order % streams
+        self.free = mixing == "free"
+        self.iterations = iterations or 20
+        alike = (
+            streams == 1 or not order
+        )  # so that to mix them changes nothing, and a norm takes away how much is read
+        self.no_gradient = ("alpha",) if alike and not self.free else ()
+        self.norm = Norms(norm, parallel, shared)
+        self.alpha = nn.Parameter(self._connected())
+        self.beta = nn.Parameter(torch.full((streams,), float(self.free)))
+        self.each = (
+            norm() if dynamic and self.free else None
+        )  # of each stream, for the weights that it has from a token
+        said = (streams + 2, dim) if self.free else (streams * (streams + 2), streams * dim)
+        self.dynamic = nn.Parameter(torch.zeros(said)) if dynamic else None
+        self.scale = nn.Parameter(torch.full((2 if self.free else 3,), 0.01)) if dynamic else None
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "stream", streams=1)
+        yield from at_least(options, iterations=1)
+        if options.mixing == "free" and options.iterations is not None:
+            got = f"got {options.iterations}"
+            yield (
+                f"iterations: belongs to mixing=doubly_stochastic, and mixing is free; {got}. Leave"
+                " it null."
+            )
+
+    @classmethod
+    def streams(cls, options):
+        return options["streams"]
+
+    def _connected(self) -> Tensor:
+        """Eq. 14: one stream is read, all go on."""
+        streams = torch.eye(self.states)
+        connected = torch.cat([streams[:, self.read : self.read + 1], streams], dim=1)
+        return connected if self.free else -8 * (1 - connected)
+
+    def initial(
+        self, name: str, shape: tuple[int, ...], generator: torch.Generator
+    ) -> Tensor | None:
+        return {"alpha": self._connected(), "dynamic": torch.zeros(shape)}.get(name)
+
+    def weights(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """A (n, 1 + n, 1) and B (n, 1), or those of each token, (n, 1 + n, b, t, 1) and (n, b, t,
+        1).
+        """
+        alpha, beta = self._added(state)
+        if self.free:
+            return alpha, beta
+        mixed = doubly_stochastic(alpha[:, 1:], self.iterations)
+        return torch.cat([torch.sigmoid(alpha[:, :1]), mixed], 1), 2 * torch.sigmoid(beta)
+
+    def _added(self, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """What all tokens share, and what each adds."""
+        if self.dynamic is None:
+            return self.alpha[..., None], self.beta[:, None]
+        n, scale = self.states, self.scale
+        if self.free:
+            said = torch.stack(
+                [torch.tanh(F.linear(self.each(x), self.dynamic)) for x in state]
+            )  # (n, b, t, n + 2)
+            said, of_alpha = said.movedim(-1, 1), scale[0]  # (n, b, t, n + 2) -> (n, n + 2, b, t)
+        else:
+            x = torch.cat(tuple(state), -1)
+            said = F.linear(
+                F.rms_norm(x, x.shape[-1:], eps=1e-6), self.dynamic
+            )  # (b, t, n * (n + 2))
+            said = said.unflatten(-1, (n, n + 2)).movedim((-2, -1), (0, 1))  # -> (n, n + 2, b, t)
+            of_alpha = torch.cat([scale[:1], scale[1:2].expand(n)])[:, None, None, None]
+        alpha = torch.addcmul(self.alpha[..., None, None, None], of_alpha, said[:, :-1, ..., None])
+        return alpha, torch.addcmul(
+            self.beta[:, None, None, None], scale[-1], said[:, -1, ..., None]
+        )
+
+    def forward(self, state, sublayers, total, tokens):
+        alpha, beta = self.weights(state)
+        added = total(self.norm.outputs(blend(alpha[:, 0], state), sublayers))
+        return tuple(
+            torch.addcmul(blend(alpha[:, 1 + j], state), beta[j], added) for j in range(len(state))
+        )
+
+    @staticmethod
+    def finish(state, norm):
+        return norm(torch.stack(state).sum(0))
+
+    def extra_repr(self):
+        mixing = "" if self.free else f", mixing=doubly_stochastic, iterations={self.iterations}"
+        return f"streams={self.states}, dynamic={self.dynamic is not None}{mixing}"

@@ -1,0 +1,53 @@
+"""A second norm after attention."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from xformer_kit.placement import PLACEMENTS, Channels, MakeNorm, Norms, Placement
+
+
+@PLACEMENTS.register("normformer", also_called=("norm_former",))
+class NormFormer(Placement):
+    """x + norm_out(f(norm_in(x))) around attention, x + f(norm(x)) around a feed-forward network
+    (Shleifer et al., 2021, arXiv:2110.09456).
+
+    The rest of NormFormer is said elsewhere: the norm inside the feed-forward network is
+    ffn.inner_norm=true; the factor of each head belongs to the attention.
+    """
+
+    variants = [{"scale_residual": True, "shared": False}]
+
+    def __init__(
+        self,
+        dim: int,
+        norm: MakeNorm,
+        kinds: Sequence[str],
+        *,
+        # whether parallel sublayers read one norm or one each; each attention has its own behind it
+        shared: bool = True,
+        # whether a feed-forward network is added to weight * x (ResScale)
+        scale_residual: bool = False,
+    ):
+        super().__init__()
+        self.before = Norms(norm, len(kinds), shared)
+        self.after = nn.ModuleList(norm() if kind == "attn" else nn.Identity() for kind in kinds)
+        self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
+
+    @classmethod
+    def vain(cls, context):
+        yield from super().vain(context)
+        if "ffn" not in context.parallel:
+            yield (
+                "scale_residual",
+                (
+                    "weighs the stream beside a feed-forward network, and no layer has one; got"
+                    " true. Set it to false"
+                ),
+            )
+
+    def forward(self, state, sublayers, total, tokens):
+        (x,) = state
+        outputs = self.before.outputs(x, sublayers)
+        added = total([norm(h) for norm, h in zip(self.after, outputs, strict=True)])
+        return (self.stream(x) + added,)

@@ -1,0 +1,48 @@
+"""What is added keeps away from what the residual stream says already."""
+
+import torch
+from torch import Tensor
+
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.registry import above
+
+
+def across(y: Tensor, x: Tensor, eps: float) -> Tensor:
+    """y - <x, y> / (|x|^2 + eps) x, token by token, computed in fp32 or better."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    x, wide = x.to(dtype), y.to(dtype)
+    share = (x * wide).sum(-1, keepdim=True) / (x.square().sum(-1, keepdim=True) + eps)
+    return (wide - share * x).to(y.dtype)
+
+
+@PLACEMENTS.register("orthogonal", also_called=("orthog_residual", "orthogonal_residual", "oru"))
+class Orthogonal(Placement):
+    """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): of what a sublayer says to a token,
+    only what is orthogonal to its stream is added (Oh et al., 2025, arXiv:2505.11881,
+    feature-wise).
+
+    Sublayers in parallel are summed first, which gives the same. x-transformers' `orthog_residual`
+    takes <x, y> over a whole text, so that there a token hears of later ones.
+    """
+
+    variants = [{"eps": 0.1, "shared": False}]
+
+    def __init__(
+        self,
+        norm: MakeNorm,
+        parallel: int,
+        *,
+        eps: float = 1e-6,  # added to the stream's squared length
+        shared: bool = True,  # whether parallel sublayers read one norm or one each
+    ):
+        super().__init__()
+        self.norm = Norms(norm, parallel, shared)
+        self.eps = eps
+
+    @classmethod
+    def check(cls, options, context):
+        yield from above(options, "Try 1e-6.", eps=0)
+
+    def forward(self, state, sublayers, total, tokens):
+        (x,) = state
+        return (x + across(total(self.norm.outputs(x, sublayers)), x, self.eps),)

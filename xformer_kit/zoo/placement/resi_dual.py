@@ -1,0 +1,26 @@
+"""Two streams: one normalised, one plain."""
+
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement
+
+
+@PLACEMENTS.register("resi_dual", also_called=("residual", "resdual", "ResiDual"))
+class ResiDual(Placement):
+    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
+    norm(d), with the final norm (Xie et al., 2023, arXiv:2304.14802).
+    """
+
+    states = 2
+
+    def __init__(self, norm: MakeNorm):
+        super().__init__()
+        self.norm = norm()
+
+    def forward(self, state, sublayers, total, tokens):
+        x, dual = state
+        added = total([f(x) for f in sublayers])
+        return self.norm(x + added), dual + added
+
+    @staticmethod
+    def finish(state, norm):
+        x, dual = state
+        return x + norm(dual)

@@ -1,0 +1,41 @@
+"""A residual stream of two halves, each of which changes by what the other says."""
+
+import torch
+
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+
+
+@PLACEMENTS.register("reversible", also_called=("revnet", "reformer", "rev"))
+class Reversible(Placement):
+    """y_1 = x_1 + f(norm(x_2)), y_2 = x_2 + g(norm(y_1)), so that x_2 = y_2 - g(norm(y_1)) and x_1
+    = y_1 - f(norm(x_2)).
+
+    Section 3 of Reformer (Kitaev et al., 2020, arXiv:2001.04451), after RevNet (Gomez et al., 2017,
+    arXiv:1707.04585).
+
+    Group after group of sublayers reads the stream that was written last and adds to the other,
+    whatever a block's layout; sublayers in parallel are summed. Both streams start as the
+    embedding, and the output is the norm of their mean. These are the equations alone: activations
+    are kept as in any other placement, and no memory is saved by computing them backwards.
+    """
+
+    variants = [{"shared": False}]
+    states = 2
+
+    def __init__(
+        self,
+        norm: MakeNorm,
+        parallel: int,
+        *,
+        shared: bool = True,  # whether parallel sublayers read one norm or one each
+    ):
+        super().__init__()
+        self.norm = Norms(norm, parallel, shared)
+
+    def forward(self, state, sublayers, total, tokens):
+        waiting, read = state
+        return read, waiting + total(self.norm.outputs(read, sublayers))
+
+    @staticmethod
+    def finish(state, norm):
+        return norm(torch.stack(state).mean(0))

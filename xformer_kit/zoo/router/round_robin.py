@@ -1,0 +1,51 @@
+"""Tokens take turns."""
+
+from typing import Any
+
+import torch
+
+from xformer_kit.ffn import ROUTERS, Router, counted, sent
+
+
+@ROUTERS.register("round_robin", also_called=("roundrobin", "in_turn"))
+class RoundRobin(Router):
+    """Tokens of a text take turns: token i has the experts i top_k, ..., i top_k + top_k - 1 modulo
+    their number.
+
+    Weights are 1 / top_k, whatever a token says (xformers, Meta, 2021: `RoundRobinGate`): even
+    loads, and nothing to learn, to compare routers with.
+    """
+
+    # xformers: tokens of a batch take turns.   Here: those of each text, so that texts do not
+    # depend on each other.
+
+    variants: list[dict[str, Any]] = [{}]
+    breaks = {
+        "shift": "which experts take a token follows from its place in the text",
+        "symmetry": "which experts take a token follows from its place in the text",
+        "source order": "which experts take a token follows from its place in the text",
+    }
+
+    def __init__(self, dim: int, experts: int, top_k: int):
+        super().__init__(experts)
+        self.top_k = top_k
+
+    def forward(self, x, tokens):
+        (b, t, _), real = x.shape, tokens.real
+        position = (
+            torch.arange(t, device=x.device)[None] if tokens.position is None else tokens.position
+        )
+        turns = position.long().expand(b, -1).flatten()[:, None] * self.top_k
+        chosen = (turns + torch.arange(self.top_k, device=x.device)) % self.experts  # (tokens, k)
+        weight = x.new_full(
+            chosen.shape, 1 / self.top_k, dtype=torch.promote_types(x.dtype, torch.float32)
+        )
+        routes = sent(chosen, weight, self.experts)
+        if not self.reports:
+            return routes, {}
+        ones = (
+            None
+            if real is None
+            else real.expand(b, -1).flatten()[:, None].expand_as(chosen).flatten().to(chosen)
+        )
+        return routes, {"load": counted(chosen.flatten(), self.experts, ones)}

@@ -1,0 +1,20 @@
+"""The largest scores of a row."""
+
+from torch import Tensor
+
+
+def straight_through(scores: Tensor, soft: Tensor) -> Tensor:
+    """1 / m for each of the m largest scores of a row, with the gradient of `soft`."""
+    first = largest(scores, 1).to(soft.dtype)
+    return first / first.sum(-1, keepdim=True) + (
+        soft - soft.detach()
+    )  # the bracket is 0, and has a gradient
+
+
+def largest(scores: Tensor, k: int) -> Tensor:
+    """Which scores are at least the k-th largest of their row. Of those that equal it all are: no
+    order of keys decides.
+    """
+    # Not amax where k is 1: in half precision a compiled one has other digits than the scores, and
+    # may equal none of them.
+    return scores >= scores.topk(min(k, scores.shape[-1]), -1).values[..., -1:]

@@ -1,0 +1,27 @@
+"""Softmax of the sizes of scores, with their signs."""
+
+from xformer_kit.attention import SCORES, Score
+
+
+@SCORES.register("cog", also_called=("cog_attention", "signed"))
+class Cog(Score):
+    """sign(s_j) softmax(|s|)_j: a key may be taken away from what a query gathers (Cog attention:
+    Lv et al., 2024, arXiv:2411.07176). The size of a score says how much a key matters, so that a
+    bias far below 0, as of distant keys with alibi, does not hide one.
+    """
+
+    @classmethod
+    def beyond(cls, options):
+        return "cog"
+
+    @classmethod
+    def signed(cls, options):
+        return True
+
+    def __init__(self):
+        super().__init__()
+
+    def weights(self, scores):
+        hidden = scores == -float("inf")
+        scores = scores.masked_fill(hidden, 0)
+        return scores.sign() * scores.abs().masked_fill(hidden, -float("inf")).softmax(-1)

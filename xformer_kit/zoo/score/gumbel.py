@@ -1,0 +1,45 @@
+"""One key, drawn with the probabilities of softmax."""
+
+import torch
+
+from xformer_kit.attention import SCORES, Score
+from xformer_kit.registry import above
+from xformer_kit.zoo.score._largest import straight_through
+
+
+@SCORES.register("gumbel", also_called=("gumbel_softmax", "drawn"))
+class Gumbel(Score):
+    """One key, drawn with the probabilities softmax(s) in training, and the likeliest outside of
+    it.
+
+    It is the largest of s + g, g = -log(-log u) with u uniform in (0, 1), with the gradient of
+    softmax((s + g) / temperature) (straight-through Gumbel-softmax: Jang et al., 2016,
+    arXiv:1611.01144, section 2.2). Outside of training nothing is drawn: g = 0.
+    """
+
+    # x-transformers draws outside of training too.
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,  # the lower, the nearer is what has the gradient to one key
+        hard: bool = True,  # whether one key has all weight; false: softmax((s + g) / temperature)
+    ):
+        super().__init__()
+        self.temperature = temperature
+        self.hard = hard
+
+    @classmethod
+    def check(cls, options, context):
+        yield from above(options, temperature=0)
+
+    @classmethod
+    def beyond(cls, options):
+        return "gumbel"
+
+    def weights(self, scores):
+        if self.training:
+            exact = scores if scores.dtype == torch.float64 else scores.float()
+            scores = scores - torch.empty_like(exact).exponential_().log().to(scores.dtype)
+        soft = (scores / self.temperature).softmax(-1)
+        return straight_through(scores, soft) if self.hard else soft

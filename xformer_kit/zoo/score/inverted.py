@@ -1,0 +1,72 @@
+"""Weights for which the queries of a key compete."""
+
+from functools import partial
+
+from torch import Tensor
+
+from xformer_kit.attention import SCORES, Score
+from xformer_kit.registry import above
+
+
+@SCORES.register("inverted", also_called=("slot", "slot_attention", "inverted_attention"))
+class Inverted(Score):
+    """w_ij / (sum_j w_ij + eps) with w_ij = exp(s_ij) / sum_l exp(s_lj): queries compete for each
+    key.
+
+    Then each is given the mean of what it won (slot attention: Locatello et al., 2020,
+    arXiv:2006.15055; in transformers: Wu et al., 2023, openreview.net/forum?id=WgQZNoQ5AB). A key
+    is competed for by the queries that see it; padding does not compete.
+    """
+
+    breaks = {
+        "causality": "queries compete for keys, those of later tokens too",
+        "cache": "a new token competes for keys with those before it, which have been answered",
+    }
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-8,  # added to the sum of a row
+    ):
+        super().__init__()
+        self.eps = eps
+
+    @classmethod
+    def check(cls, options, context):
+        yield from above(options, eps=0)
+
+    @classmethod
+    def beyond(cls, options):
+        return "inverted"
+
+    @classmethod
+    def cannot(cls, context):
+        if context.options["attn"].get("memory"):
+            return (
+                "score 'inverted' lets queries compete for keys, and for a learned key those of all"
+                " texts would compete; choose attn.memory=0, or attn.score=softmax"
+            )
+        if context.cross:
+            return (
+                "score 'inverted' lets queries compete for keys, so that across two stacks tokens"
+                " would know of later ones, and of other documents, through what is left of the"
+                " source; choose another score in model.decoder.cross"
+            )
+
+    def of(self, view, cache):
+        return partial(self, real=view.query.real)
+
+    def forward(self, scores: Tensor, seen: Tensor | None, real: Tensor | None = None) -> Tensor:
+        if real is not None:
+            able = real[:, None, :, None]
+            seen = able if seen is None else seen & able
+        if seen is None:
+            return self.shared(scores.softmax(-2))
+        alone = ~seen.any(
+            -2, keepdim=True
+        )  # a key that nobody sees is left whole for finite weights
+        won = scores.masked_fill(~(seen | alone), -float("inf")).softmax(-2)
+        return self.shared(won.masked_fill(~seen, 0))
+
+    def shared(self, won: Tensor) -> Tensor:
+        return won / (won.sum(-1, keepdim=True) + self.eps)

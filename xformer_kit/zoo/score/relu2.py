@@ -1,0 +1,23 @@
+"""Squares of positive scores."""
+
+from xformer_kit.attention import SCORES, Score, counted
+
+
+@SCORES.register("relu2", also_called=("relu_squared", "squared_relu"))
+class ReLU2(Score):
+    """relu(s_j)^2 / n, with n the number of keys that the query sees (Hua et al., 2022,
+    arXiv:2202.10447; divided by the length as in Wortsman et al., 2023, arXiv:2309.08586, section
+    3).
+    """
+
+    sparse = True
+
+    @classmethod
+    def beyond(cls, options):
+        return "relu2"
+
+    def __init__(self):
+        super().__init__()
+
+    def weights(self, scores):
+        return scores.relu().square() / counted(scores)

@@ -1,0 +1,55 @@
+"""Scores that are added to those of the layer before."""
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from xformer_kit.attention import SCORES, Score
+from xformer_kit.model.tokens import View
+
+
+@SCORES.register("residual", also_called=("realformer", "residual_attention"))
+class Residual(Score):
+    """softmax(s + p), with p the s + p of the layer before.
+
+    Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). That layer is the last one
+    with this score, as many heads and as many learned keys, of the same sublayer: attentions to a
+    source have scores of their own. The first has no p. Scores have their position's bias in them,
+    before a mask hides any, as in x-transformers.
+    """
+
+    variants: list[dict[str, Any]] = [{}]
+    across = True
+
+    @classmethod
+    def vain(cls, options, context):
+        if "score" not in context.paired:
+            ways = "Try model.layers=2, or softmax" if context.layers == 1 else "Set it to softmax"
+            yield (
+                "name",
+                (
+                    "'residual' adds the scores of an earlier attention with as many heads and"
+                    f" learned keys, and there is none, nor a later one that takes these. {ways}"
+                ),
+            )
+
+    @classmethod
+    def beyond(cls, options):
+        return "residual"
+
+    def __init__(self):
+        super().__init__()
+
+    def of(self, view, cache):
+        return partial(self, view=view)
+
+    def forward(self, scores: Tensor, seen: Tensor | None, view: View | None = None) -> Tensor:
+        if view is not None:
+            key = f"scores {scores.shape[1]} {scores.shape[-1]} {'source' * view.cross}"
+            memo = view.memo if view.memo is not None else {}
+            scores = memo[key] = scores + memo[key] if key in memo else scores
+        return super().forward(scores, seen)
+
+    def weights(self, scores):
+        return scores.softmax(-1)
