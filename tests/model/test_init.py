@@ -7,7 +7,8 @@ import torch
 from refusing import refused
 
 from xformer_kit import build, compose
-from xformer_kit.model.init import INITS, Matrix, generator
+from xformer_kit.model.init import INITS, Matrix
+from xformer_kit.model.initialise import generator
 
 SIZES = [
     "experiment=null",

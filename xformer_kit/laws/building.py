@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import Case, faults, made, sized
-from xformer_kit.model.init import residual_names
+from xformer_kit.model.initialise import placement_gains, residual_names
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS
@@ -47,7 +47,7 @@ def starts(case: Case) -> str | None:
     shared untouched.
     """
     model, again = start(case.config, 0), held(start(case.config, 1))
-    first, gains = held(model), set(model.gains())
+    first, gains = held(model), set(placement_gains(model))
     for name, value in first.items():
         if not torch.equal(value, again[name]):
             raise case.broken(
@@ -119,7 +119,7 @@ def _shared(
     case: Case, first: dict[str, Tensor], gains: set[str], other: Model, change: str
 ) -> None:
     # Divided by their number, which a part may change, or multiplied by what a placement asks for.
-    scaled = {*residual_names(other.named_modules())} | gains | set(other.gains())
+    scaled = {*residual_names(other.named_modules())} | gains | set(placement_gains(other))
     for name, value in other.named_parameters():
         if name not in first or first[name].shape != value.shape:
             continue

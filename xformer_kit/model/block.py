@@ -1,10 +1,11 @@
 """A block: sublayers, and the placements that carry the residual stream around them."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import chain
+from functools import partial, reduce
+from types import MappingProxyType
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -12,10 +13,10 @@ from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.ffn import FFN
 from xformer_kit.model.cache import Cache
+from xformer_kit.model.report import Report, add
 from xformer_kit.model.tokens import UNKNOWN, Tokens, View
 from xformer_kit.placement import Placement, State, Sublayer
 
-Report = dict[str, Tensor]
 Memory = dict[str, Tensor]  # what attentions give to those of later layers
 READ = "{}.position"  # name of the cache of what a position reads before an attention
 
@@ -48,9 +49,9 @@ class Block(nn.Module):
         group_of: Mapping[str, int],
         crosses: Sequence[str] = (),
         dropout: float = 0.0,
-        multipliers: Mapping[str, float] | None = None,
+        multipliers: Mapping[str, float] = MappingProxyType({}),
         calls: int = 1,
-        extras: Mapping[str, Extra] | None = None,
+        extras: Mapping[str, Extra] = MappingProxyType({}),
     ):
         super().__init__()
         for name, module in sublayers.items():
@@ -61,9 +62,8 @@ class Block(nn.Module):
         self.group_of = dict(group_of)
         self.crosses = crosses
         self.dropout = dropout
-        self.multipliers = dict(multipliers or {})
+        self.multipliers = dict(multipliers)
         self.called = calls
-        extras = extras or {}
         self.wraps, self.adds, self.changes = (
             tuple((name, extra) for name, extra in extras.items() if extra.overrides(hook))
             for hook in ("wrap", "added", "values")
@@ -109,10 +109,8 @@ class Block(nn.Module):
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
         """What a group adds to the residual stream."""
-        first, *rest = (self._added(n, layer, h) for n, h in zip(names, outputs, strict=True))
-        for other in rest:
-            first = first + other
-        return first
+        added = (self._added(n, layer, h) for n, h in zip(names, outputs, strict=True))
+        return reduce(torch.add, added)
 
     def _added(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
         if self.dropout:
@@ -125,31 +123,12 @@ class Block(nn.Module):
     def attentions(self) -> dict[str, Attention]:
         return {name: getattr(self, name) for name in self.group_of}
 
-    @property
-    def like(self) -> Tensor:
-        """A tensor with the device and dtype of the block."""
-        # An average without norms has no parameter; its buffer moves and is cast with the model.
-        return next(x for x in chain(self.parameters(), self.buffers()) if x.is_floating_point())
-
-    def gains(self, prefix: str) -> dict[str, float]:
-        """Factors of initial standard deviations that the placements need, by parameter name."""
-        return {
-            f"{prefix}.{name}.{full}": gain
-            for names, placement in zip(self.groups, self.placement.values(), strict=True)
-            for matrix, gain in placement.gains().items()  # type: ignore[operator]
-            for name in names
-            for full, _ in getattr(self, name).named_parameters()
-            if f".{full}".endswith(f".{matrix}.weight")  # also of an expert's
-        }
-
 
 def _values(extra: Extra, layer: ExtraInput, v: Tensor, x: Tensor) -> Tensor:
     return extra.values(v, x, layer)
 
 
 def _reporting(ffn: FFN, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
-    x, said = ffn(x, tokens)
-    for key, value in said.items():
-        where = "loss" if key == "loss" else f"{name}.{key}"
-        report[where] = report[where] + value if where in report else value
+    x, more = ffn(x, tokens)
+    add(report, more, name)
     return x

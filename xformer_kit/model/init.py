@@ -1,37 +1,13 @@
-"""Which weights does a model start from? A pure function of (seed, canonical name, shape).
+"""Initialisations: the distribution that each matrix of a model is drawn from at the start."""
 
-So a part that is added or replaced leaves the start of every other parameter untouched. Draws are
-made on the CPU in fp32, whatever the model's device and dtype.
-"""
-
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.registry import Registry, above
-
-WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
-
-
-def canonical(name: str) -> str:
-    """A parameter's name without what wrappers add to it."""
-    for wrapper in WRAPPERS:
-        name = (
-            name.replace(wrapper, "")
-            if not name.startswith(wrapper)
-            else name[len(wrapper) :].replace(wrapper, "")
-        )
-    return name
-
-
-def generator(seed: int, name: str) -> torch.Generator:
-    """The source of a parameter's draw."""
-    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 class Deepnet(NamedTuple):
@@ -352,97 +328,3 @@ class DepthScaled(Xavier):
         if matrix.place is None:
             return super().std(matrix)
         return super().std(matrix) * self.alpha / math.sqrt(matrix.place[1] + 1)
-
-
-def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
-    """Every matrix that writes to the residual stream, of a model's `named_modules()`."""
-    for path, module in modules:
-        yield from (f"{path}.{name}.weight" for name in getattr(module, "residual", ()))
-
-
-@torch.no_grad()
-def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float]) -> None:
-    """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms,
-    ...) stays as it was constructed.
-
-    A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own
-    parameters. `gains` maps names to factors of the standard deviation, as placements ask for them.
-    """
-    modules = dict(model.named_modules())
-    writes = _writes(modules)
-    gated = {
-        f"{canonical(path)}.up.weight"
-        for path, module in modules.items()
-        if hasattr(module, "gate")
-    }
-    for name, parameter, owner in _owned(modules):
-        start = _own(owner, name, parameter, seed)
-        if start is None and parameter.ndim >= 2:
-            looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)
-            more = writes.get(name, 0), gains.get(name, 1.0), name in gated
-            start = init.draw(
-                Matrix(name, tuple(parameter.shape), looked_up, *more), generator(seed, name)
-            )
-        elif start is None and name.endswith("bias"):
-            start = torch.zeros(parameter.shape)
-        if start is not None:
-            parameter.copy_(start)
-
-
-@torch.no_grad()
-def unit_weights(model: nn.Module) -> None:
-    """Length 1 along the channels of the residual stream, as nGPT keeps them from the start and
-    after every step (Loshchilov et al., 2024, arXiv:2410.01131, sections 2.1, 2.3.2 and 2.4.2):
-    each row of an embedding and of a map that reads the stream, each column of a map that writes to
-    it. What reads and writes something else, and what is no map, stays as it is.
-    """
-    modules = dict(model.named_modules())
-    dim, writes = model.dim, set(residual_names(modules.items()))
-    for name, parameter, owner in _owned(modules):
-        if parameter.ndim < 2 or not name.endswith("weight"):
-            continue
-        reads = parameter.shape[-1] == dim or isinstance(owner, nn.Embedding)
-        axis = -2 if name in writes else -1 if reads else None
-        if axis is not None:
-            length = torch.linalg.vector_norm(parameter, dim=axis, keepdim=True)
-            parameter.div_(length.clamp(min=torch.finfo(length.dtype).tiny))
-
-
-def _owned(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter, nn.Module]]:
-    """Every parameter once, by its canonical name, with the module that has it. `named_parameters`
-    walks over all modules for it, and a model that is built would be walked over five times.
-    """
-    seen: set[int] = set()
-    for path, module in modules.items():
-        for key, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield canonical(f"{path}.{key}" if path else key), parameter, module
-
-
-def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
-    """Every matrix that writes to the residual stream, by name -> how often that of its stack is
-    written to. A block that several layers share writes as often; one of `future` stands in the
-    last one's place.
-    """
-    called: dict[str, Any] = {
-        path: module.called for path, module in modules.items() if hasattr(module, "called")
-    }
-    times: dict[str, int] = {}
-    for name in residual_names(modules.items()):
-        times[name] = next((n for path, n in called.items() if name.startswith(f"{path}.")), 1)
-    sums: dict[str, int] = {}
-    for name, n in times.items():
-        stack = name.split(".", 1)[0]
-        if not name.startswith(f"{stack}.future."):
-            sums[stack] = sums.get(stack, 0) + n
-    return {name: sums[name.split(".", 1)[0]] for name in times}
-
-
-def _own(module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor | None:
-    initial = getattr(module, "initial", None)
-    return (
-        initial(name.rsplit(".", 1)[-1], tuple(parameter.shape), generator(seed, name))
-        if initial
-        else None
-    )

@@ -2,7 +2,6 @@
 language model, `encoder` alone is BERT-like, both are sequence to sequence.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.block import Report
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.head import Head
+from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids
@@ -67,15 +66,6 @@ class Model(nn.Module):
         self.future_tokens = 1 + len(self.stack.future)  # for which `hidden` has a state
         self.head = head(embed)
 
-    def gains(self) -> dict[str, float]:
-        """Factors of initial standard deviations that the placements need, by parameter name."""
-        found: dict[str, float] = {}
-        for name in self.names:
-            stack: Stack = self.get_submodule(name)  # type: ignore[assignment]
-            for where, block in stack.named_blocks.items():
-                found |= block.gains(f"{name}.{where}")
-        return found
-
     def constrain(self) -> None:
         """Apply the extras' constraints on parameters: at the start, and after every step."""
         for extra in self.stack.extra.values():
@@ -102,8 +92,10 @@ class Model(nn.Module):
         if self.stack.source_reach is not None:
             _fits(source, None, self.stack.source_reach, "source")
         tokens, x = self._embedded(source, encoder, table, None, "source")
-        x, report = encoder(x, tokens)
-        return Encoded(x, tokens), _prefixed(report, "encoder")
+        x, of_stack = encoder(x, tokens)
+        report: Report = {}
+        add(report, of_stack, "encoder")
+        return Encoded(x, tokens), report
 
     def hidden(
         self,
@@ -119,26 +111,22 @@ class Model(nn.Module):
         `encode` made of them. With `future`, which only training asks for, (future_tokens, b, t,
         dim): for the next token, the one behind it, ...
         """
-        reports: Report = {}
+        report: Report = {}
         if self.two_stacks and source is None:
             raise ConfigError(
                 "source: must be given to a model of two stacks; call model(source=...,"
                 " target=...)."
             )
         if isinstance(source, Tokens):
-            source, reports = self.encode(source)
+            source, report = self.encode(source)
         stack = self.stack
         if cache is not None and stack.stale(cache, tokens.length):
             return self._anew(tokens, cache, source)
         tokens, x = self._embedded(tokens, stack, self.embed, cache, "model")
-        if source is None:
-            x, report = stack(x, tokens, cache, future=future)
-        else:
-            x, report = stack(x, tokens, cache, source.hidden, source.tokens, future)
-        report = _prefixed(report, self.names[-1])
-        if "loss" in reports and "loss" in report:
-            report["loss"] = report["loss"] + reports["loss"]
-        return x, reports | report
+        read = (None, None) if source is None else source
+        x, of_stack = stack(x, tokens, cache, *read, future)
+        add(report, of_stack, self.names[-1])
+        return x, report
 
     def _anew(
         self, tokens: Tokens, cache: GenerationCache, source: Encoded | None
@@ -270,22 +258,14 @@ class Model(nn.Module):
         step, which it has made.
         """
         self.constrain()
-        for owner, said in _by_owner(report).items():
+        for owner, said in by_owner(report).items():
             module = self.get_submodule(owner)
             if owner and hasattr(module, "after_step"):
                 module.after_step(said)  # type: ignore[operator]
 
     def figures(self, report: Report) -> dict[str, float]:
-        """What there is to log of such a report: a part's `figures(said) -> {name: number}`, or
-        else its single numbers.
-        """
-        found: dict[str, float] = {}
-        for owner, said in _by_owner(report).items():
-            module = self.get_submodule(owner)
-            plain = {key: float(value) for key, value in said.items() if value.numel() == 1}
-            told = module.figures(said) if owner and hasattr(module, "figures") else plain  # type: ignore[operator]
-            found |= {f"{owner}.{key}" if owner else key: value for key, value in told.items()}
-        return found
+        """The numbers of such a report that are logged."""
+        return figures(self, report)
 
     def generate(self, ids: Tensor | None = None, **options: Any) -> Tensor:
         """Prompts (b, t) and their continuations (b, t + max_new_tokens); see
@@ -294,19 +274,6 @@ class Model(nn.Module):
         from xformer_kit.generate import generate
 
         return generate(self, ids, **options)
-
-
-def _by_owner(report: Report) -> dict[str, Report]:
-    """decoder.0.ffn.load -> decoder.0.ffn, load; what has no owner is the model's own."""
-    owners: dict[str, Report] = defaultdict(dict)
-    for name, value in report.items():
-        owner, _, key = name.rpartition(".")
-        owners[owner][key] = value
-    return owners
-
-
-def _prefixed(report: Report, name: str) -> Report:
-    return {key if key == "loss" else f"{name}.{key}": value for key, value in report.items()}
 
 
 def _fits(tokens: Tokens, cache: GenerationCache | None, longest: int, what: str) -> None:

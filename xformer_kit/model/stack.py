@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from xformer_kit.extra import Extra, ExtraInput
 from xformer_kit.kernel import Kernel
-from xformer_kit.model.block import Block, LayerInput, Memory, Report
+from xformer_kit.model.block import Block, LayerInput, Memory
 from xformer_kit.model.generation_cache import GenerationCache
+from xformer_kit.model.report import Report, add
 from xformer_kit.model.stack_cache import append
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.placement import Placement, State
@@ -189,7 +190,7 @@ class Stack(nn.Module):
             layer = LayerInput(at, tokens, source, caches, memory, in_block)
             trunk = state, layer
             state, said, memory = block(state, layer)
-            _add(report, said, str(self.order[depth]))
+            add(report, said, str(self.order[depth]))
             state, inputs = self._after(state, inputs)
             for observe in self.observers:
                 observe(depth, state)
@@ -201,7 +202,7 @@ class Stack(nn.Module):
             beside,
         ) in self.future.items():  # last, so that the draws of dropout stay the same
             state, said, _ = beside(trunk[0], trunk[1]._replace(caches=None))
-            _add(report, said, f"future.{ahead}")
+            add(report, said, f"future.{ahead}")
             streams.append(self._finished(state, inputs))
         return torch.stack(streams), report
 
@@ -247,10 +248,3 @@ def _least(limits) -> int | None:
 
 def _of_extra(past: GenerationCache | None, name: str) -> Mapping[str, Any] | None:
     return None if past is None else past.extra.get(name, {})
-
-
-def _add(report: Report, said: Report, block: str) -> None:
-    """Add what a block reports: losses are summed, the rest goes by its name."""
-    for name, value in said.items():
-        where = "loss" if name == "loss" else f"{block}.{name}"
-        report[where] = report[where] + value if where in report else value

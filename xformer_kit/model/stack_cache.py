@@ -1,6 +1,7 @@
 """The cache of a stack: room for it, and which tokens may be appended to it."""
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +38,9 @@ def _caches(stack: "Stack", rows: int, length: int, source_length: int) -> Gener
         | _of_positions(stack, block, rows, length)
         for block in stack.calls
     ]
-    like = stack.blocks[0].like
+    # A block of averages without norms has no parameter; its buffer is cast with the model.
+    tensors = chain(stack.blocks[0].parameters(), stack.blocks[0].buffers())
+    like = next(x for x in tensors if x.is_floating_point())
     extras: Any = stack.extra.items()
     extra = {name: extra.caches(rows, length, like) for name, extra in extras}
     return GenerationCache(caches, [block.crosses for block in stack.calls], extra)

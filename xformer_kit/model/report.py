@@ -1,0 +1,39 @@
+"""What modules report of a forward pass: {name: tensor}. `loss` is summed; the rest goes by the
+name of its module, e.g. `decoder.0.ffn.load`.
+"""
+
+from collections import defaultdict
+
+from torch import Tensor, nn
+
+Report = dict[str, Tensor]
+
+
+def add(report: Report, more: Report, owner: str) -> None:
+    """Adds the report of a module to that of the module around it."""
+    for name, value in more.items():
+        key = name if name == "loss" else f"{owner}.{name}"
+        report[key] = report[key] + value if key in report else value
+
+
+def by_owner(report: Report) -> dict[str, Report]:
+    """decoder.0.ffn.load -> {"decoder.0.ffn": {"load": ...}}; "" owns what is the model's own."""
+    owners: dict[str, Report] = defaultdict(dict)
+    for name, value in report.items():
+        owner, _, key = name.rpartition(".")
+        owners[owner][key] = value
+    return owners
+
+
+def figures(model: nn.Module, report: Report) -> dict[str, float]:
+    """The numbers of a report that are logged: what the module's `figures(report)` returns, or its
+    single numbers.
+    """
+    found: dict[str, float] = {}
+    for owner, values in by_owner(report).items():
+        module = model.get_submodule(owner)
+        numbers = {key: float(value) for key, value in values.items() if value.numel() == 1}
+        if owner and hasattr(module, "figures"):
+            numbers = module.figures(values)  # type: ignore[operator]
+        found |= {f"{owner}.{key}" if owner else key: value for key, value in numbers.items()}
+    return found
