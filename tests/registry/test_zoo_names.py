@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 
 from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.extra import EXTRAS
 from xformer_kit.registry.zoo import ZOO
 
 FOLDERS = ("model", "plan", "kernel", "config", "laws", "generate")
@@ -110,3 +111,9 @@ def test_no_file_of_the_core_names_a_component_of_the_zoo(path):
 )
 def test_a_name_is_found_and_an_english_word_is_not(line, found):
     assert mentions(line) == found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_file_of_the_core_names_an_extra(path):
+    text = path.read_text(encoding="utf-8")
+    assert [name for name in EXTRAS if re.search(rf"\b{name}\b", text)] == []
