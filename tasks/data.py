@@ -24,7 +24,7 @@ from xformer_kit.registry import ConfigError
 Batches = GlobalBatches | LengthBatches
 
 
-class Steps:
+class StepSampler:
     """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to
     `stop`.
 
@@ -74,7 +74,7 @@ class Steps:
         ]
 
 
-class Data:
+class DataModule:
     """A prepared corpus, and the loaders that a run makes of it."""
 
     def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
@@ -126,9 +126,9 @@ class Data:
         bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
         return min(bound for bound in bounds if bound)
 
-    def steps(self, accumulate: int, rank: int, world: int) -> Steps:
+    def steps(self, accumulate: int, rank: int, world: int) -> StepSampler:
         batches = self.batches
-        return Steps(
+        return StepSampler(
             batches,
             stop=self.total_steps,
             accumulate=accumulate,
@@ -137,7 +137,7 @@ class Data:
             only=self.only,
         )
 
-    def train(self, steps: Steps, device: torch.device) -> DataLoader:
+    def train(self, steps: StepSampler, device: torch.device) -> DataLoader:
         dataset: Any = self.examples("train")
         return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch.distributed import all_reduce
 
-from tasks.judged import JudgedTask, Sample
+from tasks.evaluation import EvaluatedTask, Sample
 from xformer_kit.data.batch import collate, mapped
 
 ROWS = 64  # examples that are answered at once
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
 
 
-class LanguageModelingTask(JudgedTask):
+class LanguageModelingTask(EvaluatedTask):
     """Its sample goes on with the first tokens of the validation text. Where a corpus asks for some
     tokens only, it is the last answer of an example, accuracy the share of the asked tokens that
     the model likes best, and sequence_accuracy the share of examples with all of them right.

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.distributed import all_reduce
 from torch.optim import Optimizer
 
-from tasks.endings import ballot
-from tasks.micro import fewest
-from tasks.randomness import key, set_generators
+from tasks.run.auto_accumulate import fewest
+from tasks.run.exit_codes import ballot
+from tasks.run.seeds import key, set_generators
 from xformer_kit.data.batch import Batch, mapped, rows_of
 
 
 @dataclass(slots=True)
-class Now:
+class StepState:
     """The step that is being taken, or the last one. Beside the module: setting an attribute of one
     is slow.
     """
@@ -55,7 +55,7 @@ class Task(pl.LightningModule):
         self.model = model
         self.objective = objective
         self.total_steps = total_steps
-        self.now = Now()
+        self.now = StepState()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over
         # tokens that this process has read, without padding; a tensor where only the device knows

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.distributed import all_gather_object
 
-from tasks.decoding import answers
-from tasks.judged import JudgedTask, Sample
+from tasks.evaluation import EvaluatedTask, Sample
+from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
 
 
-class Seq2SeqTask(JudgedTask):
+class Seq2SeqTask(EvaluatedTask):
     """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or
     beam answers.
     """

@@ -12,9 +12,9 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from tasks.callbacks.averages import Averages
-from tasks.callbacks.checkpoints import Checkpoints
-from tasks.callbacks.guard import Deadline, Guard, Requested, Stopper
-from tasks.callbacks.plan import Clock, Plan
+from tasks.callbacks.cadence import Cadence, TrainingClock
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.guard import Deadline, NonFiniteGuard, RequestedStop, SignalStop
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressBar
 from tasks.callbacks.pruning import Pruning

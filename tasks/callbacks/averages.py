@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks import checkpoint
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run import checkpoints
 from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
@@ -29,7 +29,7 @@ class Averages:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Cadence,
         folder: Path,
         decay: float | None,
         count: int,
@@ -63,7 +63,7 @@ class Averages:
         step, due = task.step, self.plan.checkpoints(task.step) or self.plan.ends(task.step)
         if self.count > 1 and due and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
+            checkpoints.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
             for file in self._files()[: -self.count]:
                 file.unlink()
 

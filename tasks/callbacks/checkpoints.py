@@ -4,22 +4,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tasks import checkpoint, workers
-from tasks.callbacks.plan import Plan
+from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
-from tasks.endings import NotSaved
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run import checkpoints, processes
+from tasks.run.exit_codes import NotSaved
 
 
-class Checkpoints:
+class CheckpointSaver:
     """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so
     far.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Cadence,
         folder: Path,
         fixed: dict[str, Any],
         recorder: Recorder,
@@ -58,7 +58,7 @@ class Checkpoints:
         Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
         of an update nothing is saved.
         """
-        if not workers.lost_touch(error) or not trainer.training or not task.now.settled:
+        if not processes.lost_touch(error) or not trainer.training or not task.now.settled:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier, after the state is written, fails as well
@@ -93,9 +93,9 @@ class Checkpoints:
         if scaler := getattr(trainer.precision_plugin, "scaler", None):
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:
-            checkpoint.write(state, self.folder)
+            checkpoints.write(state, self.folder)
             if better:
-                checkpoint.keep_as_best(self.folder)
+                checkpoints.keep_as_best(self.folder)
         self.saved = task.step
         strategy.barrier()
         self.recorder.clock.go()

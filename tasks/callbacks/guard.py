@@ -3,17 +3,17 @@
 import time
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.endings import SignalBox, Stopped, elected, overtime
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run.exit_codes import SignalBox, StoppedBySignal, elected, overtime
 
 
-class Guard:
+class NonFiniteGuard:
     """Ends a run that left out a step because it was not finite; `explain(step)` says which module
     broke.
     """
 
-    def __init__(self, plan: Plan, explain: Any):
+    def __init__(self, plan: Cadence, explain: Any):
         self.plan = plan
         self.explain = explain
 
@@ -36,7 +36,7 @@ class Deadline:
     It runs before all that looks at a step, so that the step is validated, written down and saved.
     """
 
-    def __init__(self, plan: Plan, limit: float):
+    def __init__(self, plan: Cadence, limit: float):
         self.plan = plan
         self.limit = limit
 
@@ -60,7 +60,7 @@ class Deadline:
         )
 
 
-class Requested:
+class RequestedStop:
     """Ends training, as if its last step had come, where a user's callback has set
     trainer.should_stop.
 
@@ -68,7 +68,7 @@ class Requested:
     before a validation.
     """
 
-    def __init__(self, plan: Plan, late: bool):
+    def __init__(self, plan: Cadence, late: bool):
         self.plan = plan
         self.late = late
         self.next = False
@@ -87,12 +87,12 @@ class Requested:
             self.plan.end(task.step, "a callback")
 
 
-class Stopper:
+class SignalStop:
     """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its
     state.
     """
 
-    def __init__(self, plan: Plan, box: SignalBox, guard: Guard, save: Any):
+    def __init__(self, plan: Cadence, box: SignalBox, guard: NonFiniteGuard, save: Any):
         self.plan = plan
         self.box = box
         self.guard = guard
@@ -125,4 +125,4 @@ class Stopper:
         if task.stops_at_nonfinite:
             self.guard.check(task)
         self.save()
-        raise Stopped(number, task.step)
+        raise StoppedBySignal(number, task.step)

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
-from tasks.records import Records
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.csv_log import CsvLog
 from xformer_kit.config.callbacks import Norms as Options
 
 
-class Norms:
+class NormsLog:
     """Listens to the step that is to be noted, and to no other."""
 
-    def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, plan: Cadence, run_dir: Path, tell: Any, first: bool):
         self.every = options.every
         self.path = run_dir / "norms.csv"
         self.tell = tell
@@ -30,7 +30,7 @@ class Norms:
         self.gradients: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        self.records = Records(self.path, ("step",)).open(task.step) if self.first else None
+        self.records = CsvLog(self.path, ("step",)).open(task.step) if self.first else None
         self._listen(task)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:

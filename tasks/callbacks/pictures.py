@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
-from tasks.looking import attention_picture
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.generation.attention_picture import attention_picture
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.data import collate
 from xformer_kit.data.batch import mapped
@@ -17,12 +17,12 @@ from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.registry import ConfigError
 
 
-class Pictures:
+class AttentionPictures:
     """Draws at the start, every so many steps, and at the end. All ranks make the forward pass, and
     the first one draws.
     """
 
-    def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, plan: Cadence, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
             raise ConfigError(
                 "callbacks.pictures: needs the package matplotlib; got none. Use pip install"

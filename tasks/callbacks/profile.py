@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
 
 
 class Profile:

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from tasks.bar import Bar
-from tasks.callbacks.plan import Clock
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import TrainingClock
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.bar import Bar
 from tasks.metrics import said
 
 
 class ProgressBar:
     """Redraws the bar a few times a second; only then does it read the loss."""
 
-    def __init__(self, bar: Bar, clock: Clock):
+    def __init__(self, bar: Bar, clock: TrainingClock):
         self.bar = bar
         self.clock = clock
         self.pace: float | None = None  # seconds per step, smoothed

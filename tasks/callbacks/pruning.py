@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.endings import Pruned
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run.exit_codes import Pruned
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
@@ -25,7 +25,7 @@ class Pruning:
     step.
     """
 
-    def __init__(self, plan: Plan, trial: dict[str, Any], save: Callable[[], None]):
+    def __init__(self, plan: Cadence, trial: dict[str, Any], save: Callable[[], None]):
         self.plan = plan
         self.trial = trial
         self.save = save

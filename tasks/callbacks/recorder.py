@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.callbacks.plan import Clock, Plan
-from tasks.judged import JudgedTask as Task
-from tasks.records import Records
-from tasks.summary import peak_memory
+from tasks.callbacks.cadence import Cadence, TrainingClock
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.csv_log import CsvLog
+from tasks.logging.summary import peak_memory
 
 WARM = 5  # steps that are not measured where there are more
 
@@ -22,9 +22,9 @@ class Recorder:
 
     def __init__(
         self,
-        plan: Plan,
-        metrics: Records | None,
-        speed: Records | None,
+        plan: Cadence,
+        metrics: CsvLog | None,
+        speed: CsvLog | None,
         tell: Any,
         began: float,
         before: Mapping[str, float],
@@ -35,7 +35,7 @@ class Recorder:
         self.began = began
         self.before = before
         self.tell = tell
-        self.clock = Clock()
+        self.clock = TrainingClock()
         self.row: dict[str, Any] = {}  # waits for the step's validation
         self.pace: dict[str, float] = {}
         self.seconds, self.steps, self.last = (

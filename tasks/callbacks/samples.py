@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import cell, text_of
 from xformer_kit.registry.saved_files import read_table

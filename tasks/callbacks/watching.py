@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks.norms import Norms
-from tasks.callbacks.pictures import Pictures
-from tasks.callbacks.plan import Plan
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.norms import NormsLog
+from tasks.callbacks.pictures import AttentionPictures
 from xformer_kit.config import callbacks
 from xformer_kit.config.callbacks import CALLBACKS, watches
 
-MADE: dict[type, Any] = {callbacks.Norms: Norms, callbacks.Pictures: Pictures}
+MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: AttentionPictures}
 
 
 def watchers(
-    config: dict[str, Any], plan: Plan, run_dir: Path, tell: Any, first: bool
+    config: dict[str, Any], plan: Cadence, run_dir: Path, tell: Any, first: bool
 ) -> Iterator[Any]:
     """The observers of a run that its config asks for, on every rank; `first`: whether this one
     writes.

@@ -25,7 +25,7 @@ from tasks.cli import (
     sweep,
 )
 from tasks.cli.command import Parser
-from tasks.workers import import_environment
+from tasks.run.processes import import_environment
 
 COMMANDS = {
     "parts": parts,

@@ -96,7 +96,7 @@ def console(stderr: bool = False) -> Any:
     """Where tables are printed. A pipe has no width; lines for one are not cut below 120
     columns.
     """
-    from tasks.screen import screen
+    from tasks.logging.console import screen
 
     made = screen(stderr)
     return made if cuts(made) else screen(stderr, width=120)
@@ -185,7 +185,7 @@ def _readable(
     path: Path, run: str, parts: list[str], wanted: str | None, first: str
 ) -> tuple[str, dict[str, Any]]:
     """The name and the state of a checkpoint that is whole."""
-    from tasks import summary
+    from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
     from xformer_kit.registry import ConfigError
 

@@ -29,7 +29,7 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from tasks.compare import compared
+    from tasks.cli.comparison import compared
 
     found = compared(args.run, args.metric, args.parts)
     if args.json:
@@ -43,7 +43,7 @@ def _show(found: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tasks.compare import letter
+    from tasks.cli.comparison import letter
 
     screen = console()
     letters = [letter(i) for i in range(len(found.groups))]

@@ -72,8 +72,8 @@ def _answered(args: Any) -> int:
     from rich.text import Text
 
     from tasks.cli.command import on_device
+    from tasks.generation.translation import partners, read_lines, translate
     from tasks.metrics import TITLES, compared
-    from tasks.translate import partners, read_lines, translate
     from xformer_kit.registry import ConfigError
 
     if not (args.input and args.reference):
@@ -118,8 +118,9 @@ def evaluate(
     """
     import torch
 
-    from tasks import metrics, summary
-    from tasks.data import Data, check_fingerprint, speaking
+    from tasks import metrics
+    from tasks.data import DataModule, check_fingerprint, speaking
+    from tasks.logging import summary
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
@@ -128,7 +129,7 @@ def evaluate(
     prepared = prepare(config)
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
     objective = speaking(objective_of(config), prepared)
-    data = Data(config, prepared, objective)
+    data = DataModule(config, prepared, objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device, weights_dtype(config))
     rows = rows or micro_batch(config)[0]

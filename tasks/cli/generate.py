@@ -120,7 +120,7 @@ def options(parser: Any) -> None:
 
 def run(args: Any) -> int:
     from tasks.cli.command import on_device, open_run
-    from tasks.translate import read_lines, writable
+    from tasks.generation.translation import read_lines, writable
     from xformer_kit.objective import OBJECTIVES
     from xformer_kit.registry import ConfigError
 
@@ -196,7 +196,7 @@ def _as_typed(fault: str, args: Any) -> str:
 
 def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
     """The options of `generate` that the command line states."""
-    from tasks.translate import encoded_line
+    from tasks.generation.translation import encoded_line
     from xformer_kit.registry import ConfigError
 
     names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed", *DRAWS)
@@ -234,8 +234,8 @@ def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> N
 
 def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
-    from tasks.filling import restored
-    from tasks.translate import manner, speaking_as, translations
+    from tasks.generation.infilling import restored
+    from tasks.generation.translation import manner, speaking_as, translations
     from xformer_kit.registry import ConfigError
 
     where = "--prompt" if args.input is None else "--input"
@@ -264,8 +264,8 @@ def _stream_answer(
     model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]
 ) -> None:
     """One answer, each token as it comes."""
-    from tasks.decoding import asked, room
-    from tasks.translate import questions
+    from tasks.generation.decoding import asked, room
+    from tasks.generation.translation import questions
     from xformer_kit.generate import stream
 
     (question,) = questions(objective, config, lines, "--prompt")
@@ -283,8 +283,8 @@ def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> No
     """The texts with the likeliest token in each hole; behind that of --prompt the likeliest ones
     of each hole.
     """
-    from tasks.filling import filled
-    from tasks.translate import speaking_as
+    from tasks.generation.infilling import filled
+    from tasks.generation.translation import speaking_as
 
     objective, where = speaking_as(model, config), "--prompt" if args.input is None else "--input"
     found = filled(model, objective, lines, args.top_k or 5, where)
@@ -332,7 +332,7 @@ def _encoded(model: Any, prompt: str) -> Any:
     """
     import torch
 
-    from tasks.translate import encoded_line
+    from tasks.generation.translation import encoded_line
     from xformer_kit.registry import ConfigError
 
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")

@@ -79,7 +79,7 @@ def run(args: Any) -> int:
     _fits(args)
     drawable()
     if args.save is not None:
-        from tasks.translate import writable
+        from tasks.generation.translation import writable
 
         ending(writable(args.save, "--save"))
     picture, home = {
@@ -233,8 +233,8 @@ def _attention(args: Any) -> Any:
             "--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'."
         )
     from tasks.cli.command import load_run, on_device
-    from tasks.looking import attention_picture, seen_of
-    from tasks.translate import speaking_as
+    from tasks.generation.attention_picture import attention_picture, seen_of
+    from tasks.generation.translation import speaking_as
 
     model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
     numbers = None if heads is None else [int(head) for head in heads]

@@ -27,8 +27,8 @@ def options(parser: Any) -> None:
 def run(args: Any) -> int:
     import shlex
 
-    from tasks import summary
-    from tasks.reproduce import differences, figures, free, train, words
+    from tasks.cli.reproduction import differences, figures, free, train, words
+    from tasks.logging import summary
     from xformer_kit.config import ensure
     from xformer_kit.registry import ConfigError
 
@@ -87,7 +87,7 @@ def _show(found: dict[str, Any]) -> None:
 def _compare(found: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from tasks.reproduce import verdict
+    from tasks.cli.reproduction import verdict
 
     screen = console()
     screen.print(Text(found["run"], "bold"), soft_wrap=True)

@@ -29,7 +29,7 @@ def options(parser: Any) -> None:
 
 def run(args: Any) -> int:
     from tasks.cli.command import on_device, open_run
-    from tasks.translate import partners, read_lines
+    from tasks.generation.translation import partners, read_lines
     from xformer_kit.registry import ConfigError
 
     _, config = open_run(args.run, args.parts)
@@ -74,7 +74,7 @@ def scored(
     """
     import torch
 
-    from tasks.translate import encoded_lines, speaking_as
+    from tasks.generation.translation import encoded_lines, speaking_as
     from xformer_kit.data.batch import collate, mapped
     from xformer_kit.generate import score
 

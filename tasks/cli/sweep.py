@@ -39,7 +39,7 @@ def run(args: Any) -> int:
     import yaml
 
     from tasks.cli.command import import_files
-    from tasks.wandb_sweep import exported
+    from tasks.cli.wandb_sweep import exported
     from xformer_kit.registry import ConfigError
 
     if args.action != "export":

@@ -118,10 +118,10 @@ class Costs:
         return self.known[key]
 
     def data(self, config: dict[str, Any]) -> Any:
-        from tasks.data import Data
+        from tasks.data import DataModule
 
         prepared, objective, _ = self.of(config)
-        return Data(config, prepared, objective)
+        return DataModule(config, prepared, objective)
 
     def steps(self, config: dict[str, Any]) -> int:
         return self.data(config).total_steps
