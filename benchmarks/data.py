@@ -60,7 +60,7 @@ def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
 
 def measure_reading(path: str, cache: str) -> float:
     """Tokens per second of collated batches in the order of training, on one core."""
-    from tasks.data import StepSampler
+    from tasks.training_data import StepSampler
     from xformer_kit.data import Examples, collate, prepare
     from xformer_kit.data.order import GlobalBatches
 

@@ -49,12 +49,12 @@ def tiny(steps: int, logger: str = "wandb") -> dict:
 
 def bare(steps: int) -> float:
     """Seconds per step."""
-    from tasks.data import DataModule
+    from tasks.training_data import TrainingData
 
     config = tiny(steps)
     prepared = prepare(config)
     model = build(config, prepared.tokenizer.vocab_size)
-    objective, data = OBJECTIVES.create(config["task"]), DataModule(config, prepared)
+    objective, data = OBJECTIVES.create(config["task"]), TrainingData(config, prepared)
     optimizer = OPTIMIZERS.create(config["optim"], model=model)
     schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
     base = [group["lr"] for group in optimizer.param_groups]

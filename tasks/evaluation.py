@@ -10,7 +10,9 @@ from torch import nn
 
 from tasks.metrics import Likelihood
 from tasks.module import Task
+from tasks.run.exit_codes import SignalBox
 from tasks.run.seeds import aside, key
+from tasks.training_data import TrainingData
 from xformer_kit.data import Batch
 
 
@@ -42,13 +44,16 @@ class EvaluatedTask(Task):
         objective: Any,
         *,
         total_steps: int,
-        data: Any,
+        data: TrainingData,
+        signals: SignalBox | None = None,
     ):
-        super().__init__(config, model, objective, total_steps=total_steps)
+        super().__init__(config, model, objective, total_steps=total_steps, signals=signals)
         self.data = data
-        self.judges: list[Any] = []  # of each validation batch, the part of a mixture that it is of
         self.validation: dict[str, float] = {}
-        self.judged: dict[str, torch.Tensor] | None = None  # averaged weights, where there are any
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self.validation = state["validation"]
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
@@ -62,7 +67,8 @@ class EvaluatedTask(Task):
         nats, count, _ = self.objective.loss(self.model, batch)
         self.likelihood.update(nats, count)
         if self.by_part:
-            self.by_part[self.judges[index]].update(nats, count)
+            parts = self.trainer.datamodule.valid_parts  # type: ignore[attr-defined]
+            self.by_part[parts[index]].update(nats, count)
 
     def on_validation_epoch_end(self) -> None:
         self.validation = self.likelihood.compute() | self._of_parts() | self.measure()

@@ -7,6 +7,7 @@ once per step.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.distributed import all_reduce
 from torch.optim import Optimizer
 
 from tasks.run.auto_accumulate import fewest
-from tasks.run.exit_codes import ballot
+from tasks.run.exit_codes import SignalBox, ballot
 from tasks.run.seeds import key, set_generators
 from xformer_kit.data.batch import Batch, mapped, rows_of
 
@@ -46,7 +47,13 @@ class Task(pl.LightningModule):
     """A model, its objective and its optimizer, driven by plain dicts."""
 
     def __init__(
-        self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int
+        self,
+        config: dict[str, Any],
+        model: nn.Module,
+        objective: Any,
+        *,
+        total_steps: int,
+        signals: SignalBox | None = None,
     ):
         super().__init__()
         self.automatic_optimization = False
@@ -55,24 +62,21 @@ class Task(pl.LightningModule):
         self.model = model
         self.objective = objective
         self.total_steps = total_steps
+        self.signals = signals or SignalBox()
         self.now = StepState()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over
         # tokens that this process has read, without padding; a tensor where only the device knows
         self.read: Any = 0
         self.accumulate = 1
-        self.stop_signal = 0  # set by the run: the number of a signal that came to this process
-        self.late = False  # set by the run: whether trainer.max_time has passed
         self.nonfinite = torch.tensor(
             -1
         )  # on the device: the first step that was left out, -1 while there is none
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
         self.saved: dict[str, Any] = {}  # the state to go on from
-        # called with the factor that makes gradients those of the mean loss, before clipping
-        self.weigh: Any = None
-        self.agree: Any = None  # raises where ranks do not train the same thing
-        self.boundary: Any = None  # accumulate -> (training loader, validation loader)
+        # Called before clipping, with the factor that makes gradients those of the mean loss.
+        self.gradient_hooks: list[Callable[[Tensor], None]] = []
         self._make_schedule(total_steps)
 
     def _make_schedule(self, total_steps: int) -> None:
@@ -100,15 +104,21 @@ class Task(pl.LightningModule):
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
-    def train_dataloader(self) -> Any:
-        return self._loaders[0]
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint; the optimizer's state is loaded once the trainer has one."""
+        self.load_state_dict(state["state_dict"])
+        self.step = state["global_step"]
+        self.left_out = torch.tensor(state["left_out"])
+        self.accumulate = state["accumulate"]
+        self.saved = state
 
-    def val_dataloader(self) -> Any:
-        return self._loaders[1]
+    def rewind(self, step: int) -> None:
+        """Count only the steps before one that was not finite; no weight has changed since."""
+        self.step = step
+        self.left_out = torch.zeros_like(self.left_out)
 
     def on_fit_start(self) -> None:
         trainer = self.trainer
-        self.agree(trainer.world_size)
         self._optimizer: Optimizer = trainer.optimizers[0]
         self._parameters_ = [p for p in self.model.parameters() if p.requires_grad]
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -128,15 +138,15 @@ class Task(pl.LightningModule):
         self._seed = self.config["seed"]
         self.began = self.step
         if self.saved:
-            self._restore(self.saved)
+            self._restore_optimizer(self.saved)
         self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
-        self._loaders = self.boundary(self.accumulate)
+        self.signals.patient = True  # from here there is a step to finish
         self._count_steps()
         trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
             self.step
         )  # from which Lightning counts to a validation
 
-    def _restore(self, state: dict[str, Any]) -> None:
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
         self.window += state["window"].to(self.device)
         if self._scaler is not None and "scaler" in state:
@@ -159,7 +169,7 @@ class Task(pl.LightningModule):
         self._begin()
         batch = self.objective.whole(self.model, batch, self._total)
         for micro in range(self.accumulate):
-            self.seed_micro_batch(micro)
+            self.seed_micro_batch(self.step, micro)
             loss = self._micro_batch(self.part(batch, micro), micro)
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
@@ -178,6 +188,9 @@ class Task(pl.LightningModule):
         self.read = self.read + self.objective.size(batch)
         self._after()
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self.now.settled = True  # the callbacks, which Lightning calls first, have seen the step
+
     def tokens_per_step(self) -> float:
         """Tokens of a step over all ranks, on average since this process began; 0 before its first
         step.
@@ -191,8 +204,8 @@ class Task(pl.LightningModule):
         rows = rows_of(batch) // self.accumulate
         return mapped(batch, lambda x: x[micro * rows : (micro + 1) * rows])
 
-    def seed_micro_batch(self, micro: int) -> None:
-        set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)
+    def seed_micro_batch(self, step: int, micro: int) -> None:
+        set_generators(key("dropout", self._seed, step, micro, self.global_rank), self.device)
 
     def _begin(self) -> None:
         self.now.report = {}
@@ -234,7 +247,7 @@ class Task(pl.LightningModule):
         now = self.now
         if self._world == 1:
             return
-        now.sums[3] = ballot(self.stop_signal, self.late)
+        now.sums[3] = ballot(self.signals.number, self.signals.late)
         flat = torch.cat([now.sums, *(v.to(self._sums).flatten() for v in now.report.values())])
         all_reduce(flat)
         now.sums, *values = flat.split([4, *(v.numel() for v in now.report.values())])
@@ -254,8 +267,8 @@ class Task(pl.LightningModule):
         )
         scale = self._world / self.now.sums[1]
         self.now.norm = norm * scale
-        if self.weigh is not None:
-            self.weigh(scale)
+        for hook in self.gradient_hooks:
+            hook(scale)
         by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
         if clip is not None and by_norm:
             scale = scale * (clip / (self.now.norm + 1e-6)).clamp(max=1.0)

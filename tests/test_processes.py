@@ -271,7 +271,7 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
 def test_ranks_that_hold_different_configs_stop():
     from unittest.mock import patch
 
-    from tasks.run.training_process import same_config
+    from tasks.run.checks import same_config
     from xformer_kit import ConfigError
 
     def gather(found, mine):

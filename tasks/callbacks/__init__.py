@@ -46,6 +46,7 @@ class Observers(Callback):
 
     def __init__(self, observers: Sequence[Any]):
         hooks = (
+            "on_fit_start",
             "on_train_start",
             "on_train_batch_end",
             "on_validation_start",
@@ -57,6 +58,10 @@ class Observers(Callback):
             hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in hooks
         }
 
+    def on_fit_start(self, trainer: Any, task: Any) -> None:
+        for hook in self.called["on_fit_start"]:
+            hook(trainer, task)
+
     def on_train_start(self, trainer: Any, task: Any) -> None:
         for hook in self.called["on_train_start"]:
             hook(trainer, task)
@@ -66,7 +71,6 @@ class Observers(Callback):
     ) -> None:
         for hook in self.called["on_train_batch_end"]:
             hook(trainer, task)
-        task.now.settled = True
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
         for hook in self.called["on_validation_start"]:

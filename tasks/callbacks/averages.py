@@ -41,6 +41,7 @@ class Averages:
         self.count = count
         self.saved = saved
         self.shadow: list[Tensor] = []
+        self.average: dict[str, Tensor] | None = None  # what checkpoints save
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.weights = [p.detach() for p in task.model.parameters()]
@@ -50,7 +51,7 @@ class Averages:
             for name, kept in zip(self.names, self.shadow, strict=True):
                 if self.saved:
                     kept.copy_(self.saved[name])
-            task.judged = dict(
+            self.average = dict(
                 zip(self.names, self.shadow, strict=True)
             )  # always as of the last step
         for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
@@ -82,16 +83,16 @@ class Averages:
         if not self.trained:
             return
         if not self.shadow:
-            task.judged = {
+            self.average = {
                 name: w.clone() for name, w in zip(self.names, self.weights, strict=True)
             }
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        if task.judged is not None and self.plan.ends(
+        if self.average is not None and self.plan.ends(
             task.step
         ):  # for the test, the sample, and whoever goes on with it
-            torch._foreach_copy_(self.weights, [task.judged[name] for name in self.names])
+            torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
 
     def _exchange(self, others: list[Tensor]) -> None:
         self.trained = [w.clone() for w in self.weights]

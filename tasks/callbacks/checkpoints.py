@@ -1,9 +1,11 @@
 """When is the state saved?"""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tasks.callbacks.averages import Averages
 from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
@@ -24,14 +26,17 @@ class CheckpointSaver:
         fixed: dict[str, Any],
         recorder: Recorder,
         users: dict[str, Any],
+        averages: Averages | None,
+        saved: Mapping[str, Any],
     ):
         self.plan = plan
         self.folder = folder
         self.fixed = fixed
         self.recorder = recorder
         self.users = users
-        self.best: float | None = None
-        self.saved = -1
+        self.averages = averages
+        self.best: float | None = saved.get("best")
+        self.saved: int = saved.get("global_step", -1)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.plan.checkpoints(task.step) and not self.plan.validates(task.step):
@@ -81,7 +86,7 @@ class CheckpointSaver:
             "best": self.best,
             "is_best": better,
             "validation": task.validation,
-            **({} if task.judged is None else {"average": task.judged}),
+            **self._average(),
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
@@ -99,6 +104,10 @@ class CheckpointSaver:
         self.saved = task.step
         strategy.barrier()
         self.recorder.clock.go()
+
+    def _average(self) -> dict[str, Any]:
+        average = self.averages.average if self.averages is not None else None
+        return {} if average is None else {"average": average}
 
     def _of_users(self) -> dict[str, Any]:
         """The state of a user's callbacks, where they have one. Raises NotSaved where it is not

@@ -36,9 +36,10 @@ class Deadline:
     It runs before all that looks at a step, so that the step is validated, written down and saved.
     """
 
-    def __init__(self, plan: Cadence, limit: float):
+    def __init__(self, plan: Cadence, limit: float, signals: SignalBox):
         self.plan = plan
         self.limit = limit
+        self.signals = signals
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.until = time.monotonic() + self.limit
@@ -49,9 +50,9 @@ class Deadline:
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
-        task.late = time.monotonic() >= self.until
+        self.signals.late = time.monotonic() >= self.until
         if trainer.world_size == 1:
-            return task.late
+            return self.signals.late
         # As with signals: ranks vote with the step's sums, so that all stop at the same one.
         return (
             overtime(int(task.now.sums[3]))
@@ -92,15 +93,14 @@ class SignalStop:
     state.
     """
 
-    def __init__(self, plan: Cadence, box: SignalBox, guard: NonFiniteGuard, save: Any):
+    def __init__(self, plan: Cadence, signals: SignalBox, guard: NonFiniteGuard, save: Any):
         self.plan = plan
-        self.box = box
+        self.signals = signals
         self.guard = guard
         self.save = save
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        step = self.box.step = task.step
-        task.stop_signal = self.box.number
+        step = self.signals.step = task.step
         if step >= self.plan.total:
             trainer.should_stop = True  # so that Lightning validates once more
         elif not self.plan.validates(step) and (number := self._asked(trainer, task)):
@@ -112,7 +112,7 @@ class SignalStop:
 
     def _asked(self, trainer: Any, task: Task) -> int:
         if trainer.world_size == 1:
-            return self.box.number
+            return self.signals.number
         # All ranks stop at the same step. On a GPU the sum is read where the run waits for the
         # device anyway.
         return (

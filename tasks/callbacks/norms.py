@@ -48,7 +48,9 @@ class NormsLog:
             return
         for name in task.model.names:  # type: ignore[union-attr]
             self._listen_to(name, task.model.get_submodule(name))
-        task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
+        task.gradient_hooks.append(
+            lambda factor: self.gradients.update(gradients(task.model, factor))
+        )
 
     def _listen_to(self, name: str, stack: Any) -> None:
         """A stack's joins, which nothing compiles, stand in front of every layer; its final norm
@@ -92,7 +94,8 @@ class NormsLog:
     def _silence(self, task: Task) -> None:
         for handle in self.handles:
             handle.remove()
-        self.handles, task.weigh = [], None
+        self.handles = []
+        task.gradient_hooks.clear()
 
     def _write(self, step: int) -> None:
         of = {

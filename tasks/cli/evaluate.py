@@ -119,8 +119,8 @@ def evaluate(
     import torch
 
     from tasks import metrics
-    from tasks.data import DataModule, check_fingerprint, speaking
     from tasks.logging import summary
+    from tasks.training_data import TrainingData, check_fingerprint, speaking
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
@@ -129,7 +129,7 @@ def evaluate(
     prepared = prepare(config)
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
     objective = speaking(objective_of(config), prepared)
-    data = DataModule(config, prepared, objective)
+    data = TrainingData(config, prepared, objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device, weights_dtype(config))
     rows = rows or micro_batch(config)[0]

@@ -117,6 +117,7 @@ class SignalBox:
 
     def __init__(self):
         self.number = 0  # of the signal that came; 0: none
+        self.late = False  # whether trainer.max_time has passed
         self.patient = False
         self.step = 0
         self._before: dict[int, object] = {}

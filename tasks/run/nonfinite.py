@@ -21,11 +21,7 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
     """
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
-    kept, task.step = task.step, step
-    try:
-        where = first_broken(task, batch)
-    finally:
-        task.step = kept
+    where = first_broken(task, batch, step)
     shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (
         ", ..." if len(examples) > 8 else ""
     )
@@ -50,7 +46,7 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
             if saved >= 0
             else "There is no checkpoint before it."
         )
-    task.step, task.left_out = step, torch.zeros_like(task.left_out)  # nothing moved since
+    task.rewind(step)
     checkpoints.keep(task.trainer, task)
     return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
 
@@ -72,7 +68,7 @@ def nothing_learned(steps: int) -> NonFinite:
     )
 
 
-def first_broken(task: Task, batch: Batch) -> str:
+def first_broken(task: Task, batch: Batch, step: int) -> str:
     """The name of the first parameter, module output, or gradient that is not finite in a replay of
     a step.
     """
@@ -89,7 +85,7 @@ def first_broken(task: Task, batch: Batch) -> str:
     model.zero_grad()
     try:
         for micro in range(task.accumulate):
-            task.seed_micro_batch(micro)
+            task.seed_micro_batch(step, micro)
             with task.trainer.precision_plugin.train_step_context():
                 loss, count, report = task.objective.loss(model, task.part(batch, micro))
             loss = loss + report["loss"] * count if "loss" in report else loss

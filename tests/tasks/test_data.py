@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.data import StepSampler
+from tasks.training_data import StepSampler
 from xformer_kit.data.buckets import LengthBatches
 from xformer_kit.data.order import GlobalBatches
 from xformer_kit.registry import ConfigError

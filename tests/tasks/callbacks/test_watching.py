@@ -18,7 +18,7 @@ from tasks.logging.loggers import SafeLogger
 from tasks.run.start import start_run
 from xformer_kit import compose
 from xformer_kit.config import config_hash
-from xformer_kit.config.callbacks import NormsLog as Options
+from xformer_kit.config.callbacks import Norms as Options
 from xformer_kit.inspect.pictures import plot_bias, plot_mask
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import made, plain
@@ -107,6 +107,7 @@ def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
 
     class Doing:
         step = 0
+        gradient_hooks = []
 
     task = Doing()
     task.model = model
@@ -125,7 +126,9 @@ def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
     for name, value in row.items():
         assert value == pytest.approx(expected[name][real].square().mean().sqrt().item(), rel=1e-5)
     noting.on_train_end(None, task)
-    assert not any(module._forward_pre_hooks for module in model.modules()) and task.weigh is None
+    assert (
+        not any(module._forward_pre_hooks for module in model.modules()) and not task.gradient_hooks
+    )
 
 
 def test_pictures_lie_in_the_run(runs):

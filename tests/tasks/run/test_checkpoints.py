@@ -123,16 +123,16 @@ def test_a_file_of_something_else_falls_back(tmp_path):
 LIMITED = """
 import resource, sys, torch
 from pathlib import Path
-from tasks import checkpoint
+from tasks.run import checkpoints
 from tasks.run.exit_codes import NotSaved
 folder = Path(sys.argv[1])
-checkpoint.write({"global_step": 1, "state_dict": {}}, folder)
+checkpoints.write({"global_step": 1, "state_dict": {}}, folder)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
-    checkpoint.write({"global_step": 2, "state_dict": {"w": torch.zeros(100_000)}}, folder)
+    checkpoints.write({"global_step": 2, "state_dict": {"w": torch.zeros(100_000)}}, folder)
 except NotSaved as error:
     print(error)
-print(checkpoint.newest(folder)[1]["global_step"], sorted(path.name for path in folder.iterdir()))
+print(checkpoints.newest(folder)[1]["global_step"], sorted(p.name for p in folder.iterdir()))
 """
 
 

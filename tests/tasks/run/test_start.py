@@ -346,8 +346,8 @@ def test_a_short_run_is_profiled_from_its_middle(begin, capsys):
 
 
 def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin, monkeypatch):
+    from tasks.data import DataModule
     from tasks.run.exit_codes import StoppedBySignal
-    from tasks.run.training_process import TrainingProcess
 
     def fail(self, *_):
         try:
@@ -355,7 +355,7 @@ def test_a_library_that_fails_while_a_signal_ends_the_run_does_not_hide_it(begin
         finally:
             raise AttributeError("_iterator")
 
-    monkeypatch.setattr(TrainingProcess, "_loaders", fail)
+    monkeypatch.setattr(DataModule, "train_dataloader", fail)
     assert begin("early")[0] == 143
 
 
