@@ -3,7 +3,7 @@
 from typing import Any
 
 from tasks.evaluation import Sample
-from tasks.generation.decoding import answers
+from tasks.generation.decoding import answer
 from tasks.generation.infilling import text_with_holes
 from tasks.infilling import InfillingTask
 
@@ -14,12 +14,6 @@ class DenoisingTask(InfillingTask):
     def fill(self, example: Any) -> Sample:
         objective = self.objective
         source, target = example["source"][:-1], example["target"][1:-1]
-        (generated,) = answers(
-            self.model,
-            objective,
-            [{"source": source, "target": source[:0]}],
-            most=self.config["data"]["seq_len"],
-            temperature=0.0,
-        )
+        generated = answer(self.model, objective, source, self.config["data"]["seq_len"])
         texts = (source, objective.restored(source, generated), objective.restored(source, target))
         return Sample(*(text_with_holes(objective, ids) for ids in texts))

@@ -1,14 +1,15 @@
-"""How good is the model by now? The likelihood of a whole split, whatever the task, and a sample of
-what it says.
+"""Evaluation during training: the likelihood of the validation split, and a sample of the model's
+text.
 """
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from tasks.metrics import Likelihood
+from tasks.metrics import SplitLikelihood
 from tasks.module import Task
 from tasks.run.exit_codes import SignalBox
 from tasks.run.seeds import aside, key
@@ -17,24 +18,24 @@ from xformer_kit.data import Batch
 
 
 class Sample(NamedTuple):
-    """What a model was given and what it made of it, as text."""
+    """What a model was given and what it generated, as text."""
 
     given: str
     written: str
-    wanted: str = ""  # where there is a right answer
+    wanted: str = ""  # if there is a right answer
 
     @property
     def text(self) -> str:
-        """A continuation right behind its prompt, an answer on a line of its own."""
+        """A continuation directly after its prompt, an answer on a line of its own."""
         return self.given + "\n" * bool(self.wanted) + self.written
 
 
 class EvaluatedTask(Task):
     """Adds to a Task the likelihood of the validation split, over all of its tokens and all ranks.
 
-    `validation` holds the last result: loss (nats per token), perplexity, and bits_per_byte where
-    the split is a text; of a mixture also those of each part, such as prose/loss. What a kind of
-    task adds: `measure` to `validation`, `final` to the summary, and `sample`.
+    `validation` holds the last result: loss (nats per token), perplexity, and bits_per_byte if the
+    split is a text; of a mixture also those of each part, such as prose/loss. Subclasses add
+    `measure` to `validation`, `final` to the summary, and `sample`.
     """
 
     def __init__(
@@ -57,44 +58,22 @@ class EvaluatedTask(Task):
 
     def setup(self, stage: str) -> None:
         device = self.trainer.strategy.root_device
-        dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
-        self.likelihood = Likelihood(self.data.bytes_per_token, dtype).to(device)
-        self.by_part = {
-            name: Likelihood(size, dtype).to(device) for name, size in self.data.parts().items()
-        }
+        self.likelihood = SplitLikelihood(self.data.bytes_per_token, self.data.parts(), device)
 
     def validation_step(self, batch: Batch, index: int) -> None:
         nats, count, _ = self.objective.loss(self.model, batch)
-        self.likelihood.update(nats, count)
-        if self.by_part:
-            parts = self.trainer.datamodule.valid_parts  # type: ignore[attr-defined]
-            self.by_part[parts[index]].update(nats, count)
+        part = self.trainer.datamodule.valid_parts[index]  # type: ignore[attr-defined]
+        self.likelihood.update(part, nats, count)
 
     def on_validation_epoch_end(self) -> None:
-        self.validation = self.likelihood.compute() | self._of_parts() | self.measure()
-        for likelihood in (self.likelihood, *self.by_part.values()):
-            likelihood.reset()
-        # For a user's callbacks, in trainer.callback_metrics; loggers have them from us.
+        self.validation = self.likelihood.compute() | self.measure()
+        self.likelihood.reset()
+        # For a user's callbacks, in trainer.callback_metrics; the loggers have them from Recorder.
         figures = {f"val/{name}": float(value) for name, value in self.validation.items()}
         self.log_dict(figures, logger=False, sync_dist=self.trainer.world_size > 1)
 
-    def _of_parts(self) -> dict[str, float]:
-        """Figures of each part of a mixture; none of a part that no batch was of."""
-        found: dict[str, float] = {}
-        for part, likelihood in self.by_part.items():
-            likelihood.update(
-                likelihood.nats.new_zeros(()), 0
-            )  # a rank may have had no batch of it
-            figures = likelihood.compute()
-            found |= (
-                {}
-                if math.isnan(figures["loss"])
-                else {f"{part}/{name}": v for name, v in figures.items()}
-            )
-        return found
-
     def measure(self) -> dict[str, float]:
-        """Figures beside the likelihood, equal on all ranks."""
+        """Figures in addition to the likelihood, equal on all ranks."""
         return {}
 
     def final(self) -> dict[str, float]:
@@ -102,31 +81,19 @@ class EvaluatedTask(Task):
         return {}
 
     def sample(self) -> Sample | None:
-        """What the model says by now; the same for the same weights and step."""
+        """A sample of the model's text; a function of the weights and the step."""
         return None
 
-    def drawn(self) -> Any:
-        """A context of evaluation, with draws of its own that leave training as it was."""
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """A context in evaluation mode without gradients. Its random numbers depend on the seed and
+        the step only, and those of training are left as they were.
+        """
         device = next(self.model.parameters()).device
-        return _Evaluation(self.model, aside(device, key("sample", self.config["seed"], self.step)))
-
-
-class _Evaluation:
-    """The model in evaluation mode without gradients, beside the training's generators, and
-    back.
-    """
-
-    def __init__(self, model: nn.Module, generators: Any):
-        self.model = model
-        self.contexts = (torch.no_grad(), generators)
-
-    def __enter__(self) -> None:
-        self.training = self.model.training
+        training = self.model.training
         self.model.eval()
-        for context in self.contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for context in reversed(self.contexts):
-            context.__exit__(*error)
-        self.model.train(self.training)
+        try:
+            with torch.no_grad(), aside(device, key("sample", self.config["seed"], self.step)):
+                yield
+        finally:
+            self.model.train(training)

@@ -22,7 +22,7 @@ class InfillingTask(EvaluatedTask):
         length = min(self.config["data"]["seq_len"], SAMPLE)
         generator = torch.Generator().manual_seed(0)  # the same holes at every step
         example = self.objective.example({"tokens": tokens[: length + 1]}, generator)
-        with self.drawn(), torch.inference_mode():
+        with self.sampling(), torch.inference_mode():
             return self.fill(example)
 
     def fill(self, example: Any) -> Sample:

@@ -1,9 +1,8 @@
-"""What is a step? Micro-batches that contribute sums, one division by the tokens of all of them,
-one update.
+"""The Lightning module of a training step: micro-batches contribute sums, which are divided by the
+tokens of all of them before one update.
 
-The Lightning module around an objective. Lightning's loop hands it all micro-batches of an
-optimizer step at once, so the step is written here in full, and Lightning's bookkeeping is paid
-once per step.
+Lightning's loop passes all micro-batches of an optimizer step at once, so the step is written here
+in full, and Lightning's bookkeeping runs once per step.
 """
 
 import math
@@ -25,8 +24,8 @@ from xformer_kit.data.batch import Batch, mapped, rows_of
 
 @dataclass(slots=True)
 class StepState:
-    """The step that is being taken, or the last one. Beside the module: setting an attribute of one
-    is slow.
+    """State of the current or the last step. Not on the module: setting an attribute of one is
+    slow.
     """
 
     sums: Tensor = field(
@@ -34,7 +33,7 @@ class StepState:
     )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
     report: dict[str, Tensor] = field(
         default_factory=dict
-    )  # what the model's parts say, summed in the same way
+    )  # figures of the model's parts, summed in the same way
     norm: Tensor = field(
         default_factory=lambda: torch.zeros(())
     )  # of the gradient of the mean loss, before clipping
@@ -44,7 +43,7 @@ class StepState:
 
 
 class Task(pl.LightningModule):
-    """A model, its objective and its optimizer, driven by plain dicts."""
+    """A model, its objective and its optimizer, configured by plain dicts."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Task(pl.LightningModule):
         self.now = StepState()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over
-        # tokens that this process has read, without padding; a tensor where only the device knows
+        # tokens that this process has read, without padding; a tensor if they are on the device
         self.read: Any = 0
         self.accumulate = 1
         self.nonfinite = torch.tensor(
@@ -74,7 +73,7 @@ class Task(pl.LightningModule):
         )  # on the device: the first step that was left out, -1 while there is none
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
-        self.saved: dict[str, Any] = {}  # the state to go on from
+        self.saved: dict[str, Any] = {}  # the checkpoint to resume from
         # Called before clipping, with the factor that makes gradients those of the mean loss.
         self.gradient_hooks: list[Callable[[Tensor], None]] = []
         self._make_schedule(total_steps)
@@ -154,7 +153,7 @@ class Task(pl.LightningModule):
         self.saved = {}
 
     def _micro_batches(self) -> int:
-        """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the
+        """trainer.accumulate; for auto the value in the checkpoint, or the fewest that fit into the
         device's memory.
         """
         wanted = self.config["trainer"].get("accumulate", "auto")
@@ -311,8 +310,8 @@ class Task(pl.LightningModule):
         progress.ready = progress.completed = self.step  # what trainer.global_step reads
 
     def train_row(self) -> dict[str, float]:
-        """What metrics.csv says of the steps since its last row; the gradient's norm is of the last
-        step.
+        """The row of metrics.csv on the steps since its last row; the gradient's norm is that of
+        the last step.
         """
         nats, tokens, auxiliary, _ = self.window.tolist()
         self.window.zero_()

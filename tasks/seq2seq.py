@@ -1,5 +1,5 @@
-"""The task of source and target: answers are decoded and compared, on a part of the validation
-split and all of the test.
+"""The Lightning module of sequence-to-sequence tasks: answers are decoded and compared with the
+targets.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Seq2SeqTask(EvaluatedTask):
         examples = [split[i] for i in indices]
         decode, beam = self.data.prepared.tokenizer.decode, self.config["task"].get("beam", 1)
         most = self.config["data"]["seq_len"]
-        with self.drawn(), torch.inference_mode():
+        with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
             found = answers(self.model, self.objective, examples, most=most, **options)
         return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]

@@ -1,4 +1,4 @@
-"""Which Lightning module goes around which objective? One of its own, or the plain one."""
+"""The Lightning module of each objective."""
 
 from typing import Any
 

@@ -6,14 +6,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
 from xformer_kit.data.order import GlobalBatches
@@ -22,36 +23,27 @@ from xformer_kit.registry import ConfigError
 Batches = GlobalBatches | LengthBatches
 
 
+@dataclass(eq=False)
 class StepSampler:
     """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to
     `stop`.
 
-    Each stands as epoch * n + index, so that whoever reads it knows both.
-
-    Micro-batch k is the k-th of `accumulate` equal parts of the list. `only` > 0 goes round the
-    first so many batches. Raises ConfigError where the global batch is not a multiple of
-    accumulation times devices.
+    An example is epoch * n + index. Micro-batch k is the k-th of `accumulate` equal parts of the
+    list. `only` > 0 repeats the first so many batches. Raises ConfigError if the global batch is
+    not a multiple of accumulation times devices.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        *,
-        stop: int,
-        accumulate: int = 1,
-        rank: int = 0,
-        world: int = 1,
-        only: int = 0,
-        start: int = 0,
-    ):
-        batches.fits(accumulate, world)
-        self.batches = batches
-        self.stop = stop
-        self.only = only
-        self.accumulate = accumulate
-        self.rank = rank
-        self.world = world
-        self.start = start  # steps that a resumed run has consumed
+    batches: Batches
+    _: KW_ONLY
+    stop: int
+    accumulate: int = 1
+    rank: int = 0
+    world: int = 1
+    only: int = 0
+    start: int = 0  # steps that a resumed run has consumed
+
+    def __post_init__(self) -> None:
+        self.batches.fits(self.accumulate, self.world)
 
     def __len__(self) -> int:
         return max(0, self.stop - self.start)
@@ -189,8 +181,8 @@ class TrainingData:
         }
 
     def counts(self, steps: int) -> dict[str, int]:
-        """How many examples of each part of a mixture the first steps are over; nothing where there
-        are no parts.
+        """Number of examples of each part of a mixture in the first steps; empty if there are no
+        parts.
         """
         train = self.prepared.train
         if not hasattr(train, "rows"):
@@ -217,7 +209,7 @@ class TrainingData:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Of the split that is validated on; None where it is no text, or not all of it is
+        """Of the split that is validated on; None if it is not text, or not all of it is
         predicted.
         """
         split = self.prepared.train if self.only else self.prepared.valid
@@ -252,34 +244,23 @@ def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
 
 
 def end_with(reader: int, _worker: int) -> None:
-    """End this loader process when the one that reads from it does, also by kill -9.
+    """End this loader process when the process that reads from it does, also after a kill -9.
 
-    Its parent is the fork server, which lives as long as it does, so torch's own watch on the
-    parent never sees it.
+    Its parent is the fork server, which lives as long as it does, so torch's own check of the
+    parent does not apply.
     """
 
     def watch() -> None:
         while True:
             time.sleep(1)
-            if not _alive(reader):
+            if not alive(reader):
                 os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        stat = Path(f"/proc/{pid}/stat")
-        return (
-            not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-        )  # dead, and not yet waited for
-    except ProcessLookupError:
-        return False
-
-
 def speaking(objective: Any, prepared: Any) -> Any:
-    """The objective with the tokenizers of a corpus, which get its special tokens."""
+    """The objective with the tokenizers of a corpus, which get the objective's special tokens."""
     objective.tokenizer = prepared.tokenizer
     objective.source_tokenizer = prepared.source_tokenizer or prepared.tokenizer
     for tokenizer in (objective.tokenizer, objective.source_tokenizer):
@@ -288,7 +269,7 @@ def speaking(objective: Any, prepared: Any) -> Any:
 
 
 def check_fingerprint(before: str | None, now: str) -> None:
-    """Raises ConfigError where a run that goes on would see other data than it has seen."""
+    """Raises ConfigError if a resumed run would use other data than before."""
     if before is not None and before != now:
         raise ConfigError(
             "data: the text must be the one that the run began with; its fingerprint was"

@@ -102,10 +102,10 @@ TASKS_MAY: dict[str, set[str]] = {
     "run.auto_accumulate": set(),
     "run.to_overrides": set(),
     "run.processes": {"run.exit_codes"},
-    "run.checkpoints": {"run.exit_codes"},
-    "logging": {"run.exit_codes", "modules"},
+    "run.checkpoints": {"run.exit_codes", "logging"},
     "generation": set(),
-    "modules": {"generation", *OF_RUN},
+    "logging": {"run.exit_codes", "modules"},
+    "modules": {"generation", "run.processes", *OF_RUN},
     "callbacks": {
         "modules",
         "generation",

@@ -1,8 +1,7 @@
-"""Which weights are judged and kept? Those that were trained, or an average of them, which is often
-better.
-"""
+"""Averages of the weights: exponential moving average, or the mean of the last checkpoints."""
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from xformer_kit.model.checkpoint import DamagedError, read_weights
 log = logging.getLogger("xformer")
 
 
+@dataclass(eq=False)
 class Averages:
     """Puts averaged weights in place of the trained ones for each validation, and for good at the
     end of the run.
@@ -27,21 +27,13 @@ class Averages:
     arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
     """
 
-    def __init__(
-        self,
-        plan: Cadence,
-        folder: Path,
-        decay: float | None,
-        count: int,
-        saved: dict[str, Any] | None,
-    ):
-        self.plan = plan
-        self.folder = folder
-        self.decay = decay
-        self.count = count
-        self.saved = saved
-        self.shadow: list[Tensor] = []
-        self.average: dict[str, Tensor] | None = None  # what checkpoints save
+    plan: Cadence
+    folder: Path
+    decay: float | None
+    count: int
+    saved: dict[str, Any] | None
+    shadow: list[Tensor] = field(default_factory=list)
+    average: dict[str, Tensor] | None = None  # what checkpoints save
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.weights = [p.detach() for p in task.model.parameters()]
@@ -77,8 +69,8 @@ class Averages:
             self._exchange(self._mean())
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        """Behind all that looks at the judged weights; what is saved are the trained ones and,
-        beside them, these.
+        """Restore the trained weights after everything that uses the averaged ones; a checkpoint
+        holds both.
         """
         if not self.trained:
             return
@@ -91,7 +83,7 @@ class Averages:
     def on_train_end(self, trainer: Any, task: Task) -> None:
         if self.average is not None and self.plan.ends(
             task.step
-        ):  # for the test, the sample, and whoever goes on with it
+        ):  # for the test, the sample, and later use
             torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
 
     def _exchange(self, others: list[Tensor]) -> None:

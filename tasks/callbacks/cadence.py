@@ -1,6 +1,7 @@
-"""At which steps is what due, and how long did they take?"""
+"""The steps at which something is due, and the time spent on steps."""
 
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -44,14 +45,14 @@ class Cadence:
         return self.saves and bool(self.checkpoint_every and step % self.checkpoint_every == 0)
 
 
+@dataclass
 class TrainingClock:
     """Seconds spent on steps: the time between two ticks, less what lay between `pause` and
     `go`.
     """
 
-    def __init__(self):
-        self.spent = 0.0
-        self.since = time.perf_counter()
+    spent: float = 0.0
+    since: float = field(default_factory=lambda: time.perf_counter())
 
     def tick(self) -> float:
         now = time.perf_counter()

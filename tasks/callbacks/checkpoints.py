@@ -1,7 +1,7 @@
-"""When is the state saved?"""
+"""Saves the state of a run."""
 
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,20 @@ from tasks.run import checkpoints, processes
 from tasks.run.exit_codes import NotSaved
 
 
+@dataclass(eq=False)
 class CheckpointSaver:
     """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so
     far.
     """
 
-    def __init__(
-        self,
-        plan: Cadence,
-        folder: Path,
-        fixed: dict[str, Any],
-        recorder: Recorder,
-        users: dict[str, Any],
-        averages: Averages | None,
-        saved: Mapping[str, Any],
-    ):
-        self.plan = plan
-        self.folder = folder
-        self.fixed = fixed
-        self.recorder = recorder
-        self.users = users
-        self.averages = averages
-        self.best: float | None = saved.get("best")
-        self.saved: int = saved.get("global_step", -1)
+    plan: Cadence
+    folder: Path
+    fixed: dict[str, Any]
+    recorder: Recorder
+    users: dict[str, Any]
+    averages: Averages | None
+    best: float | None  # the lowest validation loss
+    saved: int  # the step whose state was saved last, -1 if none was
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.plan.checkpoints(task.step) and not self.plan.validates(task.step):
@@ -63,7 +54,7 @@ class CheckpointSaver:
         Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
         of an update nothing is saved.
         """
-        if not processes.lost_touch(error) or not trainer.training or not task.now.settled:
+        if not processes.lost_connection(error) or not trainer.training or not task.now.settled:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier, after the state is written, fails as well
@@ -110,8 +101,8 @@ class CheckpointSaver:
         return {} if average is None else {"average": average}
 
     def _of_users(self) -> dict[str, Any]:
-        """The state of a user's callbacks, where they have one. Raises NotSaved where it is not
-        plain.
+        """The state of a user's callbacks, if they have any. Raises NotSaved if it is not plain
+        data.
         """
         states = {name: state for name, one in self.users.items() if (state := one.state_dict())}
         for name, state in states.items():

@@ -1,6 +1,8 @@
-"""Is the state good, and was the run told to stop?"""
+"""Observers that end a run: non-finite steps, trainer.max_time, callbacks and signals."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tasks.callbacks.cadence import Cadence
@@ -8,14 +10,14 @@ from tasks.evaluation import EvaluatedTask as Task
 from tasks.run.exit_codes import SignalBox, StoppedBySignal, elected, overtime
 
 
+@dataclass(eq=False)
 class NonFiniteGuard:
-    """Ends a run that left out a step because it was not finite; `explain(step)` says which module
-    broke.
+    """Ends a run that left out a step because it was not finite; `explain(step)` returns the error,
+    with the module that was the first to break.
     """
 
-    def __init__(self, plan: Cadence, explain: Any):
-        self.plan = plan
-        self.explain = explain
+    plan: Cadence
+    explain: Callable[[int], Exception]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         cheap = task.now.bad is not None and task.device.type == "cpu"
@@ -23,23 +25,23 @@ class NonFiniteGuard:
             self.check(task)
 
     def check(self, task: Task) -> None:
-        """Raises NonFinite where a step was left out. Waits for the device."""
+        """Raises NonFinite if a step was left out. Waits for the device."""
         step = int(task.nonfinite)
         if step >= 0:
             raise self.explain(step)
 
 
+@dataclass(eq=False)
 class Deadline:
-    """Ends training, as if its last step had come, once it has gone on for `limit` seconds in this
-    process.
+    """Makes the current step the last one when this process has trained for `limit` seconds.
 
-    It runs before all that looks at a step, so that the step is validated, written down and saved.
+    It runs before the observers that validate, record and save, so that they handle the step as the
+    last one.
     """
 
-    def __init__(self, plan: Cadence, limit: float, signals: SignalBox):
-        self.plan = plan
-        self.limit = limit
-        self.signals = signals
+    plan: Cadence
+    limit: float
+    signals: SignalBox
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.until = time.monotonic() + self.limit
@@ -61,18 +63,17 @@ class Deadline:
         )
 
 
+@dataclass(eq=False)
 class RequestedStop:
-    """Ends training, as if its last step had come, where a user's callback has set
-    trainer.should_stop.
+    """Makes the current step the last one when a user's callback has set trainer.should_stop.
 
-    late: at a validation, end with the step after it, since what is judged at the end is known only
-    before a validation.
+    late: at a validation, end with the following step instead, since the weights to evaluate at the
+    end must be known before a validation.
     """
 
-    def __init__(self, plan: Cadence, late: bool):
-        self.plan = plan
-        self.late = late
-        self.next = False
+    plan: Cadence
+    late: bool
+    next: bool = False
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         trainer.should_stop |= self.next
@@ -88,16 +89,14 @@ class RequestedStop:
             self.plan.end(task.step, "a callback")
 
 
+@dataclass(eq=False)
 class SignalStop:
-    """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its
-    state.
-    """
+    """Ends the run after a signal, once the step is recorded. `save()` saves its state."""
 
-    def __init__(self, plan: Cadence, signals: SignalBox, guard: NonFiniteGuard, save: Any):
-        self.plan = plan
-        self.signals = signals
-        self.guard = guard
-        self.save = save
+    plan: Cadence
+    signals: SignalBox
+    guard: NonFiniteGuard
+    save: Callable[[], None]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         step = self.signals.step = task.step

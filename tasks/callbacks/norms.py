@@ -1,6 +1,4 @@
-"""How large are activations and gradients, layer by layer? A row of norms.csv every so many steps;
-nothing in between.
-"""
+"""Norms of activations and gradients per layer: a row of norms.csv every so many steps."""
 
 import math
 from collections import defaultdict
@@ -17,7 +15,7 @@ from xformer_kit.config.callbacks import Norms as Options
 
 
 class NormsLog:
-    """Listens to the step that is to be noted, and to no other."""
+    """Registers hooks for the steps that are recorded, and for no others."""
 
     def __init__(self, options: Options, plan: Cadence, run_dir: Path, tell: Any, first: bool):
         self.every = options.every
@@ -53,8 +51,8 @@ class NormsLog:
         )
 
     def _listen_to(self, name: str, stack: Any) -> None:
-        """A stack's joins, which nothing compiles, stand in front of every layer; its final norm
-        behind the last.
+        """Hooks on a stack's skip connections, which are never compiled and precede every layer,
+        and on its final norm, which follows the last.
         """
         real: list[Any] = [None]
 

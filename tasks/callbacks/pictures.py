@@ -1,4 +1,4 @@
-"""What does the model look like as it learns? Pictures in the run's pictures/, and the same for the
+"""Pictures of masks, biases and attention weights during training, in pictures/ and for the
 logger.
 """
 
@@ -57,7 +57,7 @@ class AttentionPictures:
     def _seen(self, task: Task) -> dict[str, Seen]:
         device = next(task.model.parameters()).device
         batch: Any = mapped(collate([task.data.examples("valid")[0]]), lambda x: x.to(device))
-        with task.drawn():
+        with task.sampling():
             act = lambda: task.objective.loss(task.model, batch)
             return watched(task.model, act, self.options.layers, self.options.heads)  # type: ignore[arg-type]
 

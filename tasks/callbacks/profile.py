@@ -1,4 +1,4 @@
-"""Where does the time of a step go?"""
+"""Profiles some steps: where their time is spent."""
 
 import warnings
 from pathlib import Path

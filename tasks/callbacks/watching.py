@@ -1,4 +1,4 @@
-"""What looks at a run on request and changes nothing of it: callbacks.norms, callbacks.pictures."""
+"""Optional observers that change nothing in the run: callbacks.norms, callbacks.pictures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,9 @@ MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: Attentio
 def watchers(
     config: dict[str, Any], plan: Cadence, run_dir: Path, tell: Any, first: bool
 ) -> Iterator[Any]:
-    """The observers of a run that its config asks for, on every rank; `first`: whether this one
-    writes.
+    """The optional observers in a config, on every rank; `first`: whether this one writes.
 
-    Raises ConfigError where one needs a package that is not there.
+    Raises ConfigError if one needs a package that is not installed.
     """
     for name, options in (config.get("callbacks") or {}).items():
         if watches(name):

@@ -1,5 +1,5 @@
-"""What is the difference between these runs? Configs, figures, cost and speed side by side, seeds
-taken together.
+"""Compares runs: configs, figures, cost and speed, with runs that differ in their seed only
+grouped.
 """
 
 import json
@@ -34,7 +34,7 @@ class RunGroup:
 
     config: dict[str, Any]  # flat, without the seed and what decides no result
     places: dict[str, Any] = field(default_factory=dict)  # of the data: config path -> file
-    data: str | None = None  # their fingerprint, where a run finished
+    data: str | None = None  # their fingerprint, if a run finished
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
     facts: dict[int, Mapping[str, Any]] = field(
         default_factory=dict
@@ -152,15 +152,15 @@ def _ended(path: Path, parts: Sequence[str]) -> state.State:
 def _metrics(
     finished: Mapping[Path, Mapping[str, Any]], wanted: str | None
 ) -> tuple[list[str], str]:
-    """(what to show, what to judge by). Raises ConfigError where a run lacks what is wanted, or one
-    does not know which way of it is better.
+    """(metrics to show, metric to compare by). Raises ConfigError if a run lacks the metric, or if
+    its direction is not known.
     """
     if not finished:
         raise ConfigError(
             "compare: all of these runs diverged, so there is no figure to compare. Name one that"
             " finished."
         )
-    has = {path: _figures(facts) for path, facts in finished.items()}
+    has = {path: summary.final_metrics(facts) for path, facts in finished.items()}
     common = [
         name for name in next(iter(has.values())) if all(name in found for found in has.values())
     ]
@@ -174,14 +174,6 @@ def _metrics(
             )
     _direction(wanted)
     return [wanted], wanted
-
-
-def _figures(facts: Mapping[str, Any]) -> list[str]:
-    return [
-        n
-        for n, v in facts.items()
-        if n.startswith(("val/", "test/")) and isinstance(v, (int, float))
-    ]
 
 
 def _first_known(names: Iterable[str]) -> str:
@@ -198,7 +190,9 @@ def _first_known(names: Iterable[str]) -> str:
 
 
 def _direction(name: str) -> None:
-    """Raises ConfigError where it is not known which way of a metric is better."""
+    """Raises ConfigError if it is not known whether higher or lower values of a metric are
+    better.
+    """
     try:
         metric(name)
     except ConfigError as error:

@@ -45,7 +45,7 @@ def _grid(*justify: str) -> Table:
 
 
 def _tree(found: Description, width: int) -> Table:
-    """What a module is wraps inside its column, and the branches go on beside it."""
+    """The tree of modules; descriptions wrap inside their column, next to the branches."""
     lines = list(_lines(found.tree))
     room = max(
         16, width - max(len(name) for name, *_ in lines) - len("parameters  FLOPs/token  ") - 4
@@ -92,8 +92,8 @@ def _count(number: float) -> str:
 def _lines(
     node: Node, lead: str = "", branch: str = "", depth: int = 0
 ) -> Iterator[tuple[str, str, Node, int]]:
-    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it
-    while it goes on.
+    """Every line of the tree with its branches drawn, e.g. `│ ├─ q`, and the prefix of the lines
+    below it.
     """
     title = f"{_title(node)} x{node.times}" if node.times > 1 else node.name
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
@@ -181,15 +181,13 @@ def _kernels(found: Description) -> Table:
 
 
 def _values(found: Description) -> Table:
-    """One row for all values of a part that came from one place; what stacks and variants change
-    comes behind.
+    """One row for all values of a part that have the same origin; changes in stacks and variants
+    come last.
     """
     table = _grid("left", "left", "left")
     table.columns[2].no_wrap = True
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
-    alone = (
-        f"{names.pop()} " if len(names) == 1 else " "
-    )  # the stack needs no mention where there is one
+    alone = f"{names.pop()} " if len(names) == 1 else " "  # a single stack is not named
     for variant, kind, values in _by_kind(found):
         shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = {}

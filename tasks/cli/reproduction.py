@@ -1,4 +1,4 @@
-"""Can this run be trained again, and does the same come of it?"""
+"""What training a run again needs: its command line, and the differences between then and now."""
 
 import itertools
 import math
@@ -22,9 +22,8 @@ HOME = Path("outputs", "reproduced")
 
 
 def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[str]:
-    """What stands behind `python train.py` to train a config again in a directory. Raises
-    ConfigError where no command line of this version composes it, and where this version refuses
-    it.
+    """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
+    if no command line of this version composes it, or if this version rejects it.
     """
     own = [f"parts={value(parts)}"] if parts else []
     given = to_overrides(config)
@@ -106,8 +105,8 @@ def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str
 
 
 def train(given: list[str], aside: bool) -> int:
-    """Train with these words in a process of its own, and return its exit code. `aside`: what it
-    says goes to stderr.
+    """Train with these arguments in another process, and return its exit code. `aside`: its output
+    goes to stderr.
     """
     # Never a train.py of the current directory, which may be a run's.
     script = Path(__file__).resolve().parents[2] / "train.py"
@@ -123,12 +122,7 @@ def train(given: list[str], aside: bool) -> int:
 
 def figures(facts: Mapping[str, Any]) -> dict[str, float]:
     """What came of a run: steps and all final metrics."""
-    measured = {
-        n: v
-        for n, v in facts.items()
-        if n.startswith(("val/", "test/")) and isinstance(v, (int, float))
-    }
-    return {"steps": facts["steps"], **measured}
+    return {"steps": facts["steps"], **summary.final_metrics(facts)}
 
 
 def verdict(then: float | None, now: float | None) -> str:

@@ -1,5 +1,5 @@
-"""What can be written behind `python train.py`? Groups and choices from the registries and from the
-YAML files.
+"""The page of `python train.py --help`: groups and choices from the registries and the YAML
+files.
 """
 
 import re
@@ -46,9 +46,7 @@ ORDER = (*GROUPS, "model", "trainer", "preset", "experiment", "debug", "study")
 def train_help(width: int | None = None) -> str:
     """The page of `python train.py --help`, at most `width` columns wide (the terminal's)."""
     width = width or shutil.get_terminal_size((120, 24)).columns
-    config = compose(
-        data=False
-    )  # what a run without a word behind it trains, its experiment included
+    config = compose(data=False)  # the defaults, their experiment included
     chosen, groups = _defaults() | {group: config[group]["name"] for group in GROUPS}, _choices()
     names = [*(g for g in ORDER if g in groups), *sorted(g for g in groups if g not in ORDER)]
     left = max(map(len, names))
@@ -85,9 +83,7 @@ def _choices() -> dict[str, dict[str, str]]:
 
 
 def _first_comment(path: Path) -> str:
-    """The first comment of a YAML file that says something to people, without the file's own name
-    in front.
-    """
+    """The first comment of a YAML file that is not an instruction to Hydra."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and "@package" not in line:
             return line.lstrip("# ").rstrip(". ")

@@ -1,8 +1,7 @@
-"""A study, or a sweep of overrides, as a W&B sweep: the YAML that `wandb sweep` takes and `wandb
-agent` runs.
+"""A study, or a sweep of overrides, as a W&B sweep: the YAML for `wandb sweep` and `wandb agent`.
 
-An agent puts what W&B proposes behind the fixed words, as `key=value`: `python train.py
-model.dim=64 attn.heads=4`.
+An agent appends the values that W&B proposes to the fixed arguments, as `key=value`: `python
+train.py model.dim=64 attn.heads=4`.
 """
 
 import itertools
@@ -49,8 +48,7 @@ def exported(
     """The W&B sweep of a command line that names a study, or that gives overrides several values or
     an interval.
 
-    Raises ConfigError where there is nothing to vary, where W&B cannot vary it, and where a
-    combination is refused.
+    Raises ConfigError if nothing varies, if W&B cannot vary it, or if a combination is invalid.
     """
     own = [f"parts={value(files)}"] if files else []
     parser = OverridesParser.create()
@@ -220,7 +218,9 @@ def combinations(
 
 
 def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
-    """The config of a combination. Raises ConfigError where it is refused: W&B would propose it."""
+    """The config of a combination. Raises ConfigError if it is invalid, since W&B would propose
+    it.
+    """
     try:
         config = compose(words, data=False)
     except ConfigError as error:
@@ -262,19 +262,23 @@ def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
         raise ConfigError(
             f"{key}: an interval goes from a number to a larger one; got {low} to {high}."
         )
-    if "log" not in given.tags:
-        return {"distribution": "int_uniform" if whole else "uniform", "min": low, "max": high}
-    if low <= 0:
+    log = "log" in given.tags
+    if log and low <= 0:
         raise ConfigError(
             f"{key}: an interval on a logarithmic scale must begin above 0; got {low}. Leave"
             " tag(log, ...) out."
         )
-    # With a whole q, W&B rounds to multiples of it and prints them as whole numbers.
-    kind = (
-        {"distribution": "q_log_uniform_values", "q": 1}
-        if whole
-        else {"distribution": "log_uniform_values"}
-    )
+    return _distribution(low, high, log, whole)
+
+
+def _distribution(low: float, high: float, log: bool, whole: bool) -> dict[str, Any]:
+    """W&B's distribution over an interval."""
+    if log and whole:  # with a whole q, W&B rounds to multiples of it and prints whole numbers
+        kind: dict[str, Any] = {"distribution": "q_log_uniform_values", "q": 1}
+    elif log:
+        kind = {"distribution": "log_uniform_values"}
+    else:
+        kind = {"distribution": "int_uniform" if whole else "uniform"}
     return kind | {"min": low, "max": high}
 
 
@@ -282,15 +286,11 @@ def _between(between: Interval) -> dict[str, Any]:
     """An interval of a search."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}
-    ends = {"min": between.low, "max": between.high}
-    if between.log:
-        whole = {"distribution": "q_log_uniform_values", "q": 1}
-        return (whole if between.whole else {"distribution": "log_uniform_values"}) | ends
-    return {"distribution": "int_uniform" if between.whole else "uniform"} | ends
+    return _distribution(between.low, between.high, between.log, between.whole)
 
 
 def _plain(item: Any) -> Any:
-    """A value as it stands in the YAML, from where it goes into `key=value` as Python prints it."""
+    """A value for the YAML, from which it goes into `key=value` as Python prints it."""
     return item if isinstance(item, (int, float)) else value(item)
 
 

@@ -1,5 +1,5 @@
-"""What does a model attend to in a text? The text as its task gives it to the model, and a picture
-with its tokens' names.
+"""The attention weights of a run's model in a text, and a picture of them with the tokens'
+names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.generation.decoding import answers
+from tasks.generation.decoding import answer
 from tasks.generation.infilling import HOLE, pieces
-from tasks.generation.translation import encoded_line, speaking_as
+from tasks.generation.translation import encoded_line, objective_of_run
 from xformer_kit.data import collate
 from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
@@ -59,13 +59,13 @@ def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> li
 def seen_of(
     model: Any, config: dict[str, Any], text: str, target: str | None, layers: Any, heads: Any
 ) -> dict[str, Seen]:
-    """What the attentions of a run's model see in a text, which is given to it as its task gives
-    it: with the special tokens of the task, `<mask>` for a hole where it fills holes, and before a
-    target, or else before its own greedy answer.
+    """The attention weights of a run's model in a text, prepared as in its task: with the task's
+    special tokens, `<mask>` for holes, and with a target, or else the model's own greedy answer.
 
-    Raises ConfigError for a text that it cannot read, and for a target where it answers nothing.
+    Raises ConfigError for a text that the tokenizer cannot encode, and for a target if the task has
+    none.
     """
-    objective = speaking_as(model, config)
+    objective = objective_of_run(model, config)
     if not hasattr(objective, "pair"):
         if target is not None:
             raise ConfigError(
@@ -91,15 +91,14 @@ def seen_of(
 def _answered(
     model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None
 ) -> dict[str, Any]:
-    """What a model of sources and targets reads of a text and what is said to it."""
+    """The inputs of a model of sources and targets: a text and a target, or else the model's
+    answer.
+    """
     source = _ids(objective, objective.source_tokenizer, text, "--text")
     if target is not None:
         said = encoded_line(objective.tokenizer, target, "--target")
     else:
-        example = {"source": source, "target": source[:0]}
-        (said,) = answers(
-            model, objective, [example], most=config["data"]["seq_len"] - 1, temperature=0.0
-        )
+        said = answer(model, objective, source, config["data"]["seq_len"] - 1)
     batch: Any = collate([objective.pair(source, said)])
     if "target" not in batch:
         return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}

@@ -1,6 +1,4 @@
-"""What does a model answer? Greedy, searched or drawn answers to many examples, in batches of like
-lengths.
-"""
+"""Greedy, beam or sampled answers to many examples, in batches of similar lengths."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +10,7 @@ ROWS = 64  # examples that are answered at once
 
 
 class DecodedAnswer(NamedTuple):
-    """One answer: its ids without the end, and where beams were searched its score (see
+    """One answer: its ids without the end, and with a beam search its score (see
     `generate.Beams`).
     """
 
@@ -30,15 +28,21 @@ def answers(
     **options: Any,
 ) -> list[np.ndarray]:
     """The ids of the first answer to each example, without the end, in the order of the examples;
-    as in `spoken`.
+    arguments as in `decode_answers`.
     """
     return [
         found[0].ids
-        for found in spoken(model, objective, examples, most=most, rows=rows, **options)
+        for found in decode_answers(model, objective, examples, most=most, rows=rows, **options)
     ]
 
 
-def spoken(
+def answer(model: Any, objective: Any, source: np.ndarray, most: int) -> np.ndarray:
+    """The ids of the greedy answer to one source, without the end."""
+    example = {"source": source, "target": source[:0]}
+    return answers(model, objective, [example], most=most, temperature=0.0)[0]
+
+
+def decode_answers(
     model: Any,
     objective: Any,
     examples: Sequence[Any],
@@ -48,11 +52,11 @@ def spoken(
     seed: int | None = None,
     **options: Any,
 ) -> list[list[DecodedAnswer]]:
-    """The `num_return` answers to each example, the best first where they have scores.
+    """The `num_return` answers to each example, the best first if they have scores.
 
     examples: {"source": ids, "target": ids} without special tokens. most: tokens of an answer.
-    seed: fixes the draws of each answer, whatever stands beside it in a batch. `options` are
-    generate's.
+    seed: fixes the random numbers of each answer, independent of its batch. `options` are those of
+    `generate`.
     """
     prompts = [objective.pair(example["source"], example["target"][:0]) for example in examples]
     order = sorted(range(len(prompts)), key=lambda i: _length(prompts[i]))
@@ -71,7 +75,7 @@ def spoken(
 
 
 def room(model: Any, prompt: Any) -> int:
-    """Tokens that the model's positions have room for behind a prompt."""
+    """Number of tokens that the model's positions allow after a prompt."""
     if model.longest is None:
         return 2**31
     return max(1, model.longest - (1 if "source" in prompt else int(prompt["tokens.prefix"].sum())))
@@ -82,8 +86,8 @@ def _length(prompt: Any) -> int:
 
 
 def asked(model: Any, objective: Any, prompts: Sequence[Any]) -> dict[str, Any]:
-    """What `generate` and its like are given to answer prompts, which are `objective.pair`s;
-    without ids, `start` is the first token of an answer, else the answer begins behind them.
+    """Arguments of `generate` and `beam_search` that answer prompts, which are `objective.pair`s;
+    without ids, `start` is the first token of an answer, else the answer follows the ids.
     """
     from xformer_kit.data.batch import collate, mapped
 
@@ -115,7 +119,7 @@ def _batch(
         rows, scores = beams.ids[..., skip:].tolist(), beams.scores.tolist()
         there = (
             (beams.lengths > 0).sum(1).tolist()
-        )  # a small vocabulary may have fewer texts than are asked for
+        )  # a small vocabulary may have fewer texts than requested
         rows, scores = (
             [row[:n] for row, n in zip(field, there, strict=True)] for field in (rows, scores)
         )

@@ -1,6 +1,4 @@
-"""Texts with holes: `<mask>` stands for what a model is to write there, whatever the tokenizer and
-the objective.
-"""
+"""Texts with holes: `<mask>` marks what a model fills in, for every tokenizer and objective."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tasks.generation.decoding import DecodedAnswer, spoken
+from tasks.generation.decoding import DecodedAnswer, decode_answers
+from tasks.generation.translation import check_length, encoded_line, place
 from xformer_kit.registry import ConfigError
 
 MASK = "<mask>"
@@ -17,8 +16,8 @@ HOLE = re.compile(r"<mask>|<extra_id_(\d+)>")
 
 
 class Candidates(NamedTuple):
-    """What a masked language model finds likely: the text with the likeliest token in each hole,
-    and all that were asked for.
+    """The predictions of a masked language model: the text with the most likely token in each hole,
+    and the candidates of each hole.
     """
 
     text: str
@@ -50,8 +49,6 @@ def pieces(objective: Any, text: str, where: str) -> tuple[str | None, list[np.n
     to the word that is hidden, where the tokenizer's words have theirs. Raises ConfigError for a
     text without holes, and for sentinels out of order.
     """
-    from tasks.generation.translation import encoded_line
-
     opening = next(
         (name for name in getattr(objective, "openings", ()) if text.startswith(name)), None
     )
@@ -98,7 +95,7 @@ def filled(
     """Texts with holes -> the `count` likeliest tokens of each hole, of a masked language model."""
     tokenizer, device, found = objective.tokenizer, next(model.parameters()).device, []
     for i, line in enumerate(lines, 1):
-        _, parts = pieces(objective, line, _place(where, i, lines))
+        _, parts = pieces(objective, line, place(where, i, lines))
         ids = torch.from_numpy(objective.blanked(parts)).to(device)
         p, likely = objective.likely(model, ids, count)
         ids[ids == tokenizer.special(MASK)] = likely[:, 0]
@@ -119,15 +116,11 @@ def restored(
     """
     sources = []
     for i, line in enumerate(lines, 1):
-        opening, parts = pieces(objective, line, _place(where, i, lines))
+        opening, parts = pieces(objective, line, place(where, i, lines))
         sources.append(objective.blanked(parts, opening))
-        if len(sources[-1]) + 1 > longest:
-            raise ConfigError(
-                f"{_place(where, i, lines)}: must have at most {longest - 1} tokens (data.seq_len"
-                f" of the run, with its end); got {len(sources[-1])}. Split it."
-            )
+        check_length(sources[-1], longest, place(where, i, lines))
     examples = [{"source": source, "target": source[:0]} for source in sources]
-    found = spoken(model, objective, examples, **options)
+    found = decode_answers(model, objective, examples, **options)
     return [
         [_text(objective, source, said) for said in row]
         for source, row in zip(sources, found, strict=True)
@@ -136,7 +129,3 @@ def restored(
 
 def _text(objective: Any, source: np.ndarray, said: DecodedAnswer) -> tuple[str, float | None]:
     return text_with_holes(objective, objective.restored(source, said.ids)), said.score
-
-
-def _place(where: str, line: int, lines: Sequence[str]) -> str:
-    return f"{where}, line {line}" if len(lines) > 1 else where

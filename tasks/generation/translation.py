@@ -1,4 +1,4 @@
-"""Lines in, answers out: what a run of task=seq2seq says to sources that it is given as text."""
+"""Answers of a run of task=seq2seq to sources that are given as text."""
 
 import math
 import os
@@ -29,14 +29,14 @@ def translations(
     source that the tokenizer cannot encode and for one that is too long, with its line, and for an
     option out of its range.
     """
-    from tasks.generation.decoding import spoken
+    from tasks.generation.decoding import decode_answers
 
     given = {key: value for key, value in options.items() if value is not None}
     if faults := list(option_faults(given, given.get("beam", config["task"].get("beam", 1)))):
         raise ConfigError(faults)
-    objective = speaking_as(model, config)
+    objective = objective_of_run(model, config)
     examples = questions(objective, config, lines, where)
-    found = spoken(model, objective, examples, **manner(config, options))
+    found = decode_answers(model, objective, examples, **decoding_options(config, options))
     return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
 
 
@@ -44,24 +44,30 @@ def questions(
     objective: Any, config: dict[str, Any], lines: Sequence[str], where: str
 ) -> list[dict[str, Any]]:
     """Examples without an answer, of sources as text."""
-    longest = config["data"]["seq_len"]
-    places = [
-        f"{where}, line {i}" if len(lines) > 1 or where == "--input" else where
-        for i in range(1, len(lines) + 1)
-    ]
     sources = encoded_lines(objective.source_tokenizer, lines, where)
-    for ids, at in zip(sources, places, strict=True):
-        if len(ids) + 1 > longest:
-            raise ConfigError(
-                f"{at}: must have at most {longest - 1} tokens (data.seq_len of the run, with its"
-                f" end); got {len(ids)}. Split it."
-            )
+    for i, ids in enumerate(sources, 1):
+        at = f"{where}, line {i}" if where == "--input" else place(where, i, lines)
+        check_length(ids, config["data"]["seq_len"], at)
     return [{"source": ids, "target": ids[:0]} for ids in sources]
 
 
-def manner(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """What `decoding.spoken` is given: as the run answered in validation, greedy or with its beams,
-    where nothing is asked for; drawn where an option asks for a draw.
+def place(where: str, line: int, lines: Sequence[str]) -> str:
+    """Where a text was given: an option, with the line if there are several."""
+    return f"{where}, line {line}" if len(lines) > 1 else where
+
+
+def check_length(ids: Any, longest: int, where: str) -> None:
+    """Raises ConfigError for a source that has no room for its end."""
+    if len(ids) + 1 > longest:
+        raise ConfigError(
+            f"{where}: must have at most {longest - 1} tokens (data.seq_len of the run, with its"
+            f" end); got {len(ids)}. Split it."
+        )
+
+
+def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
+    options are given; sampled if an option is about sampling.
     """
     from tasks.generation.decoding import ROWS
 
@@ -101,7 +107,7 @@ def option_faults(given: dict[str, Any], beam: int) -> Iterator[str]:
         )
 
 
-def speaking_as(model: Any, config: dict[str, Any]) -> Any:
+def objective_of_run(model: Any, config: dict[str, Any]) -> Any:
     """The objective of a run, with the tokenizers of its loaded model."""
     from xformer_kit.objective import objective_of
 
@@ -129,10 +135,9 @@ def encoded_line(tokenizer: Any, line: str, where: str) -> Any:
 
 
 def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
-    """The ids of each line. Words that the tokenizer does not know are named once on stderr, with
-    their lines.
+    """The ids of each line. Unknown words are listed once on stderr, with their lines.
 
-    Raises ConfigError, with the line, where the tokenizer has no token for them.
+    Raises ConfigError, with the line, if the tokenizer has no token for them.
     """
     found: list[Any] = []
     unknown: dict[str, int] = {}  # word -> the first line that has it
@@ -140,7 +145,7 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
         try:
             found.append(tokenizer.encode(line))
         except ConfigError as error:
-            at = f"{where}, line {i}" if len(lines) > 1 else where
+            at = place(where, i, lines)
             faults = [fault.replace("tokenizer:", f"{at}:", 1) for fault in error.faults]
             raise ConfigError(faults) from None
         if tokenizer.count_unknown(found[-1]):
@@ -151,8 +156,8 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
 
 
 def unknown_words(tokenizer: Any, text: str) -> list[str]:
-    """The words of a text, between white space, that hold something that the tokenizer does not
-    know.
+    """The words of a text, separated by white space, that contain something unknown to the
+    tokenizer.
     """
     return [
         word
@@ -162,8 +167,8 @@ def unknown_words(tokenizer: Any, text: str) -> list[str]:
 
 
 def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
-    """The sentence on unknown words, of which at most NAMED are named; with their lines where there
-    are `several`.
+    """The message on unknown words, at most NAMED of them; with their lines if there are
+    `several`.
     """
     said = [
         f"{word!r}{f' (line {line})' if several else ''}"
@@ -177,8 +182,8 @@ def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
 
 
 def writable(path: str, option: str) -> Path:
-    """The file that a command is to write, which is not made yet. Raises ConfigError where it
-    cannot be, before any work.
+    """The path of a file that a command will write. Raises ConfigError, before any work, if it
+    cannot be written.
     """
     file = Path(path).expanduser()
     there = file if file.exists() else file.absolute().parent
@@ -194,8 +199,8 @@ def writable(path: str, option: str) -> Path:
 
 
 def read_lines(path: str, option: str) -> list[str]:
-    """The lines of a file of utf-8, or of stdin for `-`, as a corpus reads them: without \\r before
-    \\n, and without a byte-order mark. Raises ConfigError with the position where it is no text.
+    """The lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r before
+    \\n, and without a byte-order mark. Raises ConfigError with the position if it is not text.
     """
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()

@@ -1,4 +1,4 @@
-"""How far is the run? A live bar on a terminal, and now and then a line where there is none."""
+"""The progress of a run: a live bar on a terminal, a line every so often elsewhere."""
 
 import sys
 import time
@@ -9,11 +9,11 @@ from rich.text import Text
 from tasks.logging.console import screen
 
 REDRAW = 0.25  # seconds between two pictures of the bar
-LINE = 15.0  # seconds between two lines where there is no terminal
+LINE = 15.0  # seconds between two lines without a terminal
 
 
 class _Spent(ProgressColumn):
-    """Time left, from the pace of the steps alone."""
+    """Time left, from the recent pace of steps."""
 
     def render(self, task: Task) -> Text:
         left = task.fields.get("left")
@@ -21,8 +21,8 @@ class _Spent(ProgressColumn):
 
 
 class Bar:
-    """Shows step/total, loss, tokens/s and the time left. Ask `due` every step, and only then read
-    a loss.
+    """Shows step/total, loss, tokens/s and the time left. Call `due` every step, and read the loss
+    only if it returns True.
     """
 
     def __init__(self, total: int, done: int = 0, live: bool | None = None):

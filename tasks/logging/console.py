@@ -1,5 +1,5 @@
-"""The console of all tables and lines: names, texts and figures that are printed may be those of a
-foreign run.
+"""The console of all tables and lines; control characters in printed values, which may come from
+foreign runs, are removed.
 """
 
 from collections.abc import Iterable

@@ -1,5 +1,5 @@
-"""What does a run write down? metrics.csv, which the steps determine, and speed.csv, which the
-machine does.
+"""The csv files of a run: metrics.csv, which the steps determine, and speed.csv, which the machine
+does.
 """
 
 import csv
@@ -7,11 +7,11 @@ import hashlib
 import io
 import logging
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.logging.files import replace_text, sync_path
 from xformer_kit.registry.saved_files import read_table, read_whole_rows
 
 log = logging.getLogger("xformer")
@@ -19,9 +19,10 @@ Row = Mapping[str, Any]
 
 
 class CsvLog:
-    """A csv file with one row per step. Rows are on their way to the disk when `add` returns.
+    """A csv file with one row per step. Rows have been handed to the operating system when `add`
+    returns.
 
-    Columns that appear later are added at the end, by writing the file anew.
+    Columns that appear later are added at the end, by rewriting the file.
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
@@ -31,11 +32,10 @@ class CsvLog:
         self._digest = hashlib.sha256()  # of the bytes that were written
 
     def open(self, last_step: int, mark: Mapping[str, Any] | None = None) -> "CsvLog":
-        """Go on after `last_step`: later rows, and one that was cut off while it was written, are
-        dropped.
+        """Continue after `last_step`: later rows, and a row that was cut off, are dropped.
 
-        mark: what `mark` returned after `last_step`. A line of warning is logged if rows up to
-        there are missing or changed.
+        mark: what `mark` returned after `last_step`. A warning is logged if rows up to there are
+        missing or changed.
         """
         header, rows = self._whole_rows()
         self.columns = header or self.columns
@@ -59,7 +59,8 @@ class CsvLog:
         """What the file holds, for `open`: rows, columns, and the sha256 of its bytes. They are on
         the disk when it returns.
         """
-        _sync(self.path)
+        if self.path.exists():
+            sync_path(self.path)
         return {
             "rows": self.count,
             "columns": len(self.columns),
@@ -95,15 +96,9 @@ class CsvLog:
         return line.getvalue()
 
     def _write_all(self, rows: list[dict[str, str]]) -> None:
-        beside = self.path.with_name(f".{self.path.name}.new")
         header = self._line(self.columns)
         lines = [self._line([row.get(name, "") for name in self.columns]) for row in rows]
-        with open(beside, "w", newline="", encoding="utf-8") as file:
-            file.writelines([header, *lines])
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self.path)
-        _sync(self.path.parent)
+        replace_text(self.path, "".join([header, *lines]), sync=True)
         self.count, self._digest = 0, hashlib.sha256(header.encode())
         for line in lines:
             self._count(line)
@@ -125,19 +120,8 @@ def _named(columns: list[str], rows: list[list[str]]) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if not path.exists():
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _text(value: Any) -> str:
-    """Numbers with nine significant digits, enough to tell any two fp32 values apart."""
+    """Numbers with nine significant digits, enough to distinguish any two fp32 values."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,5 +1,5 @@
-"""Who else hears of a run? W&B, offline where there is no login, or TensorBoard; none that fails
-ends a run.
+"""Loggers: W&B, offline without a login, or TensorBoard. A logger that fails does not end the
+run.
 """
 
 import logging
@@ -49,7 +49,9 @@ def _wandb(config: dict[str, Any], run_dir: Path) -> tuple[Logger, str | None]:
 
 
 class SafeLogger:
-    """Hands rows to a logger; the first failure is told once, and then it is left alone."""
+    """Passes rows to a logger; after its first failure, which is logged, the logger is not used any
+    more.
+    """
 
     def __init__(self, logger: Logger | None):
         self.logger = logger

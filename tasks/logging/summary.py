@@ -1,6 +1,4 @@
-"""What is a run, and what came of it? A line before it, summary.json for machines, and a short page
-for people.
-"""
+"""Descriptions of a run: a line at its start, summary.json, and a short page at its end."""
 
 import json
 import os
@@ -8,7 +6,7 @@ import platform
 import resource
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 
 from tasks.logging.bar import compact
+from tasks.logging.files import replace_text
 from tasks.run.exit_codes import NONFINITE, START_ANEW
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
@@ -51,6 +50,15 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     ENDED: ({"code": int, "text": str, "step": (int, NONE)}, ("code", "text", "step")),
 }
+
+
+def final_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
+    """val/loss and the other figures of the validation and test splits."""
+    return {
+        name: value
+        for name, value in summary.items()
+        if name.startswith(("val/", "test/")) and isinstance(value, NUMBER)
+    }
 
 
 def versions() -> dict[str, str]:
@@ -110,17 +118,14 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
 
 
 def write(summary: dict[str, Any], path: Path) -> None:
-    """Written beside and renamed: a summary that exists is whole, and its run is finished."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(
-        json.dumps(summary, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8"
-    )
-    os.replace(beside, path)
+    """Write summary.json as a whole: if it exists, its run is finished."""
+    text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
+    replace_text(path, text + "\n")
 
 
 def read(run_dir: Path, name: str = SUMMARY) -> dict[str, Any] | None:
-    """The summary of a finished run; None if there is none, or it is damaged: the run goes on, and
-    writes it anew.
+    """The summary of a finished run; None if there is none, or if it is damaged: the run continues
+    then, and rewrites it.
     """
     try:
         return _read_whole(run_dir / name)
@@ -183,7 +188,7 @@ def show(
 
 
 def _show_sample(console: Any, sample: Any) -> None:
-    """A continuation behind its prompt; an answer under its question, with the right one where it
+    """A continuation after its prompt; an answer below its source, with the right one if it
     differs.
     """
     from rich.text import Text
@@ -201,9 +206,7 @@ def _show_sample(console: Any, sample: Any) -> None:
 
 
 def activation() -> list[str]:
-    """What a shell must do first to find the commands of this Python's virtual environment; nothing
-    where it has done so.
-    """
+    """The command that activates this Python's virtual environment; empty if it is active."""
     script = Path(sys.prefix) / "bin" / "activate"
     if not script.is_file() or str(script.parent) in os.environ.get("PATH", "").split(os.pathsep):
         return []
@@ -211,8 +214,8 @@ def activation() -> list[str]:
 
 
 def go_on(run: str, parts: Iterable[str] = ()) -> str:
-    """The sentence on a run that is not finished: how to go on with it, or, if a step that was not
-    finite ended it, what to do instead, as train.py said at its end.
+    """The message on a run that is not finished: how to continue it, or, if a step that was not
+    finite ended it, what to do instead.
     """
     ended = read(Path(run).expanduser(), ENDED)
     if ended is not None and ended["code"] == NONFINITE:
@@ -245,9 +248,7 @@ def commands(
 
 
 def again(config: dict[str, Any]) -> list[str] | None:
-    """What to type for another run of the same kind; None where its data ask for more than a
-    name.
-    """
+    """Overrides for another run of the same kind; None if its data need more than a name."""
     data, task = config["data"]["name"], config["task"]["name"]
     if any(option.default == REQUIRED for option in CORPORA.options(data).values()):
         return None
@@ -264,8 +265,7 @@ def _quoted(text: str) -> str:
 def lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     found = [
         (_title(key), _figure(key.rpartition("/")[2], value))
-        for key, value in summary.items()
-        if key.startswith(("val/", "test/")) and isinstance(value, (int, float))
+        for key, value in final_metrics(summary).items()
         if key.count("/") == 1 or key.endswith("/loss")  # of a part of a mixture only its loss
     ]
     found += [

@@ -1,6 +1,4 @@
-"""Which job of a multirun was the best? A table sorted by validation loss, on the screen and as
-sweep.csv.
-"""
+"""The jobs of a multirun, sorted by validation loss: a table on the screen and sweep.csv."""
 
 import csv
 import math
@@ -30,8 +28,8 @@ SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_ma
 
 
 def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
-    """Write and show the table of a multirun; returns 0, or 1 where a job did not finish. `parts`:
-    files that were typed.
+    """Write and show the table of a multirun; returns 0, or 1 if a job did not finish. `parts`:
+    files given on the command line.
     """
     rows, paths = table(sweep_dir)
     if not rows:
@@ -71,7 +69,7 @@ def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _was_stopped(folder: Path) -> bool:
-    """Whether the last process that trained the run saved it and ended because it was told to."""
+    """Whether a signal stopped the last process that trained the run, after saving."""
     try:
         text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -120,7 +118,7 @@ def _show(
 def endings(
     rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()
 ) -> Iterable[str]:
-    """A sentence on the jobs that failed, and one on each that was stopped."""
+    """A message on the jobs that failed, and one on each job that was stopped."""
     failed = [row["job"] for row in rows if row["status"] == "failed"]
     if failed:
         logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)

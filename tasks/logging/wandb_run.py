@@ -1,4 +1,4 @@
-"""A run on W&B: offline where there is no login or nobody answers."""
+"""A run on W&B: offline without a login or without a connection."""
 
 import netrc
 import os
@@ -12,15 +12,15 @@ GROUP, JOB_TYPE, TAG = 128, 64, 64  # characters that W&B takes
 
 
 def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str | None]:
-    """The run that `logger` asks for, its files under `folder`, and a line for its user, such as
-    how to sync.
+    """The W&B run of a `logger` config, with its files in `folder`, and a line for the user, such
+    as how to sync.
     """
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
     mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_login() else "offline")
     wanted = {"dir": str(folder), **{key: node[key] for key in OPTIONS if node.get(key)}, **more}
-    # W&B runs git in `dir`: a run that somebody else made may hold a .git/config that names
+    # W&B runs git in `dir`: a run from elsewhere may hold a .git/config that names
     # commands.
     root = str(folder.resolve().parent)
     settings = wandb.Settings(
@@ -42,7 +42,7 @@ def begun(node: Mapping[str, Any], folder: Path, **more: Any) -> tuple[Any, str 
 
 
 def number(run_dir: Path) -> str:
-    """The id of a run's directory on W&B, the same when the run goes on."""
+    """The id of a run's directory on W&B, the same after a resume."""
     path = run_dir / "wandb_id.txt"
     if not path.exists():
         path.write_text(secrets.token_hex(4))

@@ -1,6 +1,4 @@
-"""Into how many micro-batches must a step be split? The fewest that fit into the device's
-memory.
-"""
+"""The fewest micro-batches per step that fit into the device's memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +13,10 @@ from xformer_kit.registry import ConfigError
 def fewest(
     model: nn.Module, objective: Any, config: dict[str, Any], trainer: Any, device: torch.device
 ) -> int:
-    """Try forward and backward with 1, 2, ... micro-batches; all ranks take the largest answer.
+    """Try forward and backward with 1, 2, ... micro-batches; all ranks use the largest result.
 
-    Room for the optimizer's two values per parameter is held meanwhile. Raises ConfigError where no
-    sequence fits.
+    Memory for the optimizer's two values per parameter is allocated during the attempts. Raises
+    ConfigError if not even one sequence fits.
     """
     world = trainer.world_size
     length = config["data"]["seq_len"]

@@ -1,9 +1,9 @@
-"""How is a state kept so that a good one always survives? Written beside its target, flushed,
+"""Checkpoint files, written so that a good one always survives: next to the target, flushed,
 renamed, and checked.
 
 checkpoints/last.ckpt, the one before it as previous.ckpt, and best.ckpt with the lowest validation
-loss. Each is a zip archive of torch.save with a checksum on every entry, which is compared before
-the file is believed.
+loss. Each is a zip archive of torch.save with a checksum on every entry, which is verified when the
+file is read.
 """
 
 import logging
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from tasks.logging.files import sync_path
 from tasks.run.exit_codes import FULL, NoRun, NotSaved
 from xformer_kit.model.checkpoint import DamagedError, read
 
@@ -24,8 +25,8 @@ LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
 def write(state: dict[str, Any], folder: Path) -> None:
-    """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, where
-    it cannot.
+    """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, if it
+    cannot.
     """
     target = folder / LAST
     try:
@@ -34,13 +35,13 @@ def write(state: dict[str, Any], folder: Path) -> None:
         if target.exists():
             os.replace(target, folder / PREVIOUS)
         os.replace(beside, target)
-        _sync_folder(folder)
+        sync_path(folder)
     except (OSError, RuntimeError) as error:
         raise NotSaved(_why_not(error, folder)) from error
 
 
 def write_file(state: Any, target: Path) -> None:
-    """Save anything that torch can, whole or not at all. Raises NotSaved where it cannot."""
+    """Save an object with torch.save, whole or not at all. Raises NotSaved if it cannot."""
     try:
         beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
         os.replace(beside, target)
@@ -56,7 +57,7 @@ def keep_as_best(folder: Path) -> None:
                 folder / BEST, lambda file: shutil.copyfileobj(source, file, 1 << 20)
             )
         os.replace(beside, folder / BEST)
-        _sync_folder(folder)
+        sync_path(folder)
     except OSError as error:
         raise NotSaved(_why_not(error, folder)) from error
 
@@ -66,11 +67,11 @@ def newest(
     needs: Iterable[str] = ("state_dict", "global_step"),
     misfit: Callable[[dict[str, Any]], str | None] | None = None,
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The whole checkpoint with the highest step, and its state; None if there is no file of one.
+    """The valid checkpoint with the highest step, and its state; None if there is no file of one.
 
-    misfit: returns why a run cannot go on from a state, or None; a file with such a state is
-    damaged too. Damaged files are named in a line and left aside. Raises NoRun if there are only
-    such: to train from step 0 would replace them.
+    misfit: returns why a run cannot resume from a state, or None; a file with such a state counts
+    as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
+    training from step 0 would replace them.
     """
     found, faults = [], []
     for name in (LAST, PREVIOUS, BEST):
@@ -99,8 +100,8 @@ def newest(
 
 
 def set_aside(folder: Path) -> None:
-    """Rename a last.ckpt that is damaged or older: the next save would put it in the place of
-    previous.ckpt, from which the run goes on.
+    """Rename a last.ckpt that is damaged or older: the next save would move it to previous.ckpt,
+    from which the run resumes.
     """
     with suppress(OSError):
         os.replace(folder / LAST, folder / f"{LAST}.aside")
@@ -133,15 +134,6 @@ def _write_beside(target: Path, fill: Any) -> Path:
         beside.unlink(missing_ok=True)
         raise
     return beside
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk once its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def sweep_leftovers(folder: Path) -> None:

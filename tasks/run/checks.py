@@ -66,7 +66,7 @@ def same_config(digest: str, fingerprint: str, world: int) -> None:
 
 
 def notes(config: dict[str, Any], prepared: Any) -> Iterator[str]:
-    """Lines about data that a run can train on, but that a user should know of."""
+    """Notes on the data that do not prevent training."""
     node = config["tokenizer"]
     for tokenizer in dict.fromkeys((prepared.source_tokenizer, prepared.tokenizer)):
         asked, has = node.get("vocab_size"), getattr(tokenizer, "vocab_size", 0)

@@ -1,5 +1,5 @@
-"""Can a run go on from a checkpoint's state? Its tensors and its optimizer must be those of the
-model that the config builds.
+"""Checks that a checkpoint's tensors and optimizer state are those of the model that the config
+builds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ OF_PARAMETER = (
 
 
 def misfit(state: Mapping[str, Any], task: Task) -> str | None:
-    """Why a task cannot go on from a state that `xformer_kit.model.checkpoint.read` has checked;
+    """Why a task cannot resume from a state that `xformer_kit.model.checkpoint.read` has checked;
     None if it can.
     """
     return next((f"its {fault}" for fault in _faults(state, task)), None)

@@ -1,5 +1,5 @@
-"""How fast does a trained model write? Asked for by trainer.decode_tokens; a figure of the run that
-studies can report.
+"""Measures the decoding speed of a trained model (trainer.decode_tokens), which studies can
+report.
 """
 
 import statistics
@@ -11,12 +11,12 @@ import torch
 from tasks.evaluation import EvaluatedTask
 from xformer_kit.registry import ConfigError
 
-ROUNDS = 3  # that are measured, behind one that is not
+ROUNDS = 3  # that are measured, after one that is not
 
 
 def decodable(config: dict[str, Any], model: Any) -> None:
-    """Raises ConfigError where a model cannot write so many tokens: at a run's start, not behind
-    its last step.
+    """Raises ConfigError if a model cannot generate so many tokens: at a run's start, not after its
+    last step.
     """
     tokens = config["trainer"].get("decode_tokens") or 0
     if not tokens:
@@ -35,12 +35,11 @@ def decodable(config: dict[str, Any], model: Any) -> None:
 
 
 def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
-    """Tokens a second, of data.batch_size texts together, greedily and with the model's cache, each
-    from one token on (of two stacks, behind a source of data.seq_len tokens); the median of a few
-    rounds. Empty where it is not asked for.
+    """Tokens per second, greedily and with the model's cache, for data.batch_size texts at once,
+    each from one token on (with two stacks, after a source of data.seq_len tokens); the median of a
+    few rounds. Empty if trainer.decode_tokens is 0.
 
-    The tokens are drawn without a look at the data: what is written decides nothing of the time it
-    takes.
+    The tokens are random: their values have no effect on the time.
     """
     tokens = task.config["trainer"].get("decode_tokens") or 0
     if not tokens:
@@ -59,7 +58,7 @@ def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
     two, length = "encoder" in task.config["model"], task.config["data"]["seq_len"]
     given = {"source": drawn(model.source_vocab_size, length)} if two else {}
     taken = []
-    with task.drawn():
+    with task.sampling():
         for _ in range(1 + ROUNDS):
             first, began = drawn(model.vocab_size, 1), time.perf_counter()
             model.generate(first, max_new_tokens=tokens, temperature=0.0, **given)

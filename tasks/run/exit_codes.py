@@ -1,4 +1,4 @@
-"""How can a run end? Each way has an exit code and a message that says what to do next."""
+"""Exit codes of a run, and the exceptions that end it; each message contains what to do next."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ class Ended(Exception):  # noqa: N818
 
 
 class StoppedBySignal(Ended):
-    """A signal asked the run to stop, and its state was saved."""
+    """A signal stopped the run, and its state was saved."""
 
     def __init__(self, number: int, step: int):
         self.code = 128 + number
@@ -55,7 +55,7 @@ class NonFinite(Ended):
 
 
 class Pruned(Ended):
-    """A search gave the run up as hopeless, after a validation; its state was saved."""
+    """The pruner of a search ended the run after a validation; its state was saved."""
 
     code = PRUNED
 
@@ -95,7 +95,7 @@ def elected(votes: int) -> int:
 
 def end_at_signals() -> None:
     """Until a run handles them itself, end this process at a signal with one line and 128 + its
-    number: imports take seconds, and an exception that is raised within one may be lost or leave a
+    number: imports take seconds, and an exception raised during one may be lost or leave a
     traceback.
     """
     for number in SIGNALS:
@@ -109,9 +109,9 @@ def _end_at_once(number: int, _frame: object) -> None:
 
 
 class SignalBox:
-    """Remembers the first signal that asks the run to stop; the second of its kind acts at once.
+    """Remembers the first signal that stops the run; a second SIGINT ends it at once.
 
-    Until `patient` is set, i.e. while there is no step to finish, a signal raises Stopped by
+    Until `patient` is set, i.e. while there is no step to finish, a signal raises StoppedBySignal
     itself.
     """
 

@@ -2,12 +2,12 @@
 
     python -m tasks.run.fork_server READ WRITE
 
-Imports take longer than many a small run trains. A fork starts with them done, and shares nothing
-else: nothing has been computed here, no thread was started and no device was touched, so a job
-still has a process of its own. Requests and answers are lines of JSON on two pipes: {run_dir,
-parts, environment} -> {pid} when it runs, {code} when it has ended.
+Imports take longer than many small runs. A fork starts with the imports done, and shares nothing
+else: nothing has been computed here, no thread was started and no device was used, so each job has
+a process of its own. Requests and answers are lines of JSON on two pipes: {run_dir, parts,
+environment} -> {pid} when it runs, {code} when it has ended.
 
-Only where there is no GPU: a CUDA context does not survive a fork.
+Only without a GPU: a CUDA context does not survive a fork.
 """
 
 import json
@@ -22,7 +22,7 @@ from runpy import run_module
 from typing import Any, TextIO
 
 from tasks.run.exit_codes import SIGNALS
-from tasks.run.processes import PARENT, end_with_parent, passing_on, worker_environment
+from tasks.run.processes import PARENT, end_with_parent, forwarding_signals, worker_environment
 
 _forge: "ForkServer | None" = None  # of this process
 
@@ -42,7 +42,7 @@ def launch(run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
 
 
 class ForkServer:
-    """The side of the process that asks."""
+    """The client of the fork server."""
 
     def __init__(self) -> None:
         # of answers, of requests
@@ -74,7 +74,7 @@ class ForkServer:
         }
         print(json.dumps(said), file=self.requests, flush=True)
         begun = self._answer()
-        with passing_on(lambda number: os.kill(begun["pid"], number)):
+        with forwarding_signals(lambda number: os.kill(begun["pid"], number)):
             code = self._answer()["code"]
         return code if code >= 0 else 128 - code
 
@@ -84,7 +84,7 @@ class ForkServer:
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    """Fork a process for each request, one after another, until whoever asks is gone."""
+    """Fork a process for each request, one after another, until the client closes the pipe."""
     import_module(
         "tasks.run.training_process"
     )  # what takes the time; by name, as a worker is started
@@ -98,7 +98,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
 
 
 def _child(asked: dict[str, Any]) -> None:
-    """Be the worker that `python -m tasks.run.worker RUN` would be, and end."""
+    """Run what `python -m tasks.run.worker RUN` runs, and exit."""
     code: Any = 1
     try:
         for number in SIGNALS:
@@ -120,7 +120,7 @@ def _child(asked: dict[str, Any]) -> None:
 
 def main() -> None:
     end_with_parent()
-    for number in SIGNALS:  # the runs are told, each by itself
+    for number in SIGNALS:  # each run gets the signal by itself
         signal.signal(number, signal.SIG_IGN)
     with open(int(sys.argv[1])) as requests, open(int(sys.argv[2]), "w") as answers:
         serve(requests, answers)

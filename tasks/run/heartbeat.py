@@ -1,8 +1,8 @@
-"""Which rank has stopped? Each rank counts up in a store that all share, and watches the count of
-the next one.
+"""Detects ranks that have stopped: each rank increments a counter in a shared store, and watches
+the counter of the next one.
 
-A rank that is stopped or cut off, unlike one that died, ends no collective: the others would wait
-for it without end.
+A rank that is suspended or cut off, unlike one that died, ends no collective: the others would wait
+for it forever.
 """
 
 import math
@@ -19,16 +19,16 @@ from tasks.run import processes
 from xformer_kit.config.trainer_schema import OURS
 
 EVERY = 1.0  # seconds between two beats, at most
-OVER = 1 << 40  # added to its count by a rank that is done, so that nobody waits for its beats
+OVER = 1 << 40  # added to its count by a rank that is done, so that none waits for it
 
 
 class Heartbeat:
-    """Beats for this rank, and watches the next one, round the ring of all `count`, in two threads,
-    until `stop`.
+    """Increments this rank's counter, and watches that of the next one, around the ring of all
+    `count`, in two threads, until `stop`.
 
-    After `patience` seconds without a beat, measured in ticks of this process, so that a pause of
-    all of them accuses nobody, it prints one line and kills the process that it watches if that is
-    on this host. Collectives of the others then fail, and each ends by itself. If it is on another
+    After `patience` seconds without a change, measured in ticks of this process, so that a pause of
+    all ranks is no fault, it prints one line and kills the process that it watches if that is on
+    this host. Collectives of the others then fail, and each ends by itself. If it is on another
     host, this process ends: its launcher ends the others.
     """
 
@@ -46,8 +46,8 @@ class Heartbeat:
             threading.Thread(target=work, daemon=True, name=f"pulse{work.__name__}").start()
 
     def _beat(self) -> None:
-        """A stopped process that holds the store answers nothing: this thread waits then, and
-        `_watch` sees it.
+        """A suspended process that holds the store does not answer: this thread waits then, and
+        `_watch` detects it.
         """
         try:
             self.store.set(_where(self.rank), f"{socket.gethostname()} {os.getpid()}")
@@ -58,9 +58,7 @@ class Heartbeat:
                 self.beats += 1
             while not self.over.wait(self.every):
                 self.store.add(_count(self.rank), 1)
-        except (
-            RuntimeError
-        ):  # the store went away with its process: whoever started that one ends this one
+        except RuntimeError:  # the store ended with its process: the launcher ends this one
             self.over.set()
 
     def _watch(self) -> None:
@@ -91,15 +89,15 @@ class Heartbeat:
             os.kill(int(process), signal.SIGKILL)
 
     def stop(self) -> None:
-        """This rank is done; none waits for it any more."""
+        """This rank is done; the others stop watching it."""
         self.over.set()
         with suppress(RuntimeError):
             self.store.add(_count(self.rank), OVER)
 
 
 def begin(trainer: Mapping[str, Any]) -> Heartbeat | None:
-    """The pulse of this process, begun, where the run has several ranks and trainer.rank_timeout is
-    not null.
+    """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
+    is not null.
     """
     patience, count = (
         trainer.get("rank_timeout", OURS["rank_timeout"].default),

@@ -1,6 +1,4 @@
-"""Where did a value stop being finite? Replay the step that went wrong, and ask each module in
-turn.
-"""
+"""Finds where a value stopped being finite: replays the step and checks each module in turn."""
 
 import warnings
 from typing import Any
@@ -16,8 +14,8 @@ NOTHING = "nothing on this rank"
 
 
 def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> str:
-    """What went wrong behind `step` good steps: on which examples, and which module was the first
-    to break.
+    """What went wrong after `step` good steps: on which examples, and which module was the first to
+    break.
     """
     examples = steps.of(step)
     batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
@@ -32,7 +30,7 @@ def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> st
 
 
 def keep(task: Task, checkpoints: Any, step: int) -> str:
-    """Save the state behind `step` good steps, and say what of the run is kept. Every rank takes
+    """Save the state after `step` good steps; returns what of the run is kept. Every rank takes
     part.
     """
     if not checkpoints.plan.saves:
@@ -52,8 +50,8 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
 
 
 def ending(what: str, kept: str, step: int) -> NonFinite:
-    """The exception: what went wrong, what is kept, and what can be done. A step is a function of
-    the config and its number alone: whoever goes on comes to the same end.
+    """The exception: what went wrong, what is kept, and what to do. A step is a function of the
+    config and its number, so a resumed run ends at the same step.
     """
     return NonFinite(f"{what} {kept} {START_ANEW}", step)
 

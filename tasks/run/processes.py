@@ -1,7 +1,6 @@
-"""In which processes does a run train? Here, or in workers that read the saved config; never by
-running argv again.
+"""The processes of a run: this one, or workers that read the saved config; argv is never run again.
 
-A worker is `python -m tasks.run.worker`; see there.
+A worker is `python -m tasks.run.worker`.
 """
 
 import ctypes
@@ -28,18 +27,16 @@ PARENT = "XFORMER_PARENT"  # environment: the process without which a worker end
 JOB = (  # environment: this is a job of a multirun, which ends with a line in place of a page
     "XFORMER_JOB"
 )
-# environment: a run of a study says nothing on the screen; its log and ended.json have it all
+# environment: a run of a study prints nothing; its log and ended.json have everything
 SILENT = "XFORMER_SILENT"
 # environment: the trial of a search that the run is, as JSON; see tasks/callbacks/pruning.py
 TRIAL = "XFORMER_TRIAL"
 KEY = "XFORMER_KEY"  # environment: the key by which a study planned the run
-QUIET = "XFORMER_QUIET"  # environment: a job among others that run beside it draws no bar
+QUIET = "XFORMER_QUIET"  # environment: a job that runs at the same time as others draws no bar
 
 ANSWER = timedelta(seconds=300)  # how long a rank waits for the store of all
 
-_training: list[
-    Callable[[int], None]
-] = []  # how the run is told to stop that trains for this process
+_training: list[Callable[[int], None]] = []  # how to stop the runs that train for this process
 
 
 def joined() -> bool:
@@ -54,9 +51,7 @@ def rank() -> int:
 
 
 def world() -> tuple[int, int] | None:
-    """(ranks on this machine, machines) where processes were started for us; None where this one is
-    alone.
-    """
+    """(ranks on this machine, machines) if a launcher started several processes, else None."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
         return here, int(os.environ["WORLD_SIZE"]) // here
@@ -67,7 +62,7 @@ def world() -> tuple[int, int] | None:
 
 
 def reply(text: str) -> None:
-    """Leave the sentence to torchrun, which shows it with the rank that ended first; that need not
+    """Pass the message to torchrun, which shows the one of the rank that ended first; that need not
     be the first rank.
     """
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
@@ -77,9 +72,7 @@ def reply(text: str) -> None:
 
 
 def hosted() -> bool:
-    """Whether the store of all ranks lives in the agent that started them, else in the first
-    rank.
-    """
+    """Whether the store of all ranks is in the agent that started them, else in the first rank."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
@@ -103,7 +96,7 @@ def store() -> Any:
     )
 
 
-def lost_touch(error: BaseException) -> bool:
+def lost_connection(error: BaseException) -> bool:
     """Whether an error is that of an exchange with another rank, which has ended."""
     text = str(error).lower()
     return world() is not None and any(
@@ -112,11 +105,11 @@ def lost_touch(error: BaseException) -> bool:
 
 
 def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
-    """The first rank's directory, for all: their clocks may have named different ones. Removes this
-    rank's if empty.
+    """The first rank's directory, for all ranks: their clocks may have named different ones.
+    Removes this rank's own if it is empty.
 
-    The first rank begins the run before it names the directory: the others read there what they
-    train. Where that fails, it raises why, and the others NoRun.
+    The first rank starts the run before it shares the directory, where the others read the config.
+    If that fails, it raises the error, and the others raise NoRun.
     """
     shared, fault = store(), None
     if rank() == 0:
@@ -140,11 +133,11 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent does: by the kernel on Linux, else by looking twice a
+    """End this process when its parent does: through the kernel on Linux, else by checking twice a
     second.
 
-    An elastic agent's workers live in a session of their own, so nothing else would end them after
-    a kill -9.
+    Workers of an elastic agent have a session of their own, so nothing else would end them after a
+    kill -9.
     """
     parent = int(os.environ.get(PARENT, os.getppid()))
     if sys.platform == "linux":
@@ -162,7 +155,7 @@ def _watch(parent: int) -> None:
 
 
 def silence() -> None:
-    """Send what this process writes to the screen nowhere, where it was told to be silent."""
+    """Discard this process's output to the screen, if it was started as a silent one."""
     if os.environ.get(SILENT):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for fd in (1, 2):
@@ -170,8 +163,8 @@ def silence() -> None:
 
 
 @contextmanager
-def one_session(run_dir: Path) -> Iterator[None]:
-    """Hold a run's directory: two processes that train in it at once would spoil it. Raises NoRun
+def run_lock(run_dir: Path) -> Iterator[None]:
+    """Lock a run's directory: two processes that train in it at once would corrupt it. Raises NoRun
     for the second.
     """
     if rank() != 0 or sys.platform == "win32":
@@ -193,7 +186,7 @@ def one_session(run_dir: Path) -> Iterator[None]:
 
 
 def device_count(trainer: dict[str, Any]) -> int:
-    """Processes on this machine that a trainer's devices ask for."""
+    """Number of processes on this machine for a trainer's devices."""
     import torch
 
     devices, accelerator = trainer.get("devices", 1), trainer.get("accelerator", "auto")
@@ -243,16 +236,16 @@ def launch(
         "--parts",
         *parts,
     ]
-    # A process group of its own: Ctrl-C reaches this process alone, which passes it on once.
+    # A process group of its own: Ctrl-C reaches only this process, which passes it on once.
     child = subprocess.Popen(command, env=worker_environment(quiet, job), process_group=0)
-    with passing_on(child.send_signal):
+    with forwarding_signals(child.send_signal):
         code = child.wait()
     return code if code >= 0 else 128 - code
 
 
 @contextmanager
-def passing_on(send: Callable[[int], None]) -> Iterator[None]:
-    """Hand the signals that ask a run to stop to whoever trains it."""
+def forwarding_signals(send: Callable[[int], None]) -> Iterator[None]:
+    """Pass the signals that stop a run on to the process that trains it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -270,9 +263,8 @@ def passing_on(send: Callable[[int], None]) -> Iterator[None]:
 
 @cache
 def end_with_launcher() -> None:
-    """In a process that a launcher started for the jobs of a multirun, as joblib does: end when
-    that one has. Nobody tells joblib's workers, which would train on, and stay behind the last run
-    with all that they have imported.
+    """End this process when the launcher ends that started it for the jobs of a multirun, as joblib
+    does; joblib's own workers would continue to train after it.
     """
     launcher = multiprocessing.parent_process()
     if launcher is not None and sys.platform != "win32":
@@ -282,9 +274,9 @@ def end_with_launcher() -> None:
 
 
 def _watch_launcher(launcher: int, parent: int) -> None:
-    while os.getppid() == parent and _lives(launcher):
+    while os.getppid() == parent and alive(launcher):
         time.sleep(0.5)
-    for send in _training:  # what trains saves its state first
+    for send in _training:  # the run saves its state first
         with suppress(ProcessLookupError):
             send(signal.SIGTERM)
     while _training:
@@ -292,11 +284,13 @@ def _watch_launcher(launcher: int, parent: int) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def _lives(process: int) -> bool:
+def alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{process}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
         return False
     except PermissionError:
-        pass
-    return True
+        return True

@@ -15,7 +15,7 @@ from xformer_kit.registry import ConfigError
 
 
 def resume_run(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
-    """Go on with a run where it stopped, from its directory alone."""
+    """Resume a run where it stopped; returns the exit code."""
     try:
         if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
             what = (

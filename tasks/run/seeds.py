@@ -1,5 +1,5 @@
-"""Where does dropout come from? From (seed, step, micro-batch, rank) alone, so that a resumed run
-draws the same.
+"""Seeds of dropout and sampling: functions of (seed, step, micro-batch, rank), so that a resumed
+run draws the same.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def set_generators(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def aside(device: torch.device, seed: int) -> Iterator[None]:
-    """A place to draw in that leaves the training's generators as they were."""
+    """A context with its own seed that leaves the training's generators as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         set_generators(seed, device)
         yield

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.logging import summary
+from tasks.logging.files import replace_text
 from tasks.run import fork_server, processes
 from tasks.run.checkpoints import BEST, LAST, PREVIOUS
 from tasks.run.exit_codes import CONFIG, Ended, NoRun
@@ -49,11 +50,11 @@ def start_run(
     quiet: bool = False,
     there: bool | None = None,
 ) -> int:
-    """Begin a run in its directory and return its exit code. `job`: one of a multirun, in a process
-    of its own. `there`: whether the directory was there before, where somebody else has made it
-    meanwhile.
+    """Start a run in its directory and return its exit code. `job`: one of a multirun, in a process
+    of its own. `there`: whether the directory existed before, if something else has created it
+    since.
 
-    Where the config proves wrong once the data are read, what was written is removed again.
+    If the config turns out to be wrong once the data are read, what was written is removed again.
     """
     there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
     try:
@@ -76,15 +77,15 @@ def start_run(
 
 
 def _is_fresh(run_dir: Path) -> bool:
-    """Whether a directory holds nothing but the mark of who has taken it."""
+    """Whether a directory holds nothing but the mark that claims it."""
     return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
 
 
 def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
-    """Remove what a run that has no checkpoint wrote, and its directory where it was not there
-    before; nothing of a run that another process began in it.
+    """Remove what a run without a checkpoint wrote, and its directory if it did not exist before;
+    nothing of a run that another process started in it.
     """
-    with contextlib.suppress(OSError, ConfigError, NoRun), processes.one_session(run_dir):
+    with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
         if (
             config_digest(read_config(run_dir)) != config_digest(config)
             or (run_dir / "checkpoints" / LAST).exists()
@@ -97,8 +98,8 @@ def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
 
 
 def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
-    """A run of a study, in a process of its own: begun, or gone on with where an earlier process
-    left it. Returns the exit code, 0 also where it is finished already.
+    """A run of a study, in a process of its own: started, or resumed where an earlier process left
+    it. Returns the exit code, 0 also if it is already finished.
     """
     if not any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS)):
         if summary.read(run_dir) is not None:
@@ -122,8 +123,8 @@ def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], qu
 
 
 def check_places(run_dir: Path) -> None:
-    """Raises NoRun if a directory is where a run writes a file, or a file where its directory of
-    checkpoints is to be.
+    """Raises NoRun if a directory is in the place of a file of the run, or a file in the place of
+    its folder of checkpoints.
     """
     if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
         raise NoRun(
@@ -158,9 +159,9 @@ def train_in_processes(
 
 
 def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
-    """Write down what the run is. Raises NoRun where the directory holds another one already."""
+    """Write the config of a run. Raises NoRun if the directory already holds another one."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    with processes.one_session(run_dir):  # nothing of a run that is going on is touched
+    with processes.run_lock(run_dir):  # nothing of a running run is touched
         check_places(run_dir)
         if any((run_dir / name).exists() for name in PROGRESS):
             raise NoRun(
@@ -170,8 +171,6 @@ def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]
             )
         for name in LEFTOVERS:
             (run_dir / name).unlink(missing_ok=True)
-        beside = run_dir / ".config.yaml.new"
-        beside.write_text(config_yaml(config), encoding="utf-8")
-        os.replace(beside, run_dir / "config.yaml")
+        replace_text(run_dir / "config.yaml", config_yaml(config))
         if parts:
             (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")

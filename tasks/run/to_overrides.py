@@ -1,6 +1,4 @@
-"""Which command line is this config? The overrides of train.py that compose it, whatever it was
-composed from.
-"""
+"""The overrides of train.py that compose a given config."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,11 +21,11 @@ STAGES = ("task",), ("model", "data"), tuple(GROUPS)
 
 
 def to_overrides(config: Mapping[str, Any]) -> list[str]:
-    """The task, model and parts that differ from those of a run without a word, then every value
-    that differs from theirs; without what the run does not read, which a command line may not say.
+    """The task, model and parts that differ from the defaults, then every value that differs from
+    theirs; without values that the run does not read, which a command line may not set.
 
-    Raises ConfigError where this version has no command line for the config, with the paths that
-    would differ.
+    Raises ConfigError if this version has no command line for the config, with the paths that would
+    differ.
     """
     words: list[str] = []
     base = _composed(words)

@@ -46,7 +46,7 @@ def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -
     """
     session = None
     try:
-        with processes.one_session(run_dir):
+        with processes.run_lock(run_dir):
             import_parts(parts, GROUPS.values())
             from tasks.run.training_process import TrainingProcess
 
@@ -92,8 +92,8 @@ def _of_disk(error: OSError, run_dir: Path) -> Ended:
 
 
 def _stopped(error: BaseException, session: Any) -> Ended | None:
-    """The ending behind an error: a library that a signal interrupts may fail while it cleans
-    up.
+    """The exception of a run that caused an error: a library that a signal interrupts may fail
+    while it cleans up.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Ended):
@@ -107,8 +107,8 @@ def _stopped(error: BaseException, session: Any) -> Ended | None:
 def report_end(
     error: BaseException, run_dir: Path | None = None, parts: tuple[str, ...] = ()
 ) -> int:
-    """One message on the first rank's screen, the rest into the log; returns the exit code.
-    `parts`: the files that were typed, for the command that goes on; ended.json has none of them.
+    """Print one message on the first rank's screen and log it; returns the exit code. `parts`: the
+    files given on the command line, for the command that resumes; ended.json has none of them.
     """
     if isinstance(error, ConfigError):
         text, code = "\n".join(error.faults), CONFIG
@@ -136,14 +136,14 @@ def _way(run_dir: Path, parts: tuple[str, ...]) -> str:
 
 
 def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:
-    """Leave word of how a run's process ended."""
+    """Write ended.json: how a run's process ended."""
     if run_dir is not None and processes.rank() == 0:
         with contextlib.suppress(OSError):
             summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
 
 
 def _keeps(run_dir: Path) -> bool:
-    """Whether a run saves its state, so that one can go on with it."""
+    """Whether a run saves its state, so that it can be resumed."""
     try:
         return bool(read_config(run_dir)["trainer"].get("enable_checkpointing", True))
     except (ConfigError, KeyError):
@@ -151,12 +151,12 @@ def _keeps(run_dir: Path) -> bool:
 
 
 def report_crash(error: Exception, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
-    """An error that no rule foresaw: the log has the whole story."""
+    """Report an unexpected error; the log has the traceback."""
     log.info(
         "%s", "".join(traceback.format_exception(error))
     )  # into the file; warnings also go to the screen
     _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
-    if processes.lost_touch(error):
+    if processes.lost_connection(error):
         step = None if session is None else session.saved_step()
         way = (
             ""

@@ -1,6 +1,4 @@
-"""A trainer's options -> Lightning's Trainer, with its own bookkeeping turned down to what a run
-needs.
-"""
+"""Lightning's Trainer for a config, without the bookkeeping that a run does itself."""
 
 import logging
 import os
@@ -34,9 +32,7 @@ OWN = {
 
 
 def quiet() -> None:
-    """No tips, no lists of devices, no advice on loaders: nothing on the screen that is not about
-    the run.
-    """
+    """Silence Lightning's tips, lists of devices and advice on loaders."""
     for name in (
         "lightning",
         "lightning.pytorch",
@@ -62,8 +58,8 @@ def make(
     total: int,
     world: tuple[int, int] | None,
 ) -> pl.Trainer:
-    """world: (ranks on this machine, machines) that were started for us, or None for this process
-    alone.
+    """world: (ranks on this machine, machines) that a launcher started, or None for a single
+    process.
     """
     node = config["trainer"]
     passed = {key: value for key, value in node.items() if key not in OWN and value is not None}
@@ -125,10 +121,10 @@ def _strategy(node: dict[str, Any], world: tuple[int, int] | None) -> Any:
 
 
 def lean(trainer: pl.Trainer) -> None:
-    """Leave out Lightning's own answer to signals: it ends with exit code 0 and no checkpoint, and
-    to learn of SIGTERM its ranks broadcast and wait before every step.
+    """Disable Lightning's handling of signals: it ends with exit code 0 and no checkpoint, and for
+    SIGTERM its ranks broadcast and wait before every step.
 
-    Ours is SignalBox; ranks hear of it with the step's own sums (Task._reduce).
+    SignalBox replaces it; ranks exchange signals with the step's sums (Task._reduce).
     """
     loop, signals = trainer.fit_loop.epoch_loop, trainer._signal_connector
     signals.register_signal_handlers = lambda: None  # type: ignore[method-assign]

@@ -177,7 +177,8 @@ class TrainingProcess:
         }
         own = users.made(config, self.run_dir, state.get("callbacks", {}))
         average = averages(config, plan, self.folder, state.get("average"))
-        saver = CheckpointSaver(plan, self.folder, fixed, recorder, own, average, state)
+        last = state.get("best"), state.get("global_step", -1)
+        saver = CheckpointSaver(plan, self.folder, fixed, recorder, own, average, *last)
         self.checkpoints = saver
         if self.first:
             live = config["trainer"].get("enable_progress_bar", True) and not self.quiet

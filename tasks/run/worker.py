@@ -2,8 +2,8 @@
 
     python -m tasks.run.worker RUN [--count N] [--parts FILE ...]
 
-is what the composing process starts: with one worker it trains; with more it is the agent of
-torch.distributed.run that starts N ranks of itself. Every process ends when its parent dies.
+With one worker it trains; with more it is the agent of torch.distributed.run that starts N ranks of
+itself. Every process ends when its parent does.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from xformer_kit.registry.command_lines import resume
 
 
 def agent(run_dir: Path, count: int, parts: list[str]) -> int:
-    """Start `count` ranks through torch.distributed.run's launcher, and say in one line if one of
-    them died.
+    """Start `count` ranks through torch.distributed.run's launcher; if one of them died, print one
+    line.
     """
     import logging
 
@@ -31,7 +31,7 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
 
     logging.disable(
         logging.CRITICAL
-    )  # torch's loggers have levels of their own; what there is to say is printed below
+    )  # torch's loggers have levels of their own; errors are printed below
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -29,7 +29,7 @@ def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path):
 def test_a_directory_in_which_a_run_goes_on_is_refused_and_left_alone(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text("seed: 5\n")
     (tmp_path / "metrics.csv").write_text("step\n")
-    with processes.one_session(tmp_path):
+    with processes.run_lock(tmp_path):
         assert start_run(compose(["logger=none"]), tmp_path) == 2
     assert capsys.readouterr().err.startswith(
         f"hydra.run.dir: {tmp_path} is being trained by another process."
