@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = Parser(
         prog="xformer",
-        description="Transformers from registered parts: look at parts, models and runs.",
+        description="Transformers from registered parts: list parts, describe models, use runs.",
         epilog=HINT,
     )
     commands = parser.add_subparsers(

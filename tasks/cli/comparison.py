@@ -260,16 +260,16 @@ def letter(number: int) -> str:
 def _notes(finished: Mapping[Path, Mapping[str, Any]]) -> Iterable[str]:
     if len({facts.get("data_fingerprint") for facts in finished.values()}) > 1:
         yield (
-            "Not all of these runs read the same data: a loss per token or per byte says little"
-            " across texts."
+            "Not all of these runs read the same data: losses per token or per byte of"
+            " different texts are hardly comparable."
         )
     if len({facts.get("steps") for facts in finished.values()}) > 1:
         steps = ", ".join(f"{facts['steps']:,}" for facts in finished.values())
         yield f"Not all of these runs took as many steps: {steps}."
     if len({json.dumps(facts.get("devices", {}).get("kind")) for facts in finished.values()}) > 1:
         yield (
-            "Not all of these runs were trained on the same kind of device: speed and memory say"
-            " nothing of the models."
+            "Not all of these runs were trained on the same kind of device: their speed and"
+            " memory are not comparable."
         )
     for path, facts in finished.items():
         if facts.get("stopped"):

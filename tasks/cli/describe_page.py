@@ -150,14 +150,14 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
         "activations of one micro-batch, without weights; temporaries: what else tensors hold at"
         " the peak, which may be later, in the loss or the optimizer's step"
     )
-    said = "what tensors hold; a process holds its libraries and gaps beside it"
+    said = "what tensors hold; a process also holds its libraries and gaps"
     return Group(Text(note, "dim"), table, Text(counted, "dim"), Text(said, "dim"))
 
 
 def _cache(found: Description) -> Table:
     cache = found.cache
     table = _grid("left", "right", "left")
-    whose = "of one sequence" + (" beside a source of as many tokens" if _two_stacks(found) else "")
+    whose = "of one sequence" + (" with a source of as many tokens" if _two_stacks(found) else "")
     table.add_row("per token", Text(size(cache.per_token), "bold"), Text(whose, "dim"))
     table.add_row(
         "whole",

@@ -106,12 +106,12 @@ def options(parser: Any) -> None:
         "--stop",
         metavar="TEXT",
         action="append",
-        help="a text behind which to stop; may be repeated",
+        help="a text after which to stop; may be repeated",
     )
     said = "write only tokens that stand in this text, such as 0123456789-"
     parser.add_argument("--constrain", metavar="TEXT", help=said)
     said = (
-        "each text behind its score and a tab: its log-probability in nats over length^A (needs"
+        "each text after its score and a tab: its log-probability in nats over length^A (needs"
         " --beam)"
     )
     parser.add_argument("--scores", action="store_true", default=None, help=said)
@@ -199,7 +199,7 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
             raise ConfigError(
-                "--constrain: must hold tokens that the run knows, and no others; got"
+                "--constrain: must hold tokens of the run's tokenizer only; got"
                 f" {args.constrain!r}."
             )
         found["allowed"] = sorted({int(i) for i in ids})

@@ -60,7 +60,7 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--target",
         metavar="TEXT",
-        help="what it says to that, with sources and targets (its own answer)",
+        help="the target, with sources and targets (the model's own answer)",
     )
     parser.add_argument(
         "--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)"
@@ -101,7 +101,7 @@ def run(args: Any) -> int:
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
     if args.kind is None:
-        raise ConfigError(f"plot: must be told what to draw. Known: {', '.join(KINDS)}.")
+        raise ConfigError(f"plot: needs a kind of picture. Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise ConfigError(
             f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known:"
@@ -195,7 +195,8 @@ def _attention(args: Any) -> Any:
         )
     if not args.text:
         raise ConfigError(
-            "--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'."
+            "--text: must be the text that the model reads; got nothing. Try --text 'To be, or"
+            " not to be'."
         )
     from tasks.generation.attention_picture import attention_picture, seen_of
     from tasks.generation.translation import objective_of_run

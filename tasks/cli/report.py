@@ -11,7 +11,7 @@ from typing import Any
 from tasks.cli.command import add_json, add_study, console, print_json, study_folder
 from xformer_kit.registry.messages import first_line
 
-SUMMARY = "write the report of a study anew, from the runs that are there"
+SUMMARY = "rewrite the report of a study from the runs that are there"
 EXAMPLES = """examples:
   xformer report norm_placement
   xformer report outputs/studies/norm_placement --json"""

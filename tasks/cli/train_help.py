@@ -21,7 +21,7 @@ HEAD = """Train a transformer that is composed of parts.
 """
 TAIL = """
 Instructions
-  resume=RUN            a run's directory (outputs/NAME/TIME); takes nothing beside it
+  resume=RUN            a run's directory (outputs/NAME/TIME); takes no other argument
   parts=[FILE, ...]     Python files with parts of your own, which then are choices like all others
   hydra.run.dir=DIR     where the run is written
   -m, --multirun        run every combination of the values that are separated by commas

@@ -81,7 +81,7 @@ def _study(words: list[str], method: str | None, measured: str | None) -> WandbS
     if DESIGNS.create(node["design"]).rungs():
         raise ConfigError(
             f"study.design: '{node['design']['name']}' trains each size for as many steps as follow"
-            " from its parameters, which no W&B sweep says. Run the study itself, or take"
+            " from its parameters, which a W&B sweep cannot express. Run the study itself, or take"
             " study.design=one_at_a_time."
         )
     factors, chosen = question.levels_of(node)
@@ -167,7 +167,7 @@ def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
             f" such as: {refused}"
         )
     if lost := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
-        yield f"W&B knows no conditions between parameters: {' and '.join(lost)} stays behind."
+        yield f"W&B has no conditions between parameters: {' and '.join(lost)} is left out."
     if node["design"]["pruner"] != "none":
         yield "No run is ended early; add early_terminate to the file for that."
 

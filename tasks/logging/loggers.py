@@ -118,6 +118,7 @@ class SafeLogger:
             act(self.logger)
         except Exception as error:
             log.warning(
-                "The logger failed (%s) and is left alone; the csv files go on.", first_line(error)
+                "The logger failed (%s) and is not used any more; the csv files continue.",
+                first_line(error),
             )
             self.logger = None

@@ -138,7 +138,7 @@ def check_whole(run_dir: Path, parts: Iterable[str] = ()) -> None:
     writes.
     """
     path = run_dir / SUMMARY
-    first = "Move it away, then write it anew" if path.is_dir() else "Write it anew"
+    first = "Move it away, then write it again" if path.is_dir() else "Write it again"
     with suppress(FileNotFoundError):
         _read_whole(path, way=f"{first}: {proposed.resume(run_dir, parts)}")
 

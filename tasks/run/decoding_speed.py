@@ -23,14 +23,14 @@ def decodable(config: dict[str, Any], model: Any) -> None:
         return
     if "decoder" not in config["model"]:
         raise ConfigError(
-            f"trainer.decode_tokens: an encoder alone writes no text token by token; got {tokens}."
-            " Leave it 0."
+            f"trainer.decode_tokens: an encoder without a decoder writes no text token by"
+            f" token; got {tokens}. Leave it 0."
         )
     longest = model.longest
     if longest is not None and tokens >= longest:
         raise ConfigError(
             f"trainer.decode_tokens: must be below the {longest} tokens that the model's positions"
-            f" know, for one begins the text; got {tokens}. Raise model.max_len, or take fewer."
+            f" allow, for one begins the text; got {tokens}. Raise model.max_len, or take fewer."
         )
 
 

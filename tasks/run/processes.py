@@ -125,7 +125,9 @@ def agree_on(run_dir: Path, begin: Callable[[], None]) -> Path:
     if rank() == 0:  # the store may live in this process: stay until all have read
         shared.wait(["xformer/all_read"])
     if not named:
-        raise fault or NoRun("hydra.run.dir: the first rank could not begin the run; it says why.")
+        raise fault or NoRun(
+            "hydra.run.dir: the first rank could not start the run; see its message."
+        )
     agreed = Path(named)
     if agreed != run_dir.resolve() and run_dir.is_dir() and not any(run_dir.iterdir()):
         run_dir.rmdir()

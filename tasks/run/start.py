@@ -128,7 +128,7 @@ def check_places(run_dir: Path) -> None:
     """
     if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
         raise NoRun(
-            f"{path}: must be a file, which the run writes anew; got a directory. Move it away."
+            f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
         )
     if (folder := run_dir / "checkpoints").is_file():
         raise NoRun(

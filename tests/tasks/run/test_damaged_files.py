@@ -228,8 +228,7 @@ def test_a_directory_where_a_run_writes_a_file_is_one_sentence(begin, capsys, na
     assert resume_run(folder) == 2
     err = capsys.readouterr().err
     assert (
-        err
-        == f"{folder / name}: must be a file, which the run writes anew; got a directory. Move it"
+        err == f"{folder / name}: must be a file, which the run rewrites; got a directory. Move it"
         " away.\n"
     )
     assert (folder / name / "mine").is_dir()
@@ -255,8 +254,7 @@ def test_a_new_run_replaces_no_directory(begin, tmp_path, capsys):
     assert begin("run", "trainer.max_steps=1")[0] == 2
     err = capsys.readouterr().err
     assert (
-        err
-        == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run writes anew; got a"
+        err == f"{tmp_path / 'run' / 'metrics.csv'}: must be a file, which the run rewrites; got a"
         " directory. Move it away.\n"
     )
     assert (tmp_path / "run" / "metrics.csv").is_dir()
@@ -277,7 +275,7 @@ def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, 
     for words in (["compare", other, damaged], ["reproduce", damaged]):
         answer = sentence(capsys, *words)
         assert answer.startswith(f"{damaged}/summary.json: ")
-        assert answer.endswith(f"Write it anew: python train.py resume={damaged}")
+        assert answer.endswith(f"Write it again: python train.py resume={damaged}")
     if content == NO_OBJECT["cut"]:
         assert resume_run(damaged) == 0
         now = json.loads((damaged / "summary.json").read_text())
@@ -285,7 +283,7 @@ def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, 
     (damaged / "summary.json").unlink()
     (damaged / "summary.json").mkdir()
     assert sentence(capsys, "compare", other, damaged).endswith(
-        f"Move it away, then write it anew: python train.py resume={damaged}"
+        f"Move it away, then write it again: python train.py resume={damaged}"
     )
     (damaged / "summary.json").rmdir()
     assert "is not finished; it has no summary.json" in sentence(capsys, "compare", other, damaged)

@@ -31,12 +31,10 @@ def test_what_cannot_be_written_is_refused_before_the_first_step(begin, capsys):
     code, run = begin("long", "position=learned", "trainer.decode_tokens=16")
     assert code == 2 and not run.exists()
     assert (
-        "trainer.decode_tokens: must be below the 16 tokens that the model's positions know"
+        "trainer.decode_tokens: must be below the 16 tokens that the model's positions allow"
         in capsys.readouterr().err
     )
-    with pytest.raises(
-        ConfigError, match=r"^trainer\.decode_tokens: an encoder alone writes no text"
-    ):
+    with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: an encoder without a decoder"):
         decodable({"trainer": {"decode_tokens": 4}, "model": {"encoder": {}}}, Model.__new__(Model))
     with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: must be at least 0; got -1\."):
         compose(["trainer.decode_tokens=-1"])

@@ -119,6 +119,6 @@ def test_ranks_go_on_once_the_first_has_begun_the_run(tmp_path, full):
         each.join()
     refused = {
         0: "holds a run",
-        1: "hydra.run.dir: the first rank could not begin the run; it says why.",
+        1: "hydra.run.dir: the first rank could not start the run; see its message.",
     }
     assert said == (refused if full else {0: True, 1: True})
