@@ -27,7 +27,7 @@ class Averages:
     arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
     """
 
-    plan: Cadence
+    cadence: Cadence
     folder: Path
     decay: float | None
     count: int
@@ -53,7 +53,7 @@ class Averages:
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.shadow:
             torch._foreach_lerp_(self.shadow, self.weights, 1 - self.decay)
-        step, due = task.step, self.plan.checkpoints(task.step) or self.plan.ends(task.step)
+        step, due = task.step, self.cadence.checkpoints(task.step) or self.cadence.ends(task.step)
         if self.count > 1 and due and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
             checkpoints.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
@@ -64,7 +64,7 @@ class Averages:
         self.trained: list[Tensor] = []
         if self.shadow:
             self._exchange(self.shadow)
-        elif self.count > 1 and self.plan.ends(task.step):
+        elif self.count > 1 and self.cadence.ends(task.step):
             trainer.strategy.barrier()
             self._exchange(self._mean())
 
@@ -81,7 +81,7 @@ class Averages:
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        if self.average is not None and self.plan.ends(
+        if self.average is not None and self.cadence.ends(
             task.step
         ):  # for the test, the sample, and later use
             torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])

@@ -20,7 +20,7 @@ class CheckpointSaver:
     far.
     """
 
-    plan: Cadence
+    cadence: Cadence
     folder: Path
     fixed: dict[str, Any]
     recorder: Recorder
@@ -30,11 +30,11 @@ class CheckpointSaver:
     saved: int  # the step whose state was saved last, -1 if none was
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if self.plan.checkpoints(task.step) and not self.plan.validates(task.step):
+        if self.cadence.checkpoints(task.step) and not self.cadence.validates(task.step):
             self.save(trainer, task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not self.plan.saves:
+        if not self.cadence.saves:
             return
         loss = task.validation["loss"]
         better = self.best is None or loss < self.best
@@ -42,9 +42,9 @@ class CheckpointSaver:
         step = task.step
         if (
             better
-            or self.plan.checkpoints(step)
-            or self.plan.checkpoint_every is None
-            or self.plan.ends(step)
+            or self.cadence.checkpoints(step)
+            or self.cadence.checkpoint_every is None
+            or self.cadence.ends(step)
         ):
             self.save(trainer, task, better)
 
@@ -62,7 +62,7 @@ class CheckpointSaver:
 
     def keep(self, trainer: Any, task: Task) -> None:
         """Save unless that has just been done."""
-        if self.plan.saves and self.saved != task.step:
+        if self.cadence.saves and self.saved != task.step:
             self.save(trainer, task)
 
     def save(self, trainer: Any, task: Task, better: bool = False) -> None:

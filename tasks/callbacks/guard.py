@@ -16,12 +16,12 @@ class NonFiniteGuard:
     with the module that was the first to break.
     """
 
-    plan: Cadence
+    cadence: Cadence
     explain: Callable[[int], Exception]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         cheap = task.now.bad is not None and task.device.type == "cpu"
-        if (cheap or self.plan.due(task.step)) and task.stops_at_nonfinite:
+        if (cheap or self.cadence.due(task.step)) and task.stops_at_nonfinite:
             self.check(task)
 
     def check(self, task: Task) -> None:
@@ -39,7 +39,7 @@ class Deadline:
     last one.
     """
 
-    plan: Cadence
+    cadence: Cadence
     limit: float
     signals: SignalBox
 
@@ -47,8 +47,8 @@ class Deadline:
         self.until = time.monotonic() + self.limit
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.plan.total and self._over(trainer, task):
-            self.plan.end(task.step, "trainer.max_time")
+        if task.step < self.cadence.total and self._over(trainer, task):
+            self.cadence.end(task.step, "trainer.max_time")
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
@@ -58,7 +58,7 @@ class Deadline:
         # As with signals: ranks vote with the step's sums, so that all stop at the same one.
         return (
             overtime(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.plan.due(task.step)
+            if task.device.type == "cpu" or self.cadence.due(task.step)
             else False
         )
 
@@ -71,42 +71,42 @@ class RequestedStop:
     end must be known before a validation.
     """
 
-    plan: Cadence
+    cadence: Cadence
     late: bool
     next: bool = False
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         trainer.should_stop |= self.next
-        if trainer.should_stop and not self.plan.ends(task.step):
-            self.plan.end(task.step, "a callback")
+        if trainer.should_stop and not self.cadence.ends(task.step):
+            self.cadence.end(task.step, "a callback")
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not trainer.should_stop or self.plan.ends(task.step):
+        if not trainer.should_stop or self.cadence.ends(task.step):
             return
         if self.late:
             trainer.should_stop, self.next = False, True
         else:
-            self.plan.end(task.step, "a callback")
+            self.cadence.end(task.step, "a callback")
 
 
 @dataclass(eq=False)
 class SignalStop:
     """Ends the run after a signal, once the step is recorded. `save()` saves its state."""
 
-    plan: Cadence
+    cadence: Cadence
     signals: SignalBox
     guard: NonFiniteGuard
     save: Callable[[], None]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         step = self.signals.step = task.step
-        if step >= self.plan.total:
+        if step >= self.cadence.total:
             trainer.should_stop = True  # so that Lightning validates once more
-        elif not self.plan.validates(step) and (number := self._asked(trainer, task)):
+        elif not self.cadence.validates(step) and (number := self._asked(trainer, task)):
             self._stop(task, number)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.plan.total and (number := self._asked(trainer, task)):
+        if task.step < self.cadence.total and (number := self._asked(trainer, task)):
             self._stop(task, number)
 
     def _asked(self, trainer: Any, task: Task) -> int:
@@ -116,7 +116,7 @@ class SignalStop:
         # device anyway.
         return (
             elected(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.plan.due(task.step)
+            if task.device.type == "cpu" or self.cadence.due(task.step)
             else 0
         )
 

@@ -17,7 +17,7 @@ from xformer_kit.config.callbacks import Norms as Options
 class NormsLog:
     """Registers hooks for the steps that are recorded, and for no others."""
 
-    def __init__(self, options: Options, plan: Cadence, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         self.every = options.every
         self.path = run_dir / "norms.csv"
         self.tell = tell

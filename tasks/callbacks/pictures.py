@@ -22,14 +22,14 @@ class AttentionPictures:
     the first one draws.
     """
 
-    def __init__(self, options: Options, plan: Cadence, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
             raise ConfigError(
                 "callbacks.pictures: needs the package matplotlib; got none. Use pip install"
                 ' "xformer_kit[study]".'
             )
         self.options = options
-        self.plan = plan
+        self.cadence = cadence
         self.folder = run_dir / "pictures"
         self.tell = tell
         self.first = first
@@ -41,7 +41,7 @@ class AttentionPictures:
             self._draw(task)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step % self.options.every == 0 or self.plan.ends(task.step):
+        if task.step % self.options.every == 0 or self.cadence.ends(task.step):
             self._draw(task)
 
     def _draw(self, task: Task) -> None:

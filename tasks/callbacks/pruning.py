@@ -26,21 +26,25 @@ class Pruning:
     If the storage does not answer, a warning is logged and the run continues to its last step.
     """
 
-    plan: Cadence
+    cadence: Cadence
     trial: dict[str, Any]
     save: Callable[[], None]
     of_storage: Any = None
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         """A run that was stopped between its verdict and its end has its verdict."""
-        if 0 < task.step < self.plan.total and self._voted(trainer, task, None):
+        if 0 < task.step < self.cadence.total and self._voted(trainer, task, None):
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         value = {f"val/{name}": figure for name, figure in task.validation.items()}.get(
             self.trial["metric"]
         )
-        if value is not None and self._voted(trainer, task, value) and task.step < self.plan.total:
+        if (
+            value is not None
+            and self._voted(trainer, task, value)
+            and task.step < self.cadence.total
+        ):
             self._end(task)
 
     def _voted(self, trainer: Any, task: Task, value: float | None) -> bool:

@@ -22,7 +22,7 @@ class Recorder:
     what earlier processes of the run returned as `spent`.
     """
 
-    plan: Cadence
+    cadence: Cadence
     metrics: CsvLog | None
     speed: CsvLog | None
     tell: Any
@@ -46,7 +46,7 @@ class Recorder:
         self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
         if done == WARM:
             self.warm = done, spent
-        if not self.plan.logs(task.step):
+        if not self.cadence.logs(task.step):
             return
         row = task.train_row()
         before, seconds = self.last
@@ -61,7 +61,7 @@ class Recorder:
             }
             self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
             self.pace = {name: value for name, value in speed.items() if name != "step"}
-            if not self.plan.validates(task.step):
+            if not self.cadence.validates(task.step):
                 self._write(task.step)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:

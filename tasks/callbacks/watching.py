@@ -14,7 +14,7 @@ MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: Attentio
 
 
 def watchers(
-    config: dict[str, Any], plan: Cadence, run_dir: Path, tell: Any, first: bool
+    config: dict[str, Any], cadence: Cadence, run_dir: Path, tell: Any, first: bool
 ) -> Iterator[Any]:
     """The optional observers in a config, on every rank; `first`: whether this one writes.
 
@@ -23,4 +23,4 @@ def watchers(
     for name, options in (config.get("callbacks") or {}).items():
         if watches(name):
             asked = CALLBACKS.create({"name": name} | dict(options))
-            yield MADE[type(asked)](asked, plan, run_dir, tell, first)
+            yield MADE[type(asked)](asked, cadence, run_dir, tell, first)

@@ -283,9 +283,9 @@ def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
     return made
 
 
-def grid(*styles: str, right: Collection[int] = ()) -> Any:
-    """A table without headings, with a style for each column; `right`: numbers of columns that are
-    aligned to the right.
+def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | None = None) -> Any:
+    """A table without headings, with a style for each column; `right`: columns that are aligned to
+    the right; `whole`: columns that never wrap, by default those.
     """
     from rich.table import Table
 
@@ -294,7 +294,7 @@ def grid(*styles: str, right: Collection[int] = ()) -> Any:
         made.add_column(
             style=style,
             justify="right" if at in right else "left",
-            no_wrap=at == 0,
+            no_wrap=at in (right if whole is None else whole),
             overflow="fold",
         )
     return made

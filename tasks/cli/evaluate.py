@@ -146,7 +146,7 @@ def _precision(config: dict[str, Any], device: Any) -> Any:
 
 
 def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
-    page = grid("", "bold", "dim", right=[1])
+    page = grid("", "bold", "dim", right=[1], whole=[])
     page.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
     if "val/bits_per_byte" in figures:
         page.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")

@@ -52,7 +52,7 @@ def _show(found: Any, title: str) -> None:
     for item in found.attentions:
         screen.print()
         say(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"), soft_wrap=False)
-        lines = grid("dim", "")
+        lines = grid("dim", "", whole=[0])
         for left, right in _lines(item):
             lines.add_row(left, Text(right, "bold" if left == "kernel" else ""))
         screen.print(Padding(lines, (0, 0, 0, 2), expand=False))

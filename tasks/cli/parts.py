@@ -69,11 +69,11 @@ def _every_kind(registries: list[Any]) -> None:
                 crop=cuts(screen),
             )
         screen.print()
-    for line in (
+    for hint in (
         "The options of a kind: xformer parts attn",
         "To choose: python train.py attn=multi_head attn.heads=4",
     ):
-        say(screen, (line, "dim"), soft_wrap=False)
+        say(screen, (hint, "dim"), soft_wrap=False)
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:

@@ -171,7 +171,7 @@ def _bias(args: Any) -> Any:
             raise ConfigError(fault)
         model = build(config, size)
     else:
-        model = load_run(run, args.parts, args.checkpoint, first="best")[0]
+        model = load_run(str(run), args.parts, args.checkpoint, first="best")[0]
     return plot_bias(model, _length(args, config)), _home(run)
 
 

@@ -33,7 +33,7 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
     """Save the state after `step` good steps; returns what of the run is kept. Every rank takes
     part.
     """
-    if not checkpoints.plan.saves:
+    if not checkpoints.cadence.saves:
         return "Nothing is kept: trainer.enable_checkpointing is false."
     if not all(
         bool(torch.isfinite(w).all()) for w in task.model.parameters()

@@ -27,17 +27,17 @@ from tasks.run.exit_codes import SignalBox
 from xformer_kit.config.trainer_schema import seconds
 
 
-def averages(config: dict[str, Any], plan: Cadence, folder: Path, saved: Any) -> Averages | None:
+def averages(config: dict[str, Any], cadence: Cadence, folder: Path, saved: Any) -> Averages | None:
     """The observer of averaged weights, if the config has an average."""
     decay, count = config["ema"]["decay"], config["checkpoints"]["average"]
     if decay is None and count <= 1:
         return None
-    return Averages(plan, folder, decay, count, saved)
+    return Averages(cadence, folder, decay, count, saved)
 
 
 def observers(
     config: dict[str, Any],
-    plan: Cadence,
+    cadence: Cadence,
     run_dir: Path,
     tell: Any,
     *,
@@ -53,13 +53,13 @@ def observers(
     finite; `save()`: saves the state unless that was just done.
     """
     node, first = config["trainer"], bar is not None
-    guard = NonFiniteGuard(plan, explain)
+    guard = NonFiniteGuard(cadence, explain)
     found: list[Any] = [guard]
     if checkpoints.users:
-        found.append(RequestedStop(plan, config["checkpoints"]["average"] > 1))
+        found.append(RequestedStop(cadence, config["checkpoints"]["average"] > 1))
     if (limit := seconds(node.get("max_time"))) is not None:
-        found.append(Deadline(plan, limit, signals))
-    found += [recorder, *watching.watchers(config, plan, run_dir, tell, first)]
+        found.append(Deadline(cadence, limit, signals))
+    found += [recorder, *watching.watchers(config, cadence, run_dir, tell, first)]
     if bar is not None:
         found += [ProgressBar(bar, recorder.clock), Samples(run_dir, tell)]
     if averages is not None:
@@ -68,5 +68,5 @@ def observers(
     if node.get("profile") and first:
         found.append(Profile(run_dir, node["profile"]))
     if trial := json.loads(os.environ.get(processes.TRIAL, "null")):
-        found.append(Pruning(plan, trial, save))
-    return [*found, SignalStop(plan, signals, guard, save)]
+        found.append(Pruning(cadence, trial, save))
+    return [*found, SignalStop(cadence, signals, guard, save)]

@@ -41,7 +41,7 @@ def config_digest(config: dict[str, Any]) -> str:
 
 
 def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
-    """Train the run of a directory in this process, one of `workers.world()`; returns the exit
+    """Train the run of a directory in this process, one of `processes.world()`; returns the exit
     code.
     """
     session = None
@@ -58,37 +58,33 @@ def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -
                 )
             session = TrainingProcess(config, run_dir, parts, quiet)
             return session.run()
-    except (Ended, ConfigError, KeyboardInterrupt) as error:
-        code = report_end(error, run_dir, parts)
-    except OSError as error:
-        of_disk = error.errno in FULL | DISK
-        code = (
-            report_end(_of_disk(error, run_dir), run_dir, parts)
-            if of_disk
-            else report_crash(error, run_dir, session, parts)
-        )
-    except CacheRemovedError:
-        removed = Ended(
-            "data.cache: the prepared tokens were removed during the run. They are made again."
-        )
-        code = report_end(removed, run_dir, parts)
-    except Exception as error:
-        stop = _stopped(error, session)
-        code = (
-            report_end(stop, run_dir, parts)
-            if stop
-            else report_crash(error, run_dir, session, parts)
-        )
+    except (Exception, KeyboardInterrupt) as error:
+        end = _ending(error, run_dir, session)
+        if end is not None:
+            code = report_end(end, run_dir, parts)
+        else:
+            code = report_crash(error, run_dir, session, parts)
     if session is not None:
         session.close(code)
     return code
 
 
-def _of_disk(error: OSError, run_dir: Path) -> Ended:
+def _ending(error: BaseException, run_dir: Path, session: Any) -> BaseException | None:
+    """The error to report to the user; None if an error is unexpected."""
+    if isinstance(error, (Ended, ConfigError, KeyboardInterrupt)):
+        return error
+    if isinstance(error, CacheRemovedError):
+        return Ended(
+            "data.cache: the prepared tokens were removed during the run. They are made again."
+        )
+    if not isinstance(error, OSError):
+        return _stopped(error, session)
     place = error.filename or run_dir
     if error.errno in FULL:
         return Ended(f"The disk is full ({error.strerror}: {place}). Make room.")
-    return Ended(f"{place}: cannot be read or written ({error.strerror}). Put that right.")
+    if error.errno in DISK:
+        return Ended(f"{place}: cannot be read or written ({error.strerror}). Put that right.")
+    return None
 
 
 def _stopped(error: BaseException, session: Any) -> Ended | None:
@@ -150,7 +146,7 @@ def _keeps(run_dir: Path) -> bool:
         return True
 
 
-def report_crash(error: Exception, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
+def report_crash(error: BaseException, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
     """Report an unexpected error; the log has the traceback."""
     log.info(
         "%s", "".join(traceback.format_exception(error))

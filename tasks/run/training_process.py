@@ -165,10 +165,10 @@ class TrainingProcess:
 
     def _make_trainer(self) -> None:
         config, state = self.config, self.state
-        self.plan = plan = Cadence(config["trainer"], self.total)
+        self.cadence = cadence = Cadence(config["trainer"], self.total)
         metrics, speed, line = self._open_logs()
         self.recorder = recorder = Recorder(
-            plan, metrics, speed, self.log, self.began, state.get("spent", {})
+            cadence, metrics, speed, self.log, self.began, state.get("spent", {})
         )
         fixed = {
             "config": config_yaml(config),
@@ -176,9 +176,9 @@ class TrainingProcess:
             "versions": summary.versions(),
         }
         own = users.made(config, self.run_dir, state.get("callbacks", {}))
-        average = averages(config, plan, self.folder, state.get("average"))
+        average = averages(config, cadence, self.folder, state.get("average"))
         last = state.get("best"), state.get("global_step", -1)
-        saver = CheckpointSaver(plan, self.folder, fixed, recorder, own, average, *last)
+        saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
         self.checkpoints = saver
         if self.first:
             live = config["trainer"].get("enable_progress_bar", True) and not self.quiet
@@ -187,7 +187,7 @@ class TrainingProcess:
             self._say(line)
         found = observers(
             config,
-            plan,
+            cadence,
             self.run_dir,
             self.log,
             signals=self.signals,
@@ -288,7 +288,7 @@ class TrainingProcess:
             "task": config["task"]["name"],
             "again": summary.again(config),
             "steps": task.step,
-            "stopped": self.plan.stopped(),
+            "stopped": self.cadence.stopped(),
             "steps_left_out": int(task.left_out),
             "params": sum(p.numel() for p in task.model.parameters()),
             "flops_per_token": flops_per_token(task.model, seq_len, share),

@@ -226,7 +226,7 @@ def test_a_signal_saves_nothing_where_a_step_was_not_finite_and_ends_the_run_as_
         SimpleNamespace(step=5, nonfinite=torch.tensor(lost), stops_at_nonfinite=stops),
     )
     guard = NonFiniteGuard(Cadence({}, 9), lambda step: NonFinite(f"of step {step}"))
-    stopper = SignalStop(guard.plan, SignalBox(), guard, lambda: saved.append(task.step))
+    stopper = SignalStop(guard.cadence, SignalBox(), guard, lambda: saved.append(task.step))
     stopper.signals.number = signal.SIGTERM
     with pytest.raises(ended):
         stopper.on_validation_end(SimpleNamespace(world_size=1), task)

@@ -21,7 +21,10 @@ from xformer_kit.attention import ATTENTIONS, MultiHead
 class Mine(MultiHead):
     """softmax(knob * q k^T) v: scores that are turned up."""
 
-    def __init__(self, dim: int, norm, kernel, *, heads: int = 4, knob: int = 1):  # of the scores
+    def __init__(
+        self, dim: int, norm, kernel, *, heads: int = 4,
+        knob: int = 1,  # factor on the scores
+    ):
         super().__init__(dim, norm, kernel, heads=heads)
         self.scale *= knob
 '''
