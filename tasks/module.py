@@ -28,15 +28,12 @@ class StepState:
     slow.
     """
 
-    sums: Tensor = field(
-        default_factory=lambda: torch.zeros(4)
-    )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
-    report: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # figures of the model's parts, summed in the same way
-    norm: Tensor = field(
-        default_factory=lambda: torch.zeros(())
-    )  # of the gradient of the mean loss, before clipping
+    # Over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
+    sums: Tensor = field(default_factory=lambda: torch.zeros(4))
+    # Figures of the model's parts, summed in the same way.
+    report: dict[str, Tensor] = field(default_factory=dict)
+    # Of the gradient of the mean loss, before clipping.
+    norm: Tensor = field(default_factory=lambda: torch.zeros(()))
     # whether all of the last step is done, and nothing of the next: what there is can be saved
     settled: bool = True
     bad: Tensor | None = None  # whether the step is not finite and was left out
@@ -68,9 +65,8 @@ class Task(pl.LightningModule):
         # tokens that this process has read, without padding; a tensor if they are on the device
         self.read: Any = 0
         self.accumulate = 1
-        self.nonfinite = torch.tensor(
-            -1
-        )  # on the device: the first step that was left out, -1 while there is none
+        # On the device: the first step that was left out, -1 while there is none.
+        self.nonfinite = torch.tensor(-1)
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
         self.saved: dict[str, Any] = {}  # the checkpoint to resume from
@@ -86,9 +82,8 @@ class Task(pl.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         from xformer_kit.optim import OPTIMIZERS
 
-        scaled = (
-            self.config["trainer"].get("precision") == "16-mixed"
-        )  # the scaler must see plain gradients
+        # The scaler must see plain gradients.
+        scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(
             self.config["optim"], model=self.model, fused=False if scaled else None
         )
@@ -126,13 +121,10 @@ class Task(pl.LightningModule):
             and self.device.type != "cpu"
         )
         self._sums = torch.float32 if self.device.type == "mps" else torch.float64
-        self.window = torch.zeros(
-            4, dtype=self._sums, device=self.device
-        )  # sums since the last row of metrics.csv
-        self.nonfinite, self.left_out = (
-            self.nonfinite.to(self.device),
-            self.left_out.to(self.device),
-        )
+        # Sums since the last row of metrics.csv.
+        self.window = torch.zeros(4, dtype=self._sums, device=self.device)
+        self.nonfinite = self.nonfinite.to(self.device)
+        self.left_out = self.left_out.to(self.device)
         self._world = trainer.world_size
         self._seed = self.config["seed"]
         self.began = self.step
@@ -141,9 +133,8 @@ class Task(pl.LightningModule):
         self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
         self.signals.patient = True  # from here there is a step to finish
         self._count_steps()
-        trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
-            self.step
-        )  # from which Lightning counts to a validation
+        # From which Lightning counts to a validation.
+        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
 
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
@@ -260,10 +251,8 @@ class Task(pl.LightningModule):
         the factor `world`.
         """
         gradients = [p.grad for p in self._parameters_ if p.grad is not None]
-        clip, norm = (
-            self.config["trainer"].get("gradient_clip_val"),
-            torch.nn.utils.get_total_norm(gradients),
-        )
+        clip = self.config["trainer"].get("gradient_clip_val")
+        norm = torch.nn.utils.get_total_norm(gradients)
         scale = self._world / self.now.sums[1]
         self.now.norm = norm * scale
         for hook in self.gradient_hooks:
@@ -282,9 +271,8 @@ class Task(pl.LightningModule):
         """
         bad = ~torch.isfinite(self.now.norm + self.now.sums[0])
         if self._gates:
-            if (
-                self.stops_at_nonfinite
-            ):  # nothing moves after the first: it can be replayed when the flag is read
+            # Nothing moves after the first: it can be replayed when the flag is read.
+            if self.stops_at_nonfinite:
                 bad = bad | (self.nonfinite >= 0)
             self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._optimizer.step()

@@ -21,9 +21,10 @@ class Seq2SeqTask(EvaluatedTask):
     def measure(self) -> dict[str, float]:
         count = self.config["task"].get("decoded", 0)
         split = self.data.prepared.valid
+        # Spread over it.
         return self._compared(
             split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        )  # spread over it
+        )
 
     def final(self) -> dict[str, float]:
         if not self.config["task"].get("test", True):

@@ -54,10 +54,8 @@ class StepSampler:
     def of(self, step: int) -> list[int]:
         """This rank's examples of a step."""
         step = step % self.only if self.only else step
-        split, first = (
-            (self.accumulate, self.rank, self.world),
-            self.batches.epoch(step) * self.batches.n,
-        )
+        split = (self.accumulate, self.rank, self.world)
+        first = self.batches.epoch(step) * self.batches.n
         return [
             first + i
             for micro in range(self.accumulate)
@@ -224,12 +222,10 @@ class TrainingData:
         # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
         # forked of it would inherit.
         context = multiprocessing.get_context("forkserver") if workers else None
-        if (
-            context is not None and sys.platform == "linux"
-        ):  # elsewhere libraries do not outlive a fork
-            context.set_forkserver_preload(
-                ["__main__", __name__]
-            )  # imported once, not by every worker
+        # Elsewhere libraries do not outlive a fork.
+        if context is not None and sys.platform == "linux":
+            # Imported once, not by every worker.
+            context.set_forkserver_preload(["__main__", __name__])
         return {
             "num_workers": workers,
             "pin_memory": device.type == "cuda",

@@ -43,9 +43,8 @@ class Averages:
             for name, kept in zip(self.names, self.shadow, strict=True):
                 if self.saved:
                     kept.copy_(self.saved[name])
-            self.average = dict(
-                zip(self.names, self.shadow, strict=True)
-            )  # always as of the last step
+            # Always as of the last step.
+            self.average = dict(zip(self.names, self.shadow, strict=True))
         for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
             if _step(file) > task.step and trainer.is_global_zero:
                 file.unlink()
@@ -81,9 +80,8 @@ class Averages:
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        if self.average is not None and self.cadence.ends(
-            task.step
-        ):  # for the test, the sample, and later use
+        # For the test, the sample, and later use.
+        if self.average is not None and self.cadence.ends(task.step):
             torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
 
     def _exchange(self, others: list[Tensor]) -> None:

@@ -110,9 +110,8 @@ def cuts(screen: Any) -> bool:
 
 
 def print_json(data: Any) -> None:
-    print(
-        printable(json.dumps(data, indent=2, ensure_ascii=False, default=str))
-    )  # json leaves DEL and C1 as they are
+    # json.dumps leaves DEL and C1 as they are.
+    print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
 def import_files(files: list[str]) -> None:

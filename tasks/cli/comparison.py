@@ -22,9 +22,8 @@ from xformer_kit.study.figures import metric
 from xformer_kit.study.statistics import interval
 
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
-JUDGED = (
-    "tokens_per_second",
-)  # of what a run costs: that of which more is better, whatever the question
+# Of what a run costs: that of which more is better, whatever the question.
+JUDGED = ("tokens_per_second",)
 SAID = 3  # differing paths that a group's name holds; of more, it is called by its letter
 
 
@@ -36,9 +35,8 @@ class RunGroup:
     places: dict[str, Any] = field(default_factory=dict)  # of the data: config path -> file
     data: str | None = None  # their fingerprint, if a run finished
     runs: dict[int, Path] = field(default_factory=dict)  # seed -> directory
-    facts: dict[int, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # seed -> summary.json of a run that finished
+    # Seed -> summary.json of a run that finished.
+    facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     diverged: dict[int, int] = field(default_factory=dict)  # seed -> step
     name: str = ""  # placement=post: what is different in it
 

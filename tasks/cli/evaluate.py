@@ -77,9 +77,8 @@ def _answered(args: Any) -> int:
         )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
-    model, config, path, name = load_run(
-        args.run, args.parts, args.checkpoint, first="best"
-    )  # as xformer generate
+    # As xformer generate.
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
     if config["task"]["name"] != "seq2seq":
         raise ConfigError(
             f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}."

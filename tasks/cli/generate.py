@@ -262,10 +262,8 @@ def _stream_answer(
 
     (question,) = questions(objective, config, lines, "--prompt")
     prompt = objective.pair(question["source"], question["target"])
-    given, how = (
-        asked(model, objective, [prompt]),
-        {key: value for key, value in how.items() if key != "rows"},
-    )
+    given = asked(model, objective, [prompt])
+    how = {key: value for key, value in how.items() if key != "rows"}
     most = min(how.pop("most"), room(model, prompt))
     tokens = stream(model, max_new_tokens=most, **given, **how)
     _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
@@ -278,10 +276,8 @@ def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> No
     from tasks.generation.infilling import filled
     from tasks.generation.translation import objective_of_run
 
-    objective, where = (
-        objective_of_run(model, config),
-        "--prompt" if args.input is None else "--input",
-    )
+    objective = objective_of_run(model, config)
+    where = "--prompt" if args.input is None else "--input"
     found = filled(model, objective, lines, args.top_k or 5, where)
     said = [one.text for one in found]
     if args.input is None:

@@ -18,13 +18,14 @@ EXAMPLES = """examples:
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
   xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
 LENGTH = 256  # tokens at most without --length
+# What can be drawn, and the options that it has.
 KINDS = {
     "mask": ("length", "prefix"),
     "bias": ("length", "checkpoint"),
     "attention": ("text", "target", "layers", "heads", "checkpoint"),
     "curves": ("metric",),
     "norms": (),
-}  # what can be drawn, and the options that it has
+}
 
 
 def options(parser: Any) -> None:

@@ -27,7 +27,6 @@ from xformer_kit.study.figures import metric
 from xformer_kit.study.plan import seeds, words_of
 from xformer_kit.study.space import Interval
 
-METHODS = ("grid", "random", "bayes")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
 TRIED = 64  # combinations that are composed before the file is written; of more, a sample
 

@@ -117,9 +117,8 @@ def _batch(
     if options.get("beam") is not None:
         beams = beam_search(model, max_new_tokens=most, **given, **options)
         rows, scores = beams.ids[..., skip:].tolist(), beams.scores.tolist()
-        there = (
-            (beams.lengths > 0).sum(1).tolist()
-        )  # a small vocabulary may have fewer texts than requested
+        # A small vocabulary may have fewer texts than requested.
+        there = (beams.lengths > 0).sum(1).tolist()
         rows, scores = (
             [row[:n] for row, n in zip(field, there, strict=True)] for field in (rows, scores)
         )

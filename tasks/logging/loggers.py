@@ -105,9 +105,8 @@ class SafeLogger:
     @staticmethod
     def _row(logger: Any, row: dict[str, float], step: int) -> None:
         if hasattr(logger, "log_table"):
-            logger.experiment.log(
-                row | {"step": step}
-            )  # by our own step: rows repeated after a resume are no error
+            # By our own step: rows repeated after a resume are no error.
+            logger.experiment.log(row | {"step": step})
         else:
             logger.log_metrics(row, step)
 

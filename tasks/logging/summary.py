@@ -108,10 +108,8 @@ def beginning(config: dict[str, Any], model: torch.nn.Module, train: Any, run_di
     from xformer_kit.data.corpus.probes.base import FRESH
 
     stacks = " and ".join(name for name in STACKS if name in config["model"])
-    size, most = (
-        compact(sum(p.numel() for p in model.parameters())),
-        "up to " * hasattr(train, "lengths"),
-    )
+    size = compact(sum(p.numel() for p in model.parameters()))
+    most = "up to " * hasattr(train, "lengths")
     data, count = config["data"], "fresh" if len(train) >= FRESH else f"{len(train):,}"
     what = f"{count} examples of {most}{data['seq_len']:,} tokens"
     return f"{stacks}, {size} parameters, {data['name']}: {what}; {_short(run_dir)}"

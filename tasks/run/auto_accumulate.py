@@ -33,9 +33,8 @@ def fewest(
         torch.cuda.empty_cache()
 
     rows = step_rows(config["data"])
-    unit = (
-        max(world, min(rows, ROWS)) if config["data"].get("batch_tokens") else rows
-    )  # divides the rows of all batches
+    # Divides the rows of all batches.
+    unit = max(world, min(rows, ROWS)) if config["data"].get("batch_tokens") else rows
     found = search(unit, world, lambda some: attempt(max(1, some * rows // unit)), clean)
     if world > 1:
         most = torch.tensor(found, device=device)

@@ -13,12 +13,13 @@ from xformer_kit.model.checkpoint import got, number_fault, weights_fault
 from xformer_kit.registry import shown
 
 OF_ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
+# Tensors in a parameter's shape.
 OF_PARAMETER = (
     "exp_avg",
     "exp_avg_sq",
     "max_exp_avg_sq",
     "momentum_buffer",
-)  # tensors in a parameter's shape
+)
 
 
 def misfit(state: Mapping[str, Any], task: Task) -> str | None:

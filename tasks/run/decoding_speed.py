@@ -44,11 +44,9 @@ def decoding_speed(task: EvaluatedTask) -> dict[str, float]:
     tokens = task.config["trainer"].get("decode_tokens") or 0
     if not tokens:
         return {}
-    rows, device, draw = (
-        task.data.rows,
-        next(task.model.parameters()).device,
-        torch.Generator().manual_seed(0),
-    )
+    rows = task.data.rows
+    device = next(task.model.parameters()).device
+    draw = torch.Generator().manual_seed(0)
 
     model: Any = task.model
 

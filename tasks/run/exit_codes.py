@@ -4,12 +4,11 @@ import errno
 import os
 import signal
 
-CONFIG, FAILED, NONFINITE, PRUNED = (
-    2,
-    1,
-    3,
-    4,
-)  # exit codes; a signal gives 128 + its number: 130, 138, 143
+# Exit codes; a signal gives 128 + its number: 130, 138, 143.
+CONFIG = 2
+FAILED = 1
+NONFINITE = 3
+PRUNED = 4
 DIVERGED = (
     "a lower optim.lr, a longer schedule.warmup, trainer.gradient_clip_val, or"
     " trainer.precision=32-true."
@@ -17,6 +16,7 @@ DIVERGED = (
 START_ANEW = f"Going on with this run would end at the same step: start a new one with {DIVERGED}"
 SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Of a disk or of what is on it too, not of the program.
 DISK = {
     errno.EROFS,
     errno.EIO,
@@ -26,7 +26,7 @@ DISK = {
     errno.ENXIO,
     errno.EISDIR,
     errno.ENOTDIR,
-}  # of a disk or of what is on it too, not of the program
+}
 
 
 class Ended(Exception):  # noqa: N818

@@ -85,9 +85,8 @@ class ForkServer:
 
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Fork a process for each request, one after another, until the client closes the pipe."""
-    import_module(
-        "tasks.run.training_process"
-    )  # what takes the time; by name, as a worker is started
+    # What takes the time; by name, as a worker is started.
+    import_module("tasks.run.training_process")
     for line in requests:
         asked = json.loads(line)
         if (pid := os.fork()) == 0:

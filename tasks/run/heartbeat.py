@@ -99,10 +99,8 @@ def begin(trainer: Mapping[str, Any]) -> Heartbeat | None:
     """The heartbeat of this process, started, if the run has several ranks and trainer.rank_timeout
     is not null.
     """
-    patience, count = (
-        trainer.get("rank_timeout", OURS["rank_timeout"].default),
-        math.prod(processes.world() or (1, 1)),
-    )
+    patience = trainer.get("rank_timeout", OURS["rank_timeout"].default)
+    count = math.prod(processes.world() or (1, 1))
     return None if patience is None or count == 1 else Heartbeat(patience, processes.rank(), count)
 
 

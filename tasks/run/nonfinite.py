@@ -35,9 +35,8 @@ def keep(task: Task, checkpoints: Any, step: int) -> str:
     """
     if not checkpoints.cadence.saves:
         return "Nothing is kept: trainer.enable_checkpointing is false."
-    if not all(
-        bool(torch.isfinite(w).all()) for w in task.model.parameters()
-    ):  # a finite gradient, too large a rate
+    # A finite gradient, too large a rate.
+    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
         saved = checkpoints.saved
         return (
             f"The last checkpoint is of step {saved}."
@@ -90,9 +89,8 @@ def first_broken(task: Task, batch: Batch, step: int) -> str:
             if not broken and not bool(torch.isfinite(loss)):
                 broken.append("the loss")
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # torch's, on hooks of modules whose inputs need no gradient
+                # Torch's, on hooks of modules whose inputs need no gradient.
+                warnings.simplefilter("ignore")
                 loss.backward()
             if broken:
                 return broken[0]

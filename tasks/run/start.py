@@ -69,9 +69,8 @@ def start_run(
         code = report_end(error)
     finally:
         os.environ.pop(CONFIG_DIGEST, None)
-    if (
-        code == CONFIG and fresh and not job and not processes.joined()
-    ):  # the table of a multirun lists its failed jobs
+    # The table of a multirun lists its failed jobs.
+    if code == CONFIG and fresh and not job and not processes.joined():
         _clear(run_dir, config, there)
     return code
 
@@ -106,9 +105,8 @@ def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], qu
             return 0
         return start_run(config, run_dir, parts, job=True, quiet=quiet, there=True)
     try:
-        config = read_config(
-            run_dir
-        )  # as it was begun: what the key leaves out, such as the logger, may differ by now
+        # As it was begun: what the key leaves out, such as the logger, may differ by now.
+        config = read_config(run_dir)
         os.environ[CONFIG_DIGEST] = config_digest(config)
         check_parts(run_dir, parts, PARTS_WAY)
         return (
@@ -142,10 +140,8 @@ def train_in_processes(
     check_places(run_dir)
     if processes.joined():
         return train_run(run_dir, parts, quiet)
-    count, machines = (
-        processes.device_count(config["trainer"]),
-        config["trainer"].get("num_nodes", 1),
-    )
+    count = processes.device_count(config["trainer"])
+    machines = config["trainer"].get("num_nodes", 1)
     if machines > 1:
         raise ConfigError(
             f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {machines}"

@@ -148,9 +148,8 @@ def _keeps(run_dir: Path) -> bool:
 
 def report_crash(error: BaseException, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
     """Report an unexpected error; the log has the traceback."""
-    log.info(
-        "%s", "".join(traceback.format_exception(error))
-    )  # into the file; warnings also go to the screen
+    # Into the file; warnings also go to the screen.
+    log.info("%s", "".join(traceback.format_exception(error)))
     _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
     if processes.lost_connection(error):
         step = None if session is None else session.saved_step()

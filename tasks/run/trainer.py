@@ -46,9 +46,8 @@ def quiet() -> None:
         "ignore", message=r".*(num_workers|litlogger|isinstance\(treespec|pynvml).*"
     )
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "99"
-    )  # the profiler's own marks go to the screen below it
+    # The profiler's own marks go to the screen below it.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def make(

@@ -29,9 +29,8 @@ def agent(run_dir: Path, count: int, parts: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.disable(
-        logging.CRITICAL
-    )  # torch's loggers have levels of their own; errors are printed below
+    # Torch's loggers have levels of their own; errors are printed below.
+    logging.disable(logging.CRITICAL)
     os.environ[PARENT] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
