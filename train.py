@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from tasks.endings import end_at_signals
-from tasks.workers import import_environment
+from tasks.run.exit_codes import end_at_signals
+from tasks.run.processes import import_environment
 from xformer_kit.registry import ConfigError
 
 
@@ -25,7 +25,7 @@ def main() -> int:
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
     if line.help:
-        from tasks.help import train_help
+        from tasks.cli.train_help import train_help
 
         print(train_help(), end="")
         return 0

@@ -60,14 +60,14 @@ def measure(path: str, cache: str, tokenizer: str) -> dict[str, float]:
 
 def measure_reading(path: str, cache: str) -> float:
     """Tokens per second of collated batches in the order of training, on one core."""
-    from tasks.data import Steps
+    from tasks.training_data import StepSampler
     from xformer_kit.data import Examples, collate, prepare
     from xformer_kit.data.order import GlobalBatches
 
     data = {"name": "text", "path": path, "seq_len": 256, "batch_size": 64, "cache": cache}
     windows = prepare({"data": data, "tokenizer": {"name": "byte"}}).train
     steps, examples = (
-        Steps(GlobalBatches(len(windows), 64, seed=0), stop=2_000),
+        StepSampler(GlobalBatches(len(windows), 64, seed=0), stop=2_000),
         Examples(windows, None, seed=0),
     )
     rates = []

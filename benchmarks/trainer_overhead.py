@@ -49,12 +49,12 @@ def tiny(steps: int, logger: str = "wandb") -> dict:
 
 def bare(steps: int) -> float:
     """Seconds per step."""
-    from tasks.data import Data
+    from tasks.training_data import TrainingData
 
     config = tiny(steps)
     prepared = prepare(config)
     model = build(config, prepared.tokenizer.vocab_size)
-    objective, data = OBJECTIVES.create(config["task"]), Data(config, prepared)
+    objective, data = OBJECTIVES.create(config["task"]), TrainingData(config, prepared)
     optimizer = OPTIMIZERS.create(config["optim"], model=model)
     schedule = SCHEDULES.create(config["schedule"], max_steps=steps)
     base = [group["lr"] for group in optimizer.param_groups]
@@ -77,8 +77,9 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
     """Seconds per step."""
     from lightning.pytorch import Callback
 
-    import tasks.session
-    from tasks.run import start
+    from tasks.logging.bar import Bar
+    from tasks.run import training_process
+    from tasks.run.start import start_run
 
     class Watch(Callback):
         def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
@@ -87,16 +88,16 @@ def run(steps: int, logger: str = "wandb", live: bool = True) -> float:
             if batch_idx == steps - 2:  # the last step ends in a validation
                 self.ended = clock()
 
-    watch, make = Watch(), tasks.session.trainers.make
-    tasks.session.trainers.make = lambda config, callbacks, *rest: make(
+    watch, make = Watch(), training_process.trainers.make
+    training_process.trainers.make = lambda config, callbacks, *rest: make(
         config, [*callbacks, watch], *rest
     )
-    tasks.session.Bar = lambda total, done, _live: tasks.bar.Bar(total, done, live)
+    training_process.Bar = lambda total, done, _live: Bar(total, done, live)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            assert start(tiny(steps, logger), Path(folder) / "run") == 0
+            assert start_run(tiny(steps, logger), Path(folder) / "run") == 0
     finally:
-        tasks.session.trainers.make = make
+        training_process.trainers.make = make
     return (watch.ended - watch.begun) / (steps - 1 - WARM)
 
 

@@ -31,10 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.measure import CLOCKS, machine, ratio, rounds, save
-from tasks import summary
-from tasks.data import Data, speaking
-from tasks.decoding import ROWS, answers
+from tasks.generation.decoding import ROWS, answers
+from tasks.logging import summary
 from tasks.metrics import compared
+from tasks.training_data import TrainingData, speaking
 from xformer_kit import ConfigError, build, load
 from xformer_kit.config import read_config
 from xformer_kit.data import collate, prepare
@@ -49,20 +49,20 @@ Config = dict[str, Any]
 Figures = dict[str, Any]
 
 
-def opened(run: Path) -> tuple[Config, Data]:
+def opened(run: Path) -> tuple[Config, TrainingData]:
     """A run's config, and the data that it read."""
     config = read_config(run)
     prepared = prepare(config)
-    return config, Data(config, prepared, speaking(objective_of(config), prepared))
+    return config, TrainingData(config, prepared, speaking(objective_of(config), prepared))
 
 
-def special(data: Data) -> tuple[int, int]:
+def special(data: TrainingData) -> tuple[int, int]:
     """The ids that start and end a target."""
     start, end = (data.objective.tokenizer.special(name) for name in data.objective.specials[:2])
     return start, end
 
 
-def marian(config: Config, data: Data) -> nn.Module:
+def marian(config: Config, data: TrainingData) -> nn.Module:
     """MarianMTModel with the sizes of a run, started by transformers. As is usual there, a target
     starts with the padding, whose embedding is zero where it is read.
     """
@@ -145,22 +145,22 @@ class Training:
         return nats.item(), int(count)
 
 
-def of_marian(config: Config, data: Data) -> Training:
+def of_marian(config: Config, data: TrainingData) -> Training:
     loss = partial(marian_loss, label_smoothing=config["task"]["label_smoothing"])
     return Training(config, marian(config, data), loss, data.total_steps)
 
 
-def of_ours(config: Config, data: Data) -> Training:
+def of_ours(config: Config, data: TrainingData) -> Training:
     model = build(config, data.objective.tokenizer.size)
     return Training(config, model, data.objective.loss, data.total_steps)
 
 
-def batches(data: Data) -> Iterator[dict[str, Any]]:
+def batches(data: TrainingData) -> Iterator[dict[str, Any]]:
     """What a run reads in its steps, on one device without accumulation."""
     yield from data.train(data.steps(1, 0, 1), torch.device("cpu"))
 
 
-def train(config: Config, data: Data, weights: Path) -> None:
+def train(config: Config, data: TrainingData, weights: Path) -> None:
     """Train Marian; its weights are kept as often as those of the run are, with the step and how
     long it took.
     """
@@ -184,7 +184,7 @@ def train(config: Config, data: Data, weights: Path) -> None:
             )
 
 
-def trained(config: Config, data: Data, weights: Path) -> tuple[nn.Module, Figures]:
+def trained(config: Config, data: TrainingData, weights: Path) -> tuple[nn.Module, Figures]:
     """Marian behind the training of a run, and what that took."""
     there = torch.load(weights, weights_only=True) if weights.exists() else {"step": 0}
     if there["step"] != data.total_steps:
@@ -197,10 +197,10 @@ def trained(config: Config, data: Data, weights: Path) -> tuple[nn.Module, Figur
 
 @torch.inference_mode()
 def marian_answers(
-    model: nn.Module, data: Data, examples: Sequence[Any], most: int, beam: int
+    model: nn.Module, data: TrainingData, examples: Sequence[Any], most: int, beam: int
 ) -> list[np.ndarray]:
-    """As `tasks.decoding.answers`: as many rows at once, by length, and as many tokens at most; the
-    search is theirs.
+    """As `tasks.generation.decoding.answers`: as many rows at once, by length, and as many
+    tokens at most; the search is theirs.
     """
     order = sorted(range(len(examples)), key=lambda i: len(examples[i]["source"]))
     found: list[np.ndarray] = [np.empty(0, np.int64)] * len(examples)
@@ -224,7 +224,7 @@ def marian_answers(
     return found
 
 
-def translated(config: Config, data: Data, ours: nn.Module, theirs: nn.Module) -> Figures:
+def translated(config: Config, data: TrainingData, ours: nn.Module, theirs: nn.Module) -> Figures:
     """Both models' figures on the test split, and the first of their answers."""
     split, most, beam = data.prepared.test, config["data"]["seq_len"], config["task"]["beam"]
     examples, decode = [split[i] for i in range(len(split))], data.prepared.tokenizer.decode
@@ -265,7 +265,7 @@ def bootstrapped(answers: dict[str, list[str]], right: list[str]) -> Figures:
     }
 
 
-def timed(config: Config, data: Data, count: int) -> Figures:
+def timed(config: Config, data: TrainingData, count: int) -> Figures:
     """A training step of each in turn, from a start, on the first batches of the run."""
     some = list(islice(batches(data), count + 1))
     tokens = statistics.mean(int(data.objective.size(batch)) for batch in some[1:])

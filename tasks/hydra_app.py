@@ -16,7 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from tasks.workers import end_with_launcher, joined, rank, reply, world
+from tasks.run.processes import end_with_launcher, joined, rank, reply, world
 from xformer_kit.config import conf_dir, from_hydra
 from xformer_kit.registry import ConfigError
 
@@ -47,7 +47,7 @@ def compose_and_run(line: Any) -> int:
     _there.update(path.resolve() for path in named if path.exists())
     hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
     if _sweeps:
-        from tasks.sweep import finish
+        from tasks.logging.sweep_table import finish
 
         return finish(_sweeps[-1], line.parts)
     return max(_codes, default=0)
@@ -88,7 +88,8 @@ def job(config: DictConfig) -> float | None:
     several = about.mode == RunMode.MULTIRUN
     if several:
         end_with_launcher()
-    from tasks import run, summary  # which takes seconds
+    from tasks.logging import summary
+    from tasks.run.start import start_run  # which takes seconds
 
     directory = Path(about.runtime.output_dir)
     named = any(
@@ -106,7 +107,7 @@ def job(config: DictConfig) -> float | None:
         return _of_study(config, about, directory, parts)
     beside_others = several and about.runtime.choices.get("hydra/launcher", "basic") != "basic"
     there = directory.resolve() in _there
-    code = run.start(
+    code = start_run(
         from_hydra(config, about.overrides.task),
         directory,
         parts,
@@ -124,15 +125,16 @@ def job(config: DictConfig) -> float | None:
 
 def _of_study(config: DictConfig, about: Any, directory: Path, parts: tuple[str, ...]) -> float:
     """One run of a study: its exit code, or 0 where another process is at it."""
-    from tasks import run, workers
+    from tasks.run import processes
+    from tasks.run.start import ensure_run
     from tasks.study.state import claim, left
 
-    os.environ[workers.SILENT], os.environ[workers.KEY] = "1", directory.name
-    os.environ[workers.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
+    os.environ[processes.SILENT], os.environ[processes.KEY] = "1", directory.name
+    os.environ[processes.TRIAL] = json.dumps(OmegaConf.to_container(config.study).get("trial"))  # type: ignore[union-attr]
     with claim(directory) as mine:
         if not mine:
             return 0.0
-        code = run.ensure(from_hydra(config, about.overrides.task), directory, parts, True)
+        code = ensure_run(from_hydra(config, about.overrides.task), directory, parts, True)
         left(directory, code)
         return float(code)
 
@@ -153,6 +155,6 @@ def claimed(directory: Path) -> Path:
 
 
 def resume(run_dir: Path, parts: tuple[str, ...]) -> int:
-    from tasks.run import resume
+    from tasks.run.resume import resume_run
 
-    return resume(run_dir, parts)
+    return resume_run(run_dir, parts)

@@ -1,4 +1,4 @@
-"""The task of a language model: a text that it goes on with, or answers that are asked for."""
+"""The Lightning module of language modeling."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,17 +7,19 @@ import numpy as np
 import torch
 from torch.distributed import all_reduce
 
-from tasks.judged import JudgedTask, Sample
+from tasks.evaluation import EvaluatedTask, Sample
 from xformer_kit.data.batch import collate, mapped
 
 ROWS = 64  # examples that are answered at once
 PROMPT, WRITTEN = 16, 96  # tokens of a sample: given, and written by the model
 
 
-class LanguageModelingTask(JudgedTask):
-    """Its sample goes on with the first tokens of the validation text. Where a corpus asks for some
-    tokens only, it is the last answer of an example, accuracy the share of the asked tokens that
-    the model likes best, and sequence_accuracy the share of examples with all of them right.
+class LanguageModelingTask(EvaluatedTask):
+    """Its sample continues the first tokens of the validation text.
+
+    If the examples have labels, the sample is the last answer of an example instead; accuracy is
+    the share of labelled tokens whose most likely prediction is right, and sequence_accuracy the
+    share of examples in which all of them are.
     """
 
     def measure(self) -> dict[str, float]:
@@ -34,7 +36,7 @@ class LanguageModelingTask(JudgedTask):
         hits = torch.zeros(
             4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
         )
-        with self.drawn():
+        with self.sampling():
             for start in range(rank * ROWS, len(examples), world * ROWS):
                 batch = collate(
                     [examples[i] for i in range(start, min(start + ROWS, len(examples)))]
@@ -55,7 +57,7 @@ class LanguageModelingTask(JudgedTask):
         if not room:
             return Sample(tokenizer.decode(given), "")
         device = next(self.model.parameters()).device
-        with self.drawn():
+        with self.sampling():
             ids = self.model.generate(
                 prompt[None].to(device), max_new_tokens=room, temperature=temperature
             )  # type: ignore[operator]
@@ -70,15 +72,15 @@ class LanguageModelingTask(JudgedTask):
         )
 
     def _answer(self, examples: Sequence[Mapping[str, np.ndarray]]) -> Sample:
-        """What the model says in place of the last tokens that the shortest example asks for, from
-        those before them.
+        """The model's prediction of the last labelled tokens of the shortest example, from the
+        tokens before them.
         """
         example = min(examples, key=lambda example: len(example["tokens"]))
         given, wanted = last_answer(
             torch.as_tensor(example["tokens"]), torch.as_tensor(example["labels"]) >= 0
         )
         device, decode = next(self.model.parameters()).device, self.data.prepared.tokenizer.decode
-        with self.drawn():
+        with self.sampling():
             ids = self.model.generate(
                 given[None].to(device), max_new_tokens=len(wanted), temperature=0.0
             )  # type: ignore[operator]
@@ -86,14 +88,16 @@ class LanguageModelingTask(JudgedTask):
 
 
 def last_answer(tokens: torch.Tensor, asked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last tokens in a row that are asked, and all before them; of an example, (t,) both."""
+    """The last run of labelled tokens, and all tokens before it; of an example, (t,) both."""
     end = int(asked.nonzero()[-1]) + 1
     start = int((~asked[:end]).nonzero()[-1]) + 1
     return tokens[:start], tokens[start:end]
 
 
 def answered(model: Any, batch: Any) -> torch.Tensor:
-    """(tokens right, tokens asked, examples all right, examples) of a batch with labels."""
+    """(correct tokens, labelled tokens, examples that are all correct, examples) of a batch with
+    labels.
+    """
     seen, _ = batch["tokens"].shifted()
     target = batch["labels"][:, 1:]
     asked = target >= 0
@@ -105,9 +109,7 @@ def answered(model: Any, batch: Any) -> torch.Tensor:
 
 
 def within(prompt: torch.Tensor, longest: int | None) -> tuple[torch.Tensor, int]:
-    """The prompt, and the tokens to be written behind it, that a model's positions have room
-    for.
-    """
+    """The prompt, and the number of tokens that a model's positions allow after it."""
     if longest is None:
         return prompt, WRITTEN
     prompt = prompt[: max(1, longest // 2)]

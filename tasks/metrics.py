@@ -1,9 +1,9 @@
-"""How well does a model predict a text? Exact figures over a whole split and over all ranks."""
+"""Metrics over a whole split and all ranks."""
 
 import importlib.util
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class Likelihood(Metric):
     counts the same.
 
     loss = nats / tokens; perplexity = exp(loss); bits per byte = loss / ln 2 / (bytes per token).
-    bytes_per_token: UTF-8 bytes of the split per token of it; None where it is no text.
+    bytes_per_token: UTF-8 bytes of the split per token of it; None if it is not text.
     """
 
     full_state_update = False
@@ -52,16 +52,47 @@ class Likelihood(Metric):
 
 
 def figures(loss: float, bytes_per_token: float | None) -> dict[str, float]:
-    """What a loss in nats per token says, in the field's units."""
+    """A loss in nats per token, and the same in the field's other units."""
     found = {"loss": loss, "perplexity": math.exp(loss) if loss < 700 else math.inf}
-    return (
-        found
-        if bytes_per_token is None
-        else found | {"bits_per_byte": loss / math.log(2) / bytes_per_token}
-    )
+    if bytes_per_token is not None:
+        found["bits_per_byte"] = loss / math.log(2) / bytes_per_token
+    return found
 
 
-def said(figures: dict[str, float]) -> str:
+class SplitLikelihood:
+    """The likelihood of a split, and of each part of a mixture."""
+
+    def __init__(
+        self,
+        bytes_per_token: float | None,
+        parts: Mapping[str, float | None],
+        device: torch.device,
+    ):
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no fp64
+        self.whole = Likelihood(bytes_per_token, dtype).to(device)
+        self.parts = {name: Likelihood(size, dtype).to(device) for name, size in parts.items()}
+
+    def update(self, part: str | None, nats: Tensor, tokens: Tensor | int) -> None:
+        self.whole.update(nats, tokens)
+        if part in self.parts:
+            self.parts[part].update(nats, tokens)
+
+    def compute(self) -> dict[str, float]:
+        """loss, ..., and prose/loss, ... of each part that any rank had a batch of."""
+        found = self.whole.compute()
+        for part, likelihood in self.parts.items():
+            likelihood.update(likelihood.nats.new_zeros(()), 0)  # this rank may have had none
+            measured = likelihood.compute()
+            if not math.isnan(measured["loss"]):
+                found |= {f"{part}/{name}": value for name, value in measured.items()}
+        return found
+
+    def reset(self) -> None:
+        for likelihood in (self.whole, *self.parts.values()):
+            likelihood.reset()
+
+
+def validation_line(figures: dict[str, float]) -> str:
     """A validation in one line."""
     line = f"validation loss {figures['loss']:.4f}"
     for name, value in figures.items():
@@ -87,8 +118,8 @@ SHARES = ("exact_match", "accuracy", "sequence_accuracy")
 
 
 def text_figures(answers: Sequence[str], right: Sequence[str]) -> dict[str, float]:
-    """exact_match, the share of answers that are right to the character; where a right answer has
-    four words or more, also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
+    """exact_match, the share of answers that equal the target; if a target has four words or more,
+    also ROUGE-L and, with sacrebleu installed, BLEU and chrF, in percent.
     """
     found = {"exact_match": _exact(answers, right)}
     if not any(text.count(" ") >= 3 for text in right):
@@ -110,8 +141,8 @@ def rouge(
     (rougeL), in percent, each the mean over the examples (Lin, 2004,
     https://aclanthology.org/W04-1013, sections 2 and 3).
 
-    Words are runs of letters and digits in lower case, not stemmed. `rouge_score` knows those of a
-    to z alone and gives the same for them; ours are those of any alphabet.
+    Words are runs of letters and digits in lower case, not stemmed. `rouge_score` supports a to z
+    only, with equal results; this supports any alphabet.
     """
     from torchmetrics.functional.text.rouge import rouge_score
 

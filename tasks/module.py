@@ -1,12 +1,12 @@
-"""What is a step? Micro-batches that contribute sums, one division by the tokens of all of them,
-one update.
+"""The Lightning module of a training step: micro-batches contribute sums, which are divided by the
+tokens of all of them before one update.
 
-The Lightning module around an objective. Lightning's loop hands it all micro-batches of an
-optimizer step at once, so the step is written here in full, and Lightning's bookkeeping is paid
-once per step.
+Lightning's loop passes all micro-batches of an optimizer step at once, so the step is written here
+in full, and Lightning's bookkeeping runs once per step.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,37 +16,40 @@ from torch import Tensor, nn
 from torch.distributed import all_reduce
 from torch.optim import Optimizer
 
-from tasks.endings import ballot
-from tasks.micro import fewest
-from tasks.randomness import key, set_generators
+from tasks.run.auto_accumulate import fewest
+from tasks.run.exit_codes import SignalBox, ballot
+from tasks.run.seeds import key, set_generators
 from xformer_kit.data.batch import Batch, mapped, rows_of
 
 
 @dataclass(slots=True)
-class Now:
-    """The step that is being taken, or the last one. Beside the module: setting an attribute of one
-    is slow.
+class StepState:
+    """State of the current or the last step. Not on the module: setting an attribute of one is
+    slow.
     """
 
-    sums: Tensor = field(
-        default_factory=lambda: torch.zeros(4)
-    )  # over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals]
-    report: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # what the model's parts say, summed in the same way
-    norm: Tensor = field(
-        default_factory=lambda: torch.zeros(())
-    )  # of the gradient of the mean loss, before clipping
+    # Over micro-batches and ranks: [nats, tokens, auxiliary loss, ballots of signals].
+    sums: Tensor = field(default_factory=lambda: torch.zeros(4))
+    # Figures of the model's parts, summed in the same way.
+    report: dict[str, Tensor] = field(default_factory=dict)
+    # Of the gradient of the mean loss, before clipping.
+    norm: Tensor = field(default_factory=lambda: torch.zeros(()))
     # whether all of the last step is done, and nothing of the next: what there is can be saved
     settled: bool = True
     bad: Tensor | None = None  # whether the step is not finite and was left out
 
 
 class Task(pl.LightningModule):
-    """A model, its objective and its optimizer, driven by plain dicts."""
+    """A model, its objective and its optimizer, configured by plain dicts."""
 
     def __init__(
-        self, config: dict[str, Any], model: nn.Module, objective: Any, *, total_steps: int
+        self,
+        config: dict[str, Any],
+        model: nn.Module,
+        objective: Any,
+        *,
+        total_steps: int,
+        signals: SignalBox | None = None,
     ):
         super().__init__()
         self.automatic_optimization = False
@@ -55,24 +58,20 @@ class Task(pl.LightningModule):
         self.model = model
         self.objective = objective
         self.total_steps = total_steps
-        self.now = Now()
+        self.signals = signals or SignalBox()
+        self.now = StepState()
         self.step = 0  # optimizer steps done
         self.began = 0  # steps that were done when this process took over
-        # tokens that this process has read, without padding; a tensor where only the device knows
+        # tokens that this process has read, without padding; a tensor if they are on the device
         self.read: Any = 0
         self.accumulate = 1
-        self.stop_signal = 0  # set by the run: the number of a signal that came to this process
-        self.late = False  # set by the run: whether trainer.max_time has passed
-        self.nonfinite = torch.tensor(
-            -1
-        )  # on the device: the first step that was left out, -1 while there is none
+        # On the device: the first step that was left out, -1 while there is none.
+        self.nonfinite = torch.tensor(-1)
         self.left_out = torch.tensor(0)  # on the device: how many were
         self.stops_at_nonfinite = config["trainer"].get("on_nonfinite", "stop") == "stop"
-        self.saved: dict[str, Any] = {}  # the state to go on from
-        # called with the factor that makes gradients those of the mean loss, before clipping
-        self.weigh: Any = None
-        self.agree: Any = None  # raises where ranks do not train the same thing
-        self.boundary: Any = None  # accumulate -> (training loader, validation loader)
+        self.saved: dict[str, Any] = {}  # the checkpoint to resume from
+        # Called before clipping, with the factor that makes gradients those of the mean loss.
+        self.gradient_hooks: list[Callable[[Tensor], None]] = []
         self._make_schedule(total_steps)
 
     def _make_schedule(self, total_steps: int) -> None:
@@ -83,9 +82,8 @@ class Task(pl.LightningModule):
     def configure_optimizers(self) -> Optimizer:
         from xformer_kit.optim import OPTIMIZERS
 
-        scaled = (
-            self.config["trainer"].get("precision") == "16-mixed"
-        )  # the scaler must see plain gradients
+        # The scaler must see plain gradients.
+        scaled = self.config["trainer"].get("precision") == "16-mixed"
         optimizer = OPTIMIZERS.create(
             self.config["optim"], model=self.model, fused=False if scaled else None
         )
@@ -100,15 +98,21 @@ class Task(pl.LightningModule):
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         return self.model.load_state_dict(state, strict=strict, assign=assign)
 
-    def train_dataloader(self) -> Any:
-        return self._loaders[0]
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint; the optimizer's state is loaded once the trainer has one."""
+        self.load_state_dict(state["state_dict"])
+        self.step = state["global_step"]
+        self.left_out = torch.tensor(state["left_out"])
+        self.accumulate = state["accumulate"]
+        self.saved = state
 
-    def val_dataloader(self) -> Any:
-        return self._loaders[1]
+    def rewind(self, step: int) -> None:
+        """Count only the steps before one that was not finite; no weight has changed since."""
+        self.step = step
+        self.left_out = torch.zeros_like(self.left_out)
 
     def on_fit_start(self) -> None:
         trainer = self.trainer
-        self.agree(trainer.world_size)
         self._optimizer: Optimizer = trainer.optimizers[0]
         self._parameters_ = [p for p in self.model.parameters() if p.requires_grad]
         self._scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -117,26 +121,22 @@ class Task(pl.LightningModule):
             and self.device.type != "cpu"
         )
         self._sums = torch.float32 if self.device.type == "mps" else torch.float64
-        self.window = torch.zeros(
-            4, dtype=self._sums, device=self.device
-        )  # sums since the last row of metrics.csv
-        self.nonfinite, self.left_out = (
-            self.nonfinite.to(self.device),
-            self.left_out.to(self.device),
-        )
+        # Sums since the last row of metrics.csv.
+        self.window = torch.zeros(4, dtype=self._sums, device=self.device)
+        self.nonfinite = self.nonfinite.to(self.device)
+        self.left_out = self.left_out.to(self.device)
         self._world = trainer.world_size
         self._seed = self.config["seed"]
         self.began = self.step
         if self.saved:
-            self._restore(self.saved)
+            self._restore_optimizer(self.saved)
         self.accumulate = self._micro_batches()  # after the optimizer's state is there, if it is
-        self._loaders = self.boundary(self.accumulate)
+        self.signals.patient = True  # from here there is a step to finish
         self._count_steps()
-        trainer.fit_loop.epoch_loop.batch_progress.total.ready = (
-            self.step
-        )  # from which Lightning counts to a validation
+        # From which Lightning counts to a validation.
+        trainer.fit_loop.epoch_loop.batch_progress.total.ready = self.step
 
-    def _restore(self, state: dict[str, Any]) -> None:
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
         self._optimizer.load_state_dict(state["optimizer"])
         self.window += state["window"].to(self.device)
         if self._scaler is not None and "scaler" in state:
@@ -144,7 +144,7 @@ class Task(pl.LightningModule):
         self.saved = {}
 
     def _micro_batches(self) -> int:
-        """trainer.accumulate; for auto what the checkpoint says, or the fewest that fit into the
+        """trainer.accumulate; for auto the value in the checkpoint, or the fewest that fit into the
         device's memory.
         """
         wanted = self.config["trainer"].get("accumulate", "auto")
@@ -159,7 +159,7 @@ class Task(pl.LightningModule):
         self._begin()
         batch = self.objective.whole(self.model, batch, self._total)
         for micro in range(self.accumulate):
-            self.seed_micro_batch(micro)
+            self.seed_micro_batch(self.step, micro)
             loss = self._micro_batch(self.part(batch, micro), micro)
             if micro == self.accumulate - 1:
                 self.trainer.strategy.pre_backward(loss)  # from here ranks exchange gradients
@@ -178,6 +178,9 @@ class Task(pl.LightningModule):
         self.read = self.read + self.objective.size(batch)
         self._after()
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self.now.settled = True  # the callbacks, which Lightning calls first, have seen the step
+
     def tokens_per_step(self) -> float:
         """Tokens of a step over all ranks, on average since this process began; 0 before its first
         step.
@@ -191,8 +194,8 @@ class Task(pl.LightningModule):
         rows = rows_of(batch) // self.accumulate
         return mapped(batch, lambda x: x[micro * rows : (micro + 1) * rows])
 
-    def seed_micro_batch(self, micro: int) -> None:
-        set_generators(key("dropout", self._seed, self.step, micro, self.global_rank), self.device)
+    def seed_micro_batch(self, step: int, micro: int) -> None:
+        set_generators(key("dropout", self._seed, step, micro, self.global_rank), self.device)
 
     def _begin(self) -> None:
         self.now.report = {}
@@ -234,7 +237,7 @@ class Task(pl.LightningModule):
         now = self.now
         if self._world == 1:
             return
-        now.sums[3] = ballot(self.stop_signal, self.late)
+        now.sums[3] = ballot(self.signals.number, self.signals.late)
         flat = torch.cat([now.sums, *(v.to(self._sums).flatten() for v in now.report.values())])
         all_reduce(flat)
         now.sums, *values = flat.split([4, *(v.numel() for v in now.report.values())])
@@ -248,14 +251,12 @@ class Task(pl.LightningModule):
         the factor `world`.
         """
         gradients = [p.grad for p in self._parameters_ if p.grad is not None]
-        clip, norm = (
-            self.config["trainer"].get("gradient_clip_val"),
-            torch.nn.utils.get_total_norm(gradients),
-        )
+        clip = self.config["trainer"].get("gradient_clip_val")
+        norm = torch.nn.utils.get_total_norm(gradients)
         scale = self._world / self.now.sums[1]
         self.now.norm = norm * scale
-        if self.weigh is not None:
-            self.weigh(scale)
+        for hook in self.gradient_hooks:
+            hook(scale)
         by_norm = self.config["trainer"].get("gradient_clip_algorithm", "norm") == "norm"
         if clip is not None and by_norm:
             scale = scale * (clip / (self.now.norm + 1e-6)).clamp(max=1.0)
@@ -270,9 +271,8 @@ class Task(pl.LightningModule):
         """
         bad = ~torch.isfinite(self.now.norm + self.now.sums[0])
         if self._gates:
-            if (
-                self.stops_at_nonfinite
-            ):  # nothing moves after the first: it can be replayed when the flag is read
+            # Nothing moves after the first: it can be replayed when the flag is read.
+            if self.stops_at_nonfinite:
                 bad = bad | (self.nonfinite >= 0)
             self._optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._optimizer.step()
@@ -298,8 +298,8 @@ class Task(pl.LightningModule):
         progress.ready = progress.completed = self.step  # what trainer.global_step reads
 
     def train_row(self) -> dict[str, float]:
-        """What metrics.csv says of the steps since its last row; the gradient's norm is of the last
-        step.
+        """The row of metrics.csv on the steps since its last row; the gradient's norm is that of
+        the last step.
         """
         nats, tokens, auxiliary, _ = self.window.tolist()
         self.window.zero_()

@@ -1,5 +1,5 @@
-"""The task of source and target: answers are decoded and compared, on a part of the validation
-split and all of the test.
+"""The Lightning module of sequence-to-sequence tasks: answers are decoded and compared with the
+targets.
 """
 
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.distributed import all_gather_object
 
-from tasks.decoding import answers
-from tasks.judged import JudgedTask, Sample
+from tasks.evaluation import EvaluatedTask, Sample
+from tasks.generation.decoding import answers
 from tasks.metrics import text_figures
 
 
-class Seq2SeqTask(JudgedTask):
+class Seq2SeqTask(EvaluatedTask):
     """Adds exact match, and BLEU and chrF where the target is a text of several words, of greedy or
     beam answers.
     """
@@ -21,9 +21,10 @@ class Seq2SeqTask(JudgedTask):
     def measure(self) -> dict[str, float]:
         count = self.config["task"].get("decoded", 0)
         split = self.data.prepared.valid
+        # Spread over it.
         return self._compared(
             split, range(0, len(split), max(1, len(split) // max(1, count)))[:count]
-        )  # spread over it
+        )
 
     def final(self) -> dict[str, float]:
         if not self.config["task"].get("test", True):
@@ -64,7 +65,7 @@ class Seq2SeqTask(JudgedTask):
         examples = [split[i] for i in indices]
         decode, beam = self.data.prepared.tokenizer.decode, self.config["task"].get("beam", 1)
         most = self.config["data"]["seq_len"]
-        with self.drawn(), torch.inference_mode():
+        with self.sampling(), torch.inference_mode():
             options = {"beam": beam} if beam > 1 else {"temperature": 0.0}
             found = answers(self.model, self.objective, examples, most=most, **options)
         return [(decode(a), decode(e["target"])) for a, e in zip(found, examples, strict=True)]

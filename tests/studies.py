@@ -9,8 +9,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.endings import NONFINITE
-from tasks.records import Records
+from tasks.logging.csv_log import CsvLog
+from tasks.run.exit_codes import NONFINITE
 from xformer_kit.study.results import Outcome, Results
 
 VERSIONS = {"python": "3.11.7", "xformer_kit": "0.1.0", "torch": "2.13.0"}
@@ -168,7 +168,7 @@ def _run(one: Outcome, directory: Path) -> None:
         return
     directory.mkdir(parents=True)
     if one.curves:
-        found = Records(directory / "metrics.csv", ("step", *one.curves)).open(0)
+        found = CsvLog(directory / "metrics.csv", ("step", *one.curves)).open(0)
         values = {name: dict(zip(*line, strict=True)) for name, line in one.curves.items()}
         steps = sorted({step for line in values.values() for step in line})
         rows = [

@@ -14,7 +14,7 @@ from driving import (
     text,  # noqa: F401
 )
 
-from tasks import reproduce
+from tasks.cli import reproduction
 from tests.warm import train
 from xformer_kit import ConfigError
 
@@ -90,8 +90,8 @@ def test_a_train_py_is_not_taken_for_ours(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("open('imported', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        reproduce, "__file__", str(tmp_path / "packages" / "tasks" / "reproduce.py")
+        reproduction, "__file__", str(tmp_path / "packages" / "tasks" / "cli" / "reproduction.py")
     )
     with pytest.raises(ConfigError, match=r"needs train\.py of a checkout"):
-        reproduce.train(["model=decoder"], False)
+        reproduction.train(["model=decoder"], False)
     assert not (tmp_path / "imported").exists()

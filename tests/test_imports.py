@@ -71,6 +71,41 @@ MAY: dict[str, set[str]] = {
 }
 # Upward imports, at call time only.
 LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
+# Which room of tasks may import which. A folder is a room; so are the files of run/ that need
+# nothing else of a run, and "modules", the files at the top: the Lightning modules and the data.
+OF_RUN = {f"run.{name}" for name in ("exit_codes", "seeds", "auto_accumulate", "to_overrides")}
+TASKS_MAY: dict[str, set[str]] = {
+    "run.exit_codes": set(),
+    "run.seeds": set(),
+    "run.auto_accumulate": set(),
+    "run.to_overrides": set(),
+    "run.processes": {"run.exit_codes"},
+    "run.checkpoints": {"run.exit_codes", "logging"},
+    "generation": set(),
+    "logging": {"run.exit_codes", "modules"},
+    "modules": {"generation", "run.processes", *OF_RUN},
+    "callbacks": {
+        "modules",
+        "generation",
+        "logging",
+        "run.checkpoints",
+        "run.processes",
+        "run.exit_codes",
+    },
+    "run": {
+        "modules",
+        "logging",
+        "callbacks",
+        "run.checkpoints",
+        "run.processes",
+        *OF_RUN,
+    },
+    "study": {"modules", "logging", *OF_RUN},
+    "hydra_app": {"study", "logging", "run", "run.processes"},
+    "cli": {"modules", "generation", "logging", "study", "run", "run.processes", *OF_RUN},
+}
+# At call time only: a trial of a search reports to the storage of its study.
+TASKS_LATE = {("callbacks", "study")}
 # Imported where they are used.
 HEAVY = {
     "optuna",
@@ -101,7 +136,10 @@ def imports(source: str, file: str) -> Iterator[Import]:
                 yield from (Import(file, alias.name, late) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 assert child.level == 0, f"{file}: a relative import hides where it goes"
-                packages = child.module in ("xformer_kit", "tasks")
+                packages = child.module == "xformer_kit" or (
+                    child.module.split(".")[0] == "tasks"
+                    and (ROOT / child.module.replace(".", "/")).is_dir()
+                )
                 names = (
                     [f"{child.module}.{alias.name}" for alias in child.names]
                     if packages
@@ -134,6 +172,14 @@ def room(name: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in MAY else "__init__"
 
 
+def tasks_room(name: str) -> str:
+    """tasks/run/seeds.py -> run.seeds; tasks.run.trainer -> run; tasks/data.py -> modules."""
+    parts = name.removesuffix(".py").replace("/", ".").split(".")[1:]
+    if (in_run := ".".join(parts[:2])) in TASKS_MAY:
+        return in_run
+    return parts[0] if parts and parts[0] in TASKS_MAY else "modules"
+
+
 LIBRARY = of("xformer_kit/**/*.py")
 TASKS = of("tasks/**/*.py")
 
@@ -151,6 +197,18 @@ def faults(found: list[Import]) -> list[str]:
         if there not in MAY[here] and not (late and (here, there) in LATE):
             wrong.append(f"{here} imports {there}")
     return sorted(set(wrong))
+
+
+def task_faults(found: list[Import]) -> list[str]:
+    """Every import between rooms of tasks that runs the wrong way."""
+    wrong = set()
+    for one in found:
+        here, there = tasks_room(one.file), tasks_room(one.module)
+        allowed = {here, *TASKS_MAY[here]}
+        late = one.late and (here, there) in TASKS_LATE
+        if one.module.split(".")[0] == "tasks" and there not in allowed and not late:
+            wrong.add(f"{here} imports {there}")
+    return sorted(wrong)
 
 
 def test_every_room_is_on_the_plan():
@@ -183,12 +241,22 @@ def test_the_zoo_imports_what_kinds_export_and_no_other_component():
     assert [line for line in wrong if not line.endswith("xformer_kit.model.tokens")] == []
 
 
-def test_the_plan_has_no_cycle():
+@pytest.mark.parametrize("may", [MAY, TASKS_MAY], ids=["library", "tasks"])
+def test_the_plan_has_no_cycle(may):
     order: list[str] = []
-    while len(order) < len(MAY):
-        free = [here for here in MAY if here not in order and not MAY[here] - set(order)]
-        assert free, f"a cycle among {sorted(set(MAY) - set(order))}"
+    while len(order) < len(may):
+        free = [here for here in may if here not in order and not may[here] - set(order)]
+        assert free, f"a cycle among {sorted(set(may) - set(order))}"
         order += free
+
+
+def test_tasks_import_one_way():
+    assert task_faults(TASKS) == []
+
+
+def test_every_folder_of_tasks_is_on_the_plan():
+    folders = {path.parent.name for path in (ROOT / "tasks").glob("*/__init__.py")}
+    assert folders <= set(TASKS_MAY)
 
 
 def test_the_kinds_of_a_block_never_import_each_other():
@@ -270,8 +338,9 @@ def test_who_launches_runs_imports_nothing_that_only_trains():
     processes.
     """
     code = (
-        "import sys, tasks.run, tasks.sweep, tasks.study.sweep; print(sorted({'lightning', 'wandb',"
-        " 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
+        "import sys, tasks.run.start, tasks.logging.sweep_table, tasks.study.sweep;"
+        " print(sorted({'lightning', 'wandb', 'tokenizers', 'transformers', 'torchmetrics'}"
+        " & set(sys.modules)))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -326,9 +395,34 @@ def test_an_import_that_runs_the_wrong_way_is_found(file, line, fault):
     assert faults(list(imports(line, file))) == [fault]
 
 
+@pytest.mark.parametrize(
+    ("file", "line", "fault"),
+    [
+        (
+            "tasks/callbacks/guard.py",
+            "from tasks.run import training_process",
+            "callbacks imports run",
+        ),
+        ("tasks/module.py", "from tasks.callbacks import Recorder", "modules imports callbacks"),
+        ("tasks/run/start.py", "from tasks import cli", "run imports cli"),
+        ("tasks/run/seeds.py", "from tasks.run.start import start_run", "run.seeds imports run"),
+        (
+            "tasks/callbacks/pruning.py",
+            "from tasks.study import storage",
+            "callbacks imports study",
+        ),
+    ],
+)
+def test_an_import_of_tasks_that_runs_the_wrong_way_is_found(file, line, fault):
+    assert task_faults(list(imports(line, file))) == [fault]
+
+
 def test_files_that_need_each_other_are_found():
-    back = list(imports("def f():\n    from tasks import run", "tasks/workers.py"))
-    assert cycle(TASKS + back, "tasks", late=True) >= {"tasks/workers.py", "tasks/run.py"}
+    back = list(imports("def f():\n    from tasks.run import start", "tasks/run/processes.py"))
+    assert cycle(TASKS + back, "tasks", late=True) >= {
+        "tasks/run/processes.py",
+        "tasks/run/start.py",
+    }
     assert cycle(TASKS + back, "tasks", late=False) == set()
 
 

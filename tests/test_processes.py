@@ -54,7 +54,7 @@ def workers_of(run: Path) -> list[int]:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
         except OSError:
             continue
-        if "tasks.worker" in words and str(run) in words:
+        if "tasks.run.worker" in words and str(run) in words:
             found.append(int(folder.name))
     return sorted(found)
 
@@ -271,7 +271,7 @@ def test_under_torchrun_all_ranks_join_one_directory(tmp_path, text):  # noqa: F
 def test_ranks_that_hold_different_configs_stop():
     from unittest.mock import patch
 
-    from tasks.session import same_config
+    from tasks.run.checks import same_config
     from xformer_kit import ConfigError
 
     def gather(found, mine):

@@ -18,15 +18,15 @@ from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 
-from tasks import forge
-from tasks.workers import PARENT
+from tasks.run import fork_server
+from tasks.run.processes import PARENT
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPORTED = [
     "tasks.hydra_app",
-    "tasks.run",
-    "tasks.session",
-    "tasks.sweep",
+    "tasks.run.start",
+    "tasks.run.training_process",
+    "tasks.logging.sweep_table",
     "xformer_kit.study.plan",
 ]
 
@@ -103,7 +103,7 @@ def _become(
     # Its loaders have a server of their own, as in a process that was not forked: they end when it
     # is killed.
     forkserver._forkserver.__init__()
-    _keep_a_forge()
+    _keep_a_fork_server()
     sys.argv, code = line, 0
     try:
         runpy.run_path(line[0], run_name="__main__")
@@ -121,9 +121,9 @@ def _become(
     os._exit(code)
 
 
-def _keep_a_forge() -> None:
-    """Fork the first forge now that all is imported and nothing was computed; it waits to be asked
-    for, and ends with us.
+def _keep_a_fork_server() -> None:
+    """Fork the first fork server now that all is imported and nothing was computed; it waits for
+    requests, and ends with this process.
     """
     requests, answers = os.pipe(), os.pipe()
     if (pid := os.fork()) == 0:
@@ -131,27 +131,27 @@ def _keep_a_forge() -> None:
         os.close(answers[0])
         os.setpgid(0, 0)
         os.environ[PARENT] = str(os.getppid())
-        sys.argv = ["tasks.forge", str(requests[0]), str(answers[1])]
+        sys.argv = ["tasks.run.fork_server", str(requests[0]), str(answers[1])]
         with suppress(BaseException):
-            forge.main()
+            fork_server.main()
         os._exit(0)
     os.close(requests[0])
     os.close(answers[1])
-    begin = forge.Forge.__init__
+    begin = fork_server.ForkServer.__init__
 
-    def take(self: forge.Forge) -> None:
-        forge.Forge.__init__ = begin
+    def take(self: fork_server.ForkServer) -> None:
+        fork_server.ForkServer.__init__ = begin
         self.process, self.answers, self.requests = (
             _Forked(pid),
             os.fdopen(answers[0]),
             os.fdopen(requests[1], "w"),
         )
 
-    forge.Forge.__init__ = take
+    fork_server.ForkServer.__init__ = take
 
 
 class _Forked:
-    """A child, with what a forge asks of subprocess.Popen."""
+    """A child, with what a fork server needs of subprocess.Popen."""
 
     def __init__(self, pid: int):
         self.pid, self.code = pid, None

@@ -1,9 +1,9 @@
-"""What happens around a step? Observers that cost little each step, and do their work now and then.
+"""Observers of training: each costs little per step, and does its work every so many steps.
 
-In the order in which they run: Guard, Requested, Deadline, Recorder, ProgressBar, Samples,
-Averages, Checkpoints, Profile, Pruning, Stopper. All count optimizer steps. Each defines those of
-Lightning's hooks that it needs, as (trainer, task). A user's own callbacks (users.py) are
-Lightning's, and run before them.
+In the order in which they run: NonFiniteGuard, RequestedStop, Deadline, Recorder, watchers,
+ProgressBar, Samples, Averages, CheckpointSaver, Profile, Pruning, SignalStop. All count optimizer
+steps. Each defines the Lightning hooks that it needs, with the arguments (trainer, task). A user's
+own callbacks (users.py) are Lightning's, and run before them.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from tasks.callbacks.averages import Averages
-from tasks.callbacks.checkpoints import Checkpoints
-from tasks.callbacks.guard import Deadline, Guard, Requested, Stopper
-from tasks.callbacks.plan import Clock, Plan
+from tasks.callbacks.cadence import Cadence, TrainingClock
+from tasks.callbacks.checkpoints import CheckpointSaver
+from tasks.callbacks.guard import Deadline, NonFiniteGuard, RequestedStop, SignalStop
 from tasks.callbacks.profile import Profile
 from tasks.callbacks.progress import ProgressBar
 from tasks.callbacks.pruning import Pruning
@@ -39,48 +39,49 @@ __all__ = [
 ]
 
 
+HOOKS = (
+    "on_fit_start",
+    "on_train_start",
+    "on_train_batch_end",
+    "on_validation_start",
+    "on_validation_end",
+    "on_train_end",
+    "on_exception",
+)
+
+
 class Observers(Callback):
     """All observers as one callback: Lightning's bookkeeping around a hook costs more than most of
     them do.
     """
 
     def __init__(self, observers: Sequence[Any]):
-        hooks = (
-            "on_train_start",
-            "on_train_batch_end",
-            "on_validation_start",
-            "on_validation_end",
-            "on_train_end",
-            "on_exception",
-        )
         self.called = {
-            hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in hooks
+            hook: [getattr(o, hook) for o in observers if hasattr(o, hook)] for hook in HOOKS
         }
 
-    def on_train_start(self, trainer: Any, task: Any) -> None:
-        for hook in self.called["on_train_start"]:
-            hook(trainer, task)
+    def call(self, hook: str, *arguments: Any) -> None:
+        for observer in self.called[hook]:
+            observer(*arguments)
 
-    def on_train_batch_end(
-        self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        for hook in self.called["on_train_batch_end"]:
-            hook(trainer, task)
-        task.now.settled = True
+    def on_fit_start(self, trainer: Any, task: Any) -> None:
+        self.call("on_fit_start", trainer, task)
+
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        self.call("on_train_start", trainer, task)
+
+    def on_train_batch_end(self, trainer: Any, task: Any, *batch: Any) -> None:
+        self.call("on_train_batch_end", trainer, task)
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
-        for hook in self.called["on_validation_start"]:
-            hook(trainer, task)
+        self.call("on_validation_start", trainer, task)
 
     def on_validation_end(self, trainer: Any, task: Any) -> None:
         if not trainer.sanity_checking:
-            for hook in self.called["on_validation_end"]:
-                hook(trainer, task)
+            self.call("on_validation_end", trainer, task)
 
     def on_train_end(self, trainer: Any, task: Any) -> None:
-        for hook in self.called["on_train_end"]:
-            hook(trainer, task)
+        self.call("on_train_end", trainer, task)
 
     def on_exception(self, trainer: Any, task: Any, error: BaseException) -> None:
-        for hook in self.called["on_exception"]:
-            hook(trainer, task, error)
+        self.call("on_exception", trainer, task, error)

@@ -1,22 +1,22 @@
-"""Which weights are judged and kept? Those that were trained, or an average of them, which is often
-better.
-"""
+"""Averages of the weights: exponential moving average, or the mean of the last checkpoints."""
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tasks import checkpoint
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run import checkpoints
 from xformer_kit.model.checkpoint import DamagedError, read_weights
 
 log = logging.getLogger("xformer")
 
 
+@dataclass(eq=False)
 class Averages:
     """Puts averaged weights in place of the trained ones for each validation, and for good at the
     end of the run.
@@ -27,20 +27,13 @@ class Averages:
     arXiv:1706.03762, section 6.1). Both together are refused by the config's check.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        decay: float | None,
-        count: int,
-        saved: dict[str, Any] | None,
-    ):
-        self.plan = plan
-        self.folder = folder
-        self.decay = decay
-        self.count = count
-        self.saved = saved
-        self.shadow: list[Tensor] = []
+    cadence: Cadence
+    folder: Path
+    decay: float | None
+    count: int
+    saved: dict[str, Any] | None
+    shadow: list[Tensor] = field(default_factory=list)
+    average: dict[str, Tensor] | None = None  # what checkpoints save
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.weights = [p.detach() for p in task.model.parameters()]
@@ -50,9 +43,8 @@ class Averages:
             for name, kept in zip(self.names, self.shadow, strict=True):
                 if self.saved:
                     kept.copy_(self.saved[name])
-            task.judged = dict(
-                zip(self.names, self.shadow, strict=True)
-            )  # always as of the last step
+            # Always as of the last step.
+            self.average = dict(zip(self.names, self.shadow, strict=True))
         for file in self.folder.glob("weights_*.pt"):  # of steps that are taken again
             if _step(file) > task.step and trainer.is_global_zero:
                 file.unlink()
@@ -60,10 +52,10 @@ class Averages:
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         if self.shadow:
             torch._foreach_lerp_(self.shadow, self.weights, 1 - self.decay)
-        step, due = task.step, self.plan.checkpoints(task.step) or self.plan.ends(task.step)
+        step, due = task.step, self.cadence.checkpoints(task.step) or self.cadence.ends(task.step)
         if self.count > 1 and due and trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
+            checkpoints.write_file(task.state_dict(), self.folder / f"weights_{step}.pt")
             for file in self._files()[: -self.count]:
                 file.unlink()
 
@@ -71,27 +63,26 @@ class Averages:
         self.trained: list[Tensor] = []
         if self.shadow:
             self._exchange(self.shadow)
-        elif self.count > 1 and self.plan.ends(task.step):
+        elif self.count > 1 and self.cadence.ends(task.step):
             trainer.strategy.barrier()
             self._exchange(self._mean())
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        """Behind all that looks at the judged weights; what is saved are the trained ones and,
-        beside them, these.
+        """Restore the trained weights after everything that uses the averaged ones; a checkpoint
+        holds both.
         """
         if not self.trained:
             return
         if not self.shadow:
-            task.judged = {
+            self.average = {
                 name: w.clone() for name, w in zip(self.names, self.weights, strict=True)
             }
         torch._foreach_copy_(self.weights, self.trained)
 
     def on_train_end(self, trainer: Any, task: Task) -> None:
-        if task.judged is not None and self.plan.ends(
-            task.step
-        ):  # for the test, the sample, and whoever goes on with it
-            torch._foreach_copy_(self.weights, [task.judged[name] for name in self.names])
+        # For the test, the sample, and later use.
+        if self.average is not None and self.cadence.ends(task.step):
+            torch._foreach_copy_(self.weights, [self.average[name] for name in self.names])
 
     def _exchange(self, others: list[Tensor]) -> None:
         self.trained = [w.clone() for w in self.weights]

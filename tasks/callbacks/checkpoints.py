@@ -1,44 +1,40 @@
-"""When is the state saved?"""
+"""Saves the state of a run."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks import checkpoint, workers
-from tasks.callbacks.plan import Plan
+from tasks.callbacks.averages import Averages
+from tasks.callbacks.cadence import Cadence
 from tasks.callbacks.recorder import Recorder
 from tasks.callbacks.users import unsaved
-from tasks.endings import NotSaved
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run import checkpoints, processes
+from tasks.run.exit_codes import NotSaved
 
 
-class Checkpoints:
+@dataclass(eq=False)
+class CheckpointSaver:
     """Saves `last` when it is due and at the end, `best` when the validation loss is the lowest so
     far.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        fixed: dict[str, Any],
-        recorder: Recorder,
-        users: dict[str, Any],
-    ):
-        self.plan = plan
-        self.folder = folder
-        self.fixed = fixed
-        self.recorder = recorder
-        self.users = users
-        self.best: float | None = None
-        self.saved = -1
+    cadence: Cadence
+    folder: Path
+    fixed: dict[str, Any]
+    recorder: Recorder
+    users: dict[str, Any]
+    averages: Averages | None
+    best: float | None  # the lowest validation loss
+    saved: int  # the step whose state was saved last, -1 if none was
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if self.plan.checkpoints(task.step) and not self.plan.validates(task.step):
+        if self.cadence.checkpoints(task.step) and not self.cadence.validates(task.step):
             self.save(trainer, task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not self.plan.saves:
+        if not self.cadence.saves:
             return
         loss = task.validation["loss"]
         better = self.best is None or loss < self.best
@@ -46,9 +42,9 @@ class Checkpoints:
         step = task.step
         if (
             better
-            or self.plan.checkpoints(step)
-            or self.plan.checkpoint_every is None
-            or self.plan.ends(step)
+            or self.cadence.checkpoints(step)
+            or self.cadence.checkpoint_every is None
+            or self.cadence.ends(step)
         ):
             self.save(trainer, task, better)
 
@@ -58,7 +54,7 @@ class Checkpoints:
         Only on CPUs: with NCCL, what follows a failed exchange may wait without end. In the midst
         of an update nothing is saved.
         """
-        if not workers.lost_touch(error) or not trainer.training or not task.now.settled:
+        if not processes.lost_connection(error) or not trainer.training or not task.now.settled:
             return
         if trainer.is_global_zero and trainer.strategy.root_device.type == "cpu":
             with suppress(Exception):  # the barrier, after the state is written, fails as well
@@ -66,7 +62,7 @@ class Checkpoints:
 
     def keep(self, trainer: Any, task: Task) -> None:
         """Save unless that has just been done."""
-        if self.plan.saves and self.saved != task.step:
+        if self.cadence.saves and self.saved != task.step:
             self.save(trainer, task)
 
     def save(self, trainer: Any, task: Task, better: bool = False) -> None:
@@ -81,7 +77,7 @@ class Checkpoints:
             "best": self.best,
             "is_best": better,
             "validation": task.validation,
-            **({} if task.judged is None else {"average": task.judged}),
+            **self._average(),
             "left_out": int(task.left_out),
             "accumulate": task.accumulate,
             "spent": self.recorder.spent(task, strategy.root_device),
@@ -93,16 +89,20 @@ class Checkpoints:
         if scaler := getattr(trainer.precision_plugin, "scaler", None):
             state["scaler"] = scaler.state_dict()
         if trainer.is_global_zero:
-            checkpoint.write(state, self.folder)
+            checkpoints.write(state, self.folder)
             if better:
-                checkpoint.keep_as_best(self.folder)
+                checkpoints.keep_as_best(self.folder)
         self.saved = task.step
         strategy.barrier()
         self.recorder.clock.go()
 
+    def _average(self) -> dict[str, Any]:
+        average = self.averages.average if self.averages is not None else None
+        return {} if average is None else {"average": average}
+
     def _of_users(self) -> dict[str, Any]:
-        """The state of a user's callbacks, where they have one. Raises NotSaved where it is not
-        plain.
+        """The state of a user's callbacks, if they have any. Raises NotSaved if it is not plain
+        data.
         """
         states = {name: state for name, one in self.users.items() if (state := one.state_dict())}
         for name, state in states.items():

@@ -1,123 +1,122 @@
-"""Is the state good, and was the run told to stop?"""
+"""Observers that end a run: non-finite steps, trainer.max_time, callbacks and signals."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.endings import SignalBox, Stopped, elected, overtime
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run.exit_codes import SignalBox, StoppedBySignal, elected, overtime
 
 
-class Guard:
-    """Ends a run that left out a step because it was not finite; `explain(step)` says which module
-    broke.
+@dataclass(eq=False)
+class NonFiniteGuard:
+    """Ends a run that left out a step because it was not finite; `explain(step)` returns the error,
+    with the module that was the first to break.
     """
 
-    def __init__(self, plan: Plan, explain: Any):
-        self.plan = plan
-        self.explain = explain
+    cadence: Cadence
+    explain: Callable[[int], Exception]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         cheap = task.now.bad is not None and task.device.type == "cpu"
-        if (cheap or self.plan.due(task.step)) and task.stops_at_nonfinite:
+        if (cheap or self.cadence.due(task.step)) and task.stops_at_nonfinite:
             self.check(task)
 
     def check(self, task: Task) -> None:
-        """Raises NonFinite where a step was left out. Waits for the device."""
+        """Raises NonFinite if a step was left out. Waits for the device."""
         step = int(task.nonfinite)
         if step >= 0:
             raise self.explain(step)
 
 
+@dataclass(eq=False)
 class Deadline:
-    """Ends training, as if its last step had come, once it has gone on for `limit` seconds in this
-    process.
+    """Makes the current step the last one when this process has trained for `limit` seconds.
 
-    It runs before all that looks at a step, so that the step is validated, written down and saved.
+    It runs before the observers that validate, record and save, so that they handle the step as the
+    last one.
     """
 
-    def __init__(self, plan: Plan, limit: float):
-        self.plan = plan
-        self.limit = limit
+    cadence: Cadence
+    limit: float
+    signals: SignalBox
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.until = time.monotonic() + self.limit
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.plan.total and self._over(trainer, task):
-            self.plan.end(task.step, "trainer.max_time")
+        if task.step < self.cadence.total and self._over(trainer, task):
+            self.cadence.end(task.step, "trainer.max_time")
             trainer.should_stop = True
 
     def _over(self, trainer: Any, task: Task) -> bool:
-        task.late = time.monotonic() >= self.until
+        self.signals.late = time.monotonic() >= self.until
         if trainer.world_size == 1:
-            return task.late
+            return self.signals.late
         # As with signals: ranks vote with the step's sums, so that all stop at the same one.
         return (
             overtime(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.plan.due(task.step)
+            if task.device.type == "cpu" or self.cadence.due(task.step)
             else False
         )
 
 
-class Requested:
-    """Ends training, as if its last step had come, where a user's callback has set
-    trainer.should_stop.
+@dataclass(eq=False)
+class RequestedStop:
+    """Makes the current step the last one when a user's callback has set trainer.should_stop.
 
-    late: at a validation, end with the step after it, since what is judged at the end is known only
-    before a validation.
+    late: at a validation, end with the following step instead, since the weights to evaluate at the
+    end must be known before a validation.
     """
 
-    def __init__(self, plan: Plan, late: bool):
-        self.plan = plan
-        self.late = late
-        self.next = False
+    cadence: Cadence
+    late: bool
+    next: bool = False
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
         trainer.should_stop |= self.next
-        if trainer.should_stop and not self.plan.ends(task.step):
-            self.plan.end(task.step, "a callback")
+        if trainer.should_stop and not self.cadence.ends(task.step):
+            self.cadence.end(task.step, "a callback")
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if not trainer.should_stop or self.plan.ends(task.step):
+        if not trainer.should_stop or self.cadence.ends(task.step):
             return
         if self.late:
             trainer.should_stop, self.next = False, True
         else:
-            self.plan.end(task.step, "a callback")
+            self.cadence.end(task.step, "a callback")
 
 
-class Stopper:
-    """Ends the run where it was asked to, once all of the step is written down. `save()` keeps its
-    state.
-    """
+@dataclass(eq=False)
+class SignalStop:
+    """Ends the run after a signal, once the step is recorded. `save()` saves its state."""
 
-    def __init__(self, plan: Plan, box: SignalBox, guard: Guard, save: Any):
-        self.plan = plan
-        self.box = box
-        self.guard = guard
-        self.save = save
+    cadence: Cadence
+    signals: SignalBox
+    guard: NonFiniteGuard
+    save: Callable[[], None]
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        step = self.box.step = task.step
-        task.stop_signal = self.box.number
-        if step >= self.plan.total:
+        step = self.signals.step = task.step
+        if step >= self.cadence.total:
             trainer.should_stop = True  # so that Lightning validates once more
-        elif not self.plan.validates(step) and (number := self._asked(trainer, task)):
+        elif not self.cadence.validates(step) and (number := self._asked(trainer, task)):
             self._stop(task, number)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        if task.step < self.plan.total and (number := self._asked(trainer, task)):
+        if task.step < self.cadence.total and (number := self._asked(trainer, task)):
             self._stop(task, number)
 
     def _asked(self, trainer: Any, task: Task) -> int:
         if trainer.world_size == 1:
-            return self.box.number
+            return self.signals.number
         # All ranks stop at the same step. On a GPU the sum is read where the run waits for the
         # device anyway.
         return (
             elected(int(task.now.sums[3]))
-            if task.device.type == "cpu" or self.plan.due(task.step)
+            if task.device.type == "cpu" or self.cadence.due(task.step)
             else 0
         )
 
@@ -125,4 +124,4 @@ class Stopper:
         if task.stops_at_nonfinite:
             self.guard.check(task)
         self.save()
-        raise Stopped(number, task.step)
+        raise StoppedBySignal(number, task.step)

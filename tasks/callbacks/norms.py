@@ -1,6 +1,4 @@
-"""How large are activations and gradients, layer by layer? A row of norms.csv every so many steps;
-nothing in between.
-"""
+"""Norms of activations and gradients per layer: a row of norms.csv every so many steps."""
 
 import math
 from collections import defaultdict
@@ -10,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
-from tasks.records import Records
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.csv_log import CsvLog
 from xformer_kit.config.callbacks import Norms as Options
 
 
-class Norms:
-    """Listens to the step that is to be noted, and to no other."""
+class NormsLog:
+    """Registers hooks for the steps that are recorded, and for no others."""
 
-    def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         self.every = options.every
         self.path = run_dir / "norms.csv"
         self.tell = tell
@@ -31,7 +29,7 @@ class Norms:
         self.gradients: dict[str, Tensor] = {}
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
-        self.records = Records(self.path, ("step",)).open(task.step) if self.first else None
+        self.records = CsvLog(self.path, ("step",)).open(task.step) if self.first else None
         self._listen(task)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
@@ -49,7 +47,9 @@ class Norms:
             return
         for name in task.model.names:  # type: ignore[union-attr]
             self._listen_to(name, task.model.get_submodule(name))
-        task.weigh = lambda factor: self.gradients.update(gradients(task.model, factor))
+        task.gradient_hooks.append(
+            lambda factor: self.gradients.update(gradients(task.model, factor))
+        )
 
     def _listen_to(self, name: str, stack: Any) -> None:
         """Observes the residual stream after each layer of a stack."""
@@ -85,7 +85,9 @@ class Norms:
             handle.remove()
         for stack, observe in self.observed:
             stack.observers.remove(observe)
-        self.handles, self.observed, task.weigh = [], [], None
+        self.handles = []
+        self.observed = []
+        task.gradient_hooks.clear()
 
     def _write(self, step: int) -> None:
         of = {

@@ -1,4 +1,4 @@
-"""What does the model look like as it learns? Pictures in the run's pictures/, and the same for the
+"""Pictures of masks, biases and attention weights during training, in pictures/ and for the
 logger.
 """
 
@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.judged import JudgedTask as Task
-from tasks.looking import attention_picture
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.generation.attention_picture import attention_picture
 from xformer_kit.config.callbacks import Pictures as Options
 from xformer_kit.data import collate
 from xformer_kit.data.batch import mapped
@@ -17,19 +17,19 @@ from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.registry import ConfigError
 
 
-class Pictures:
+class AttentionPictures:
     """Draws at the start, every so many steps, and at the end. All ranks make the forward pass, and
     the first one draws.
     """
 
-    def __init__(self, options: Options, plan: Plan, run_dir: Path, tell: Any, first: bool):
+    def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
             raise ConfigError(
                 "callbacks.pictures: needs the package matplotlib; got none. Use pip install"
                 ' "xformer_kit[study]".'
             )
         self.options = options
-        self.plan = plan
+        self.cadence = cadence
         self.folder = run_dir / "pictures"
         self.tell = tell
         self.first = first
@@ -41,7 +41,7 @@ class Pictures:
             self._draw(task)
 
     def on_train_batch_end(self, trainer: Any, task: Task) -> None:
-        if task.step % self.options.every == 0 or self.plan.ends(task.step):
+        if task.step % self.options.every == 0 or self.cadence.ends(task.step):
             self._draw(task)
 
     def _draw(self, task: Task) -> None:
@@ -57,7 +57,7 @@ class Pictures:
     def _seen(self, task: Task) -> dict[str, Seen]:
         device = next(task.model.parameters()).device
         batch: Any = mapped(collate([task.data.examples("valid")[0]]), lambda x: x.to(device))
-        with task.drawn():
+        with task.sampling():
             act = lambda: task.objective.loss(task.model, batch)
             return watched(task.model, act, self.options.layers, self.options.heads)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Where does the time of a step go?"""
+"""Profiles some steps: where their time is spent."""
 
 import warnings
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
 
 
 class Profile:

@@ -1,21 +1,22 @@
-"""What does a person see while a run trains?"""
+"""The progress bar of a run."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from tasks.bar import Bar
-from tasks.callbacks.plan import Clock
-from tasks.judged import JudgedTask as Task
-from tasks.metrics import said
+from tasks.callbacks.cadence import TrainingClock
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.bar import Bar
+from tasks.metrics import validation_line
 
 
+@dataclass(eq=False)
 class ProgressBar:
     """Redraws the bar a few times a second; only then does it read the loss."""
 
-    def __init__(self, bar: Bar, clock: Clock):
-        self.bar = bar
-        self.clock = clock
-        self.pace: float | None = None  # seconds per step, smoothed
-        self.seen = (0, 0.0)
+    bar: Bar
+    clock: TrainingClock
+    pace: float | None = None  # seconds per step, smoothed
+    seen: tuple[int, float] = (0, 0.0)
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.seen = task.step, self.clock.spent
@@ -32,4 +33,4 @@ class ProgressBar:
         self.bar.show(step, loss, speed, self.pace * (self.bar.total - step))
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
-        self.bar.say(f"step {task.step:,}: {said(task.validation)}")
+        self.bar.say(f"step {task.step:,}: {validation_line(task.validation)}")

@@ -1,50 +1,54 @@
-"""Is this trial of a search hopeless? Every validation is reported to the search's storage, and a
-pruner decides.
+"""Reports every validation of a trial to its search's storage, and ends the trial if the pruner
+decides so.
 
-The pruner sees the same steps of all trials (Li et al., 2018, arXiv:1810.05934, for successive
+The pruner compares all trials at the same steps (Li et al., 2018, arXiv:1810.05934, for successive
 halving; the median rule is that of Golovin et al., 2017, Google Vizier, section 3.2.2).
 """
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tasks.callbacks.plan import Plan
-from tasks.endings import Pruned
-from tasks.judged import JudgedTask as Task
+from tasks.callbacks.cadence import Cadence
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.run.exit_codes import Pruned
 from xformer_kit.registry import ConfigError
 
 log = logging.getLogger("xformer")
 
 
+@dataclass(eq=False)
 class Pruning:
-    """Ends a run that is a trial. `trial`: {storage, name, id, metric, design}; `save()` keeps the
+    """Ends a run that is a trial. `trial`: {storage, name, id, metric, design}; `save()` saves the
     run's state.
 
-    A storage that does not answer ends no run: the log says so, and the run goes on to its last
-    step.
+    If the storage does not answer, a warning is logged and the run continues to its last step.
     """
 
-    def __init__(self, plan: Plan, trial: dict[str, Any], save: Callable[[], None]):
-        self.plan = plan
-        self.trial = trial
-        self.save = save
-        self.of_storage: Any = None
+    cadence: Cadence
+    trial: dict[str, Any]
+    save: Callable[[], None]
+    of_storage: Any = None
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         """A run that was stopped between its verdict and its end has its verdict."""
-        if 0 < task.step < self.plan.total and self._voted(trainer, task, None):
+        if 0 < task.step < self.cadence.total and self._voted(trainer, task, None):
             self._end(task)
 
     def on_validation_end(self, trainer: Any, task: Task) -> None:
         value = {f"val/{name}": figure for name, figure in task.validation.items()}.get(
             self.trial["metric"]
         )
-        if value is not None and self._voted(trainer, task, value) and task.step < self.plan.total:
+        if (
+            value is not None
+            and self._voted(trainer, task, value)
+            and task.step < self.cadence.total
+        ):
             self._end(task)
 
     def _voted(self, trainer: Any, task: Task, value: float | None) -> bool:
-        """The first rank asks, and all do as it says."""
+        """The first rank queries the pruner, and all ranks follow."""
         hopeless = trainer.is_global_zero and self._hopeless(task.step, value)
         return bool(trainer.strategy.broadcast(hopeless)) if trainer.world_size > 1 else hopeless
 
@@ -55,7 +59,7 @@ class Pruning:
         try:
             self.of_storage = trial = self.of_storage or trial_of(self.trial)
             design, known = self.trial["design"], trial.storage.get_trial(trial._trial_id)
-            if known.state.is_finished():  # somebody has told it over meanwhile
+            if known.state.is_finished():  # another process has ended the trial
                 return False
             if value is not None and step not in known.intermediate_values:
                 trial.report(value, step)

@@ -1,48 +1,39 @@
-"""What is written down of the steps?"""
+"""Records steps in metrics.csv and speed.csv."""
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.callbacks.plan import Clock, Plan
-from tasks.judged import JudgedTask as Task
-from tasks.records import Records
-from tasks.summary import peak_memory
+from tasks.callbacks.cadence import Cadence, TrainingClock
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.csv_log import CsvLog
+from tasks.logging.summary import peak_memory
 
-WARM = 5  # steps that are not measured where there are more
+WARM = 5  # steps that are not measured, if there are more
 
 
+@dataclass(eq=False)
 class Recorder:
-    """Rows of metrics.csv and speed.csv, and the same for the loggers. A step's row is written once
+    """Rows of metrics.csv and speed.csv, and the same for the logger. A step's row is written once
     it is validated.
 
-    began: when this process did, as time.perf_counter has it: the wall clock may be set back.
-    before: what those before it had spent, as their `spent` said.
+    began: start of this process as time.perf_counter, since the wall clock may be set back. before:
+    what earlier processes of the run returned as `spent`.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        metrics: Records | None,
-        speed: Records | None,
-        tell: Any,
-        began: float,
-        before: Mapping[str, float],
-    ):
-        self.plan = plan
-        self.metrics = metrics
-        self.speed = speed
-        self.began = began
-        self.before = before
-        self.tell = tell
-        self.clock = Clock()
-        self.row: dict[str, Any] = {}  # waits for the step's validation
-        self.pace: dict[str, float] = {}
-        self.seconds, self.steps, self.last = (
-            0.0,
-            0,
-            (0, 0.0),
-        )  # measured; (step, seconds) of the last row
+    cadence: Cadence
+    metrics: CsvLog | None
+    speed: CsvLog | None
+    tell: Any
+    began: float
+    before: Mapping[str, float]
+    clock: TrainingClock = field(default_factory=TrainingClock)
+    row: dict[str, Any] = field(default_factory=dict)  # waits for the step's validation
+    pace: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0  # measured
+    steps: int = 0  # measured
+    last: tuple[int, float] = (0, 0.0)  # (step, seconds) of the last row
 
     def on_train_start(self, trainer: Any, task: Task) -> None:
         self.clock.go()
@@ -55,7 +46,7 @@ class Recorder:
         self.steps, self.seconds = done - self.warm[0], spent - self.warm[1]
         if done == WARM:
             self.warm = done, spent
-        if not self.plan.logs(task.step):
+        if not self.cadence.logs(task.step):
             return
         row = task.train_row()
         before, seconds = self.last
@@ -70,7 +61,7 @@ class Recorder:
             }
             self.speed.add({"time": time.time()} | speed)  # type: ignore[union-attr]
             self.pace = {name: value for name, value in speed.items() if name != "step"}
-            if not self.plan.validates(task.step):
+            if not self.cadence.validates(task.step):
                 self._write(task.step)
 
     def on_validation_start(self, trainer: Any, task: Task) -> None:
@@ -115,7 +106,7 @@ class Recorder:
 
     @staticmethod
     def tokens_per_second(spent: Mapping[str, float]) -> float | None:
-        """Over the steps behind the warm-up; over all of them in a run that has no more; None where
-        none was taken.
+        """Over the steps after the warm-up; over all of them if there are no more; None if there
+        are none.
         """
         return spent["tokens"] / spent["measured_seconds"] if spent["measured_seconds"] else None

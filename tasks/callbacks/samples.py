@@ -1,22 +1,23 @@
-"""What does the model write by now? A sample at every validation, in samples.csv and as a table for
-the logger.
+"""A sample of the model's text at every validation, in samples.csv and as a table for the
+logger.
 """
 
 import csv
-import os
+import io
 from pathlib import Path
 from typing import Any
 
-from tasks.judged import JudgedTask as Task
+from tasks.evaluation import EvaluatedTask as Task
+from tasks.logging.files import replace_text
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import cell, text_of
 from xformer_kit.registry.saved_files import read_table
 
-COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty where no text is the right one
+COLUMNS = ["step", "prompt", "text", "right"]  # the last is empty if no text is right
 
 
 class Samples:
-    """Draws from generators of its own, so that training goes on as if nobody had asked."""
+    """Samples use generators of their own, so training is the same with and without them."""
 
     def __init__(self, run_dir: Path, tell: Any):
         self.path = run_dir / "samples.csv"
@@ -27,10 +28,9 @@ class Samples:
         if sample is None:
             return
         rows = [row for row in self._rows() if row[0] < task.step] + [[task.step, *sample]]
-        beside = self.path.with_name(f".{self.path.name}.new")  # a kill loses no earlier sample
-        with open(beside, "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *(map(cell, row) for row in rows)])
-        os.replace(beside, self.path)
+        text = io.StringIO()
+        csv.writer(text).writerows([COLUMNS, *(map(cell, row) for row in rows)])
+        replace_text(self.path, text.getvalue())  # a kill loses no earlier sample
         self.tell.table("samples", COLUMNS, rows, task.step)
 
     def _rows(self) -> list[list[Any]]:

@@ -13,9 +13,9 @@ from xformer_kit.registry import ConfigError
 
 
 def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
-    """Name -> callback, in the order of the config, with its state where a checkpoint has one.
+    """Name -> callback, in the order of the config, with its state if a checkpoint has one.
 
-    Raises ConfigError for one that is no `lightning.pytorch.Callback`, that saves checkpoints of
+    Raises ConfigError for one that is not a `lightning.pytorch.Callback`, that saves checkpoints of
     its own, or whose state a checkpoint cannot hold.
     """
     found: dict[str, Callback] = {}

@@ -1,27 +1,26 @@
-"""What looks at a run on request and changes nothing of it: callbacks.norms, callbacks.pictures."""
+"""Optional observers that change nothing in the run: callbacks.norms, callbacks.pictures."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.callbacks.norms import Norms
-from tasks.callbacks.pictures import Pictures
-from tasks.callbacks.plan import Plan
+from tasks.callbacks.cadence import Cadence
+from tasks.callbacks.norms import NormsLog
+from tasks.callbacks.pictures import AttentionPictures
 from xformer_kit.config import callbacks
 from xformer_kit.config.callbacks import CALLBACKS, watches
 
-MADE: dict[type, Any] = {callbacks.Norms: Norms, callbacks.Pictures: Pictures}
+MADE: dict[type, Any] = {callbacks.Norms: NormsLog, callbacks.Pictures: AttentionPictures}
 
 
 def watchers(
-    config: dict[str, Any], plan: Plan, run_dir: Path, tell: Any, first: bool
+    config: dict[str, Any], cadence: Cadence, run_dir: Path, tell: Any, first: bool
 ) -> Iterator[Any]:
-    """The observers of a run that its config asks for, on every rank; `first`: whether this one
-    writes.
+    """The optional observers in a config, on every rank; `first`: whether this one writes.
 
-    Raises ConfigError where one needs a package that is not there.
+    Raises ConfigError if one needs a package that is not installed.
     """
     for name, options in (config.get("callbacks") or {}).items():
         if watches(name):
             asked = CALLBACKS.create({"name": name} | dict(options))
-            yield MADE[type(asked)](asked, plan, run_dir, tell, first)
+            yield MADE[type(asked)](asked, cadence, run_dir, tell, first)

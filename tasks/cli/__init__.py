@@ -1,7 +1,7 @@
-"""The `xformer` command: what there is, what a model costs, and what a run is worth.
+"""The `xformer` command: components, the cost of models, and everything that works on runs.
 
-Each command lives in a file of its own, which says how it is called and imports what it needs when
-it runs: `--help` imports no torch. A fault is one sentence on stderr and exit code 2.
+Each command is a file, which defines its options and imports what it needs when it runs: `--help`
+imports no torch. An error is one sentence on stderr and exit code 2.
 """
 
 import os
@@ -25,7 +25,7 @@ from tasks.cli import (
     sweep,
 )
 from tasks.cli.command import Parser
-from tasks.workers import import_environment
+from tasks.run.processes import import_environment
 
 COMMANDS = {
     "parts": parts,
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = Parser(
         prog="xformer",
-        description="Transformers from registered parts: look at parts, models and runs.",
+        description="Transformers from registered parts: list parts, describe models, use runs.",
         epilog=HINT,
     )
     commands = parser.add_subparsers(
@@ -77,9 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(args, "what") or any(word.startswith("-") for word in rest)):
         parser.unrecognized(rest)
-    if (
-        rest
-    ):  # argparse takes a list of words in one piece only: overrides may stand behind --parts too
+    if rest:  # argparse takes one contiguous list: overrides may also follow --parts
         args.what += rest
     return _run(args)
 

@@ -4,7 +4,7 @@ one broke.
 
 from typing import Any
 
-from tasks.cli.command import console, print_json
+from tasks.cli.command import add_json, console, import_files, print_json, say, table
 
 SUMMARY = "run the laws on parts of your own"
 EXAMPLES = """examples:
@@ -15,11 +15,10 @@ MARKS = {"ok": ("ok", "green"), "broken": ("BROKEN", "bold red"), "skipped": ("s
 
 def options(parser: Any) -> None:
     parser.add_argument("file", metavar="FILE", help="a Python file that registers parts")
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    from tasks.cli.command import import_files
     from xformer_kit.laws import check_file
 
     import_files(args.parts)
@@ -38,24 +37,21 @@ def _plain(result: Any) -> dict[str, str]:
 
 
 def _show(results: list[dict[str, str]], broken: list[dict[str, str]], file: str) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for heading in ("part", "law", "", "what was seen"):
-        table.add_column(heading, no_wrap=heading != "what was seen", overflow="fold")
+    page = table("part", "law", "", "what was seen", padding=(0, 2, 0, 0))
+    for column in page.columns[:3]:
+        column.no_wrap = True
     last = None
     for result in results:
         mark, style = MARKS[result["verdict"]]
         part = "" if result["part"] == last else result["part"]
         last = result["part"]
-        table.add_row(
-            Text(part, "bold"), Text(result["law"]), Text(mark, style), Text(result["sentence"])
-        )
-    screen.print(table)
+        page.add_row(Text(part, "bold"), result["law"], Text(mark, style), result["sentence"])
+    screen.print(page)
     screen.print()
     held = sum(result["verdict"] == "ok" for result in results)
     left = len(results) - held - len(broken)
-    said = f"{held} held, {len(broken)} broken, {left} skipped"
-    screen.print(Text(f"{file}: {said}.", "bold red" if broken else "bold green"))
+    counts = f"{file}: {held} held, {len(broken)} broken, {left} skipped."
+    say(screen, (counts, "bold red" if broken else "bold green"), soft_wrap=False)

@@ -5,10 +5,12 @@ import json
 import os
 import re
 import sys
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
@@ -78,8 +80,8 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _no_option(self, word: str) -> str:
-        """What to say of an unknown option, with those that it is the beginning of, or else the
-        most similar one.
+        """The message for an unknown option, with the options that start with it, or else the most
+        similar one.
         """
         name, known = word.partition("=")[0], list(self._option_string_actions)
         begun = [
@@ -96,7 +98,7 @@ def console(stderr: bool = False) -> Any:
     """Where tables are printed. A pipe has no width; lines for one are not cut below 120
     columns.
     """
-    from tasks.screen import screen
+    from tasks.logging.console import screen
 
     made = screen(stderr)
     return made if cuts(made) else screen(stderr, width=120)
@@ -108,9 +110,8 @@ def cuts(screen: Any) -> bool:
 
 
 def print_json(data: Any) -> None:
-    print(
-        printable(json.dumps(data, indent=2, ensure_ascii=False, default=str))
-    )  # json leaves DEL and C1 as they are
+    # json.dumps leaves DEL and C1 as they are.
+    print(printable(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
 def import_files(files: list[str]) -> None:
@@ -121,11 +122,11 @@ def import_files(files: list[str]) -> None:
 
 
 def study_folder(study: str) -> Path:
-    """The directory of a study: one that is named, or of that name under outputs/studies. Raises
-    ConfigError where there is none.
+    """A study's directory, given as a path or as a name under outputs/studies. Raises ConfigError
+    if there is none.
     """
     from tasks.study.settle import PLAN
-    from xformer_kit.registry import ConfigError, nearest
+    from xformer_kit.registry import nearest
 
     home, named = Path("outputs", "studies"), Path(study).expanduser()
     for place in (named, home / study):
@@ -146,14 +147,13 @@ def study_folder(study: str) -> Path:
 
 
 def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
-    """A run's directory and its config, with its own parts imported.
+    """A run's directory and its config, after importing the user's own parts.
 
-    Raises ConfigError where it is no run, and where the run was begun with parts that are not
-    given.
+    Raises ConfigError if it is not a run, or if the run was started with parts that are missing
+    here.
     """
     from xformer_kit.config import read_config
     from xformer_kit.config.saved import check_parts
-    from xformer_kit.registry import ConfigError
 
     path = Path(run).expanduser()
     if not path.is_dir():
@@ -185,9 +185,8 @@ def _readable(
     path: Path, run: str, parts: list[str], wanted: str | None, first: str
 ) -> tuple[str, dict[str, Any]]:
     """The name and the state of a checkpoint that is whole."""
-    from tasks import summary
+    from tasks.logging import summary
     from xformer_kit.model.checkpoint import DamagedError, damage, read
-    from xformer_kit.registry import ConfigError
 
     folder = path / "checkpoints"
     there = [
@@ -219,6 +218,85 @@ def _readable(
         else "No other checkpoint is whole; train it again."
     )
     raise ConfigError(f"{'; '.join(faults)}. {way}")
+
+
+def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str, Any], Path | None]:
+    """(config, directory of a run or None) of overrides, or of one run's directory. Raises
+    ConfigError for both at once.
+    """
+    runs = [word for word in words if "=" not in word]
+    if runs and len(words) > 1:
+        raise ConfigError(
+            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one"
+            " of them out."
+        )
+    if runs:
+        from xformer_kit.config import ensure
+
+        path, config = open_run(runs[0], files)
+        ensure(config, data=False)
+        return config, path
+    from xformer_kit.config.hydra import compose
+
+    import_files(files)
+    return compose(words, data=False, once=True), None
+
+
+def add_json(parser: Any, what: str = "print plain data") -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_subject(parser: Any, example: str) -> None:
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="OVERRIDE | RUN",
+        help=f"overrides such as {example}, or one run's directory",
+    )
+
+
+def add_study(parser: Any) -> None:
+    parser.add_argument(
+        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
+    )
+
+
+def add_run(parser: Any, what: str = "a run's directory") -> None:
+    parser.add_argument("run", metavar="RUN", help=what)
+
+
+def say(screen: Any, *parts: Any, soft_wrap: bool = True) -> None:
+    """Print a line of texts, each with a style or without: ("RUN", "bold"), " last"."""
+    from rich.text import Text
+
+    screen.print(Text.assemble(*parts), soft_wrap=soft_wrap)
+
+
+def table(*headings: str, right: Collection[str] = (), **options: Any) -> Any:
+    """A table without lines; columns whose heading is in `right` are aligned to the right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, **{"header_style": "dim", **options})
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return made
+
+
+def grid(*styles: str, right: Collection[int] = (), whole: Collection[int] | None = None) -> Any:
+    """A table without headings, with a style for each column; `right`: columns that are aligned to
+    the right; `whole`: columns that never wrap, by default those.
+    """
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for at, style in enumerate(styles):
+        made.add_column(
+            style=style,
+            justify="right" if at in right else "left",
+            no_wrap=at in (right if whole is None else whole),
+            overflow="fold",
+        )
+    return made
 
 
 def on_device(model: Any) -> Any:

@@ -6,7 +6,8 @@ is compared with the first over common seeds.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import console, print_json, short, size
+from tasks.cli.command import add_json, console, print_json, say, short, size, table
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "runs side by side: configs, figures, cost and speed, seeds taken together"
 EXAMPLES = """examples:
@@ -25,11 +26,11 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--metric", metavar="NAME", help="the figure to judge by, such as val/perplexity (val/loss)"
     )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    from tasks.compare import compared
+    from tasks.cli.comparison import compared
 
     found = compared(args.run, args.metric, args.parts)
     if args.json:
@@ -40,36 +41,28 @@ def run(args: Any) -> int:
 
 
 def _show(found: Any) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    from tasks.compare import letter
+    from tasks.cli.comparison import letter
 
     screen = console()
     letters = [letter(i) for i in range(len(found.groups))]
     for mark, group in zip(letters, found.groups, strict=True):
         for seed, path in group.runs.items():
             end = f", diverged at step {group.diverged[seed]:,}" if seed in group.diverged else ""
-            screen.print(
-                Text.assemble(
-                    (f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim")
-                ),
-                soft_wrap=True,
-            )
-    table = Table(box=None, header_style="bold cyan", pad_edge=False)
-    table.add_column("")
-    for mark in letters:
-        table.add_column(mark, justify="right", overflow="fold")
+            say(screen, (f"{mark}  ", "bold cyan"), str(path), (f"  seed {seed}{end}", "dim"))
+    page = table("", *letters, right=letters, header_style="bold cyan")
+    page.columns[0].overflow = "ellipsis"
     for title, cells in _rows(found):
-        table.add_row(Text(title, "dim"), *cells)
+        page.add_row(Text(title, "dim"), *cells)
     screen.print()
-    screen.print(table)
+    screen.print(page)
     if found.judged is not None:
         screen.print()
         for verdict in found.judged.verdicts:
-            screen.print(Text(verdict.sentence), soft_wrap=True)
+            say(screen, verdict.sentence)
     for note in found.notes:
-        screen.print(Text(note, "yellow"), soft_wrap=True)
+        say(screen, (note, "yellow"))
 
 
 def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
@@ -106,7 +99,6 @@ def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
 
 def _figure(name: str, values: list[float]) -> str:
     """A mean with what it may be off at 95 %; of one run its figure."""
-    from xformer_kit.registry import ConfigError
     from xformer_kit.study.figures import decimals, metric
     from xformer_kit.study.statistics import interval
 

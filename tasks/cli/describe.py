@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import console, import_files, open_run, print_json
+from tasks.cli.command import add_json, add_subject, console, print_json, subject
 
 SUMMARY = "a model's tree, parameters, FLOPs, memory and kernels"
 EXAMPLES = """examples:
@@ -19,17 +19,12 @@ EXAMPLES = """examples:
 
 
 def options(parser: Any) -> None:
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help="overrides such as attn.heads=8, or one run's directory",
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_subject(parser, "attn.heads=8")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    config, vocab_size, origins, title = subject(args.what, args.parts)
+    config, vocab_size, origins, title = described(args.what, args.parts)
     from xformer_kit.inspect.describe import describe
 
     found = describe(config, vocab_size, origins)
@@ -42,47 +37,28 @@ def run(args: Any) -> int:
     return 0
 
 
-def subject(
+def described(
     words: list[str], files: list[str], command: str = "describe"
 ) -> tuple[dict[str, Any], int | None, Any, str]:
-    """(config, size of the vocabulary where a run knows it, origins of values, title) of what the
-    command names.
+    """(config, size of the vocabulary if a run has it, origins of values, title) of overrides or of
+    one run's directory.
     """
     from xformer_kit.config.settings import SETTINGS
     from xformer_kit.inspect.origins import Origins
-    from xformer_kit.registry import ConfigError
 
     usual = SETTINGS.defaults("model")
-    runs = [word for word in words if "=" not in word]
-    if runs and (len(words) > 1 or len(runs) > 1):
-        raise ConfigError(
-            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one"
-            " of them out."
-        )
-    if runs:
-        from xformer_kit.config import ensure
-        from xformer_kit.data.tokenizer import load_tokenizer
-        from xformer_kit.objective import objective_of
+    config, path = subject(words, files, command)
+    if path is None:
+        given = dict(word.lstrip("+").split("=", 1) for word in words)
+        origins = Origins(config, usual, given, tuple(_files(given)), source="conf")
+        return config, None, origins, " ".join(words)
+    from xformer_kit.data.tokenizer import load_tokenizer
+    from xformer_kit.objective import objective_of
 
-        path, config = open_run(runs[0], files)
-        ensure(config, data=False)
-        tokenizer = path / "tokenizer.json"
-        own = len(objective_of(config).specials)
-        vocab_size = config["model"].get("vocab_size") or (
-            load_tokenizer(path).vocab_size + own if tokenizer.is_file() else None
-        )
-        return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
-    from xformer_kit.config.hydra import compose
-
-    import_files(files)
-    config = compose(words, data=False, once=True)
-    given = dict(word.lstrip("+").split("=", 1) for word in words)
-    return (
-        config,
-        None,
-        Origins(config, usual, given, tuple(_files(given)), source="conf"),
-        " ".join(words),
-    )
+    vocab_size = config["model"].get("vocab_size")
+    if not vocab_size and (path / "tokenizer.json").is_file():
+        vocab_size = load_tokenizer(path).vocab_size + len(objective_of(config).specials)
+    return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
 
 
 def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tasks.cli.command import short, size
+from tasks.cli.command import grid, say, short, size
 from xformer_kit.inspect.describe import Description
 from xformer_kit.inspect.parts import written
 from xformer_kit.inspect.tree import Node
@@ -18,7 +18,7 @@ from xformer_kit.inspect.tree import Node
 
 def show(screen: Console, found: Description, config: Mapping[str, Any], title: str) -> None:
     """Print the page: tree, cost, kernels, values."""
-    screen.print(Text(title or "the default model", "bold"))
+    say(screen, (title or "the default model", "bold"), soft_wrap=False)
     sections = (
         ("", _tree(found, screen.width)),
         ("FLOPs per token", _flops(found)),
@@ -30,22 +30,15 @@ def show(screen: Console, found: Description, config: Mapping[str, Any], title: 
     for heading, body in sections:
         screen.print()
         if heading:
-            screen.print(Text(heading, "bold cyan"))
+            say(screen, (heading, "bold cyan"), soft_wrap=False)
         screen.print(body if not heading else Padding(body, (0, 0, 0, 2), expand=False))
     for sentence in found.unknown:
         screen.print()
-        screen.print(Text(sentence, "yellow"))
-
-
-def _grid(*justify: str) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for side in justify:
-        table.add_column(justify=side, no_wrap=side == "right", overflow="fold")  # type: ignore[arg-type]
-    return table
+        say(screen, (sentence, "yellow"), soft_wrap=False)
 
 
 def _tree(found: Description, width: int) -> Table:
-    """What a module is wraps inside its column, and the branches go on beside it."""
+    """The tree of modules; descriptions wrap inside their column, next to the branches."""
     lines = list(_lines(found.tree))
     room = max(
         16, width - max(len(name) for name, *_ in lines) - len("parameters  FLOPs/token  ") - 4
@@ -92,8 +85,8 @@ def _count(number: float) -> str:
 def _lines(
     node: Node, lead: str = "", branch: str = "", depth: int = 0
 ) -> Iterator[tuple[str, str, Node, int]]:
-    """Every line of the tree with its branches drawn, e.g. `│  ├─ q`, and what stands below it
-    while it goes on.
+    """Every line of the tree with its branches drawn, e.g. `│ ├─ q`, and the prefix of the lines
+    below it.
     """
     title = f"{_title(node)} x{node.times}" if node.times > 1 else node.name
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
@@ -105,7 +98,7 @@ def _lines(
 def _flops(found: Description) -> Any:
     if found.forward is None or found.training is None:
         return Text("not known")
-    table = _grid("left", "right", "left")
+    table = grid("", "bold", "dim", right=[1])
     ratio = found.training / found.forward if found.forward else 0
     where = f"in sequences of {found.seq_len:,} tokens"
     if _two_stacks(found):
@@ -114,15 +107,12 @@ def _flops(found: Description) -> Any:
         )
     if found.given_logits < 1:
         where += f", of which {100 * found.given_logits:.3g} % are given logits"
-    table.add_row("forward", Text(short(found.forward), "bold"), Text(where, "dim"))
-    table.add_row(
-        "training",
-        Text(short(found.training), "bold"),
-        Text(f"forward and backward, {ratio:.2f} x forward", "dim"),
-    )
+    table.add_row("forward", short(found.forward), where)
+    both = f"forward and backward, {ratio:.2f} x forward"
+    table.add_row("training", short(found.training), both)
     if found.active < found.tree.parameters:
         said = f"parameters that a token meets, of {short(found.tree.parameters)}"
-        table.add_row("active", Text(short(found.active), "bold"), Text(said, "dim"))
+        table.add_row("active", short(found.active), said)
     return table
 
 
@@ -130,40 +120,33 @@ def _memory(found: Description, config: Mapping[str, Any]) -> Any:
     memory = found.training_memory
     if memory is None:
         return Text("not known")
-    table = _grid("left", "right", "right")
-    table.add_row("", Text("in all", "dim"), Text("at the peak", "dim"))
-    table.add_row("weights", size(memory.weights), size(memory.weights))
-    table.add_row("gradients", size(memory.gradients), size(memory.gradients_at_peak))
-    table.add_row(
-        f"optimizer, {config['optim']['name']}", size(memory.optimizer), size(memory.optimizer)
-    )
-    table.add_row(
-        "activations, saved for backward",
-        size(memory.activations),
-        size(memory.activations_at_peak),
-    )
+    table = grid("", "", "", right=[1, 2])
+    table.add_row("", "in all", "at the peak", style="dim")
+    for name, whole, at_peak in (
+        ("weights", memory.weights, memory.weights),
+        ("gradients", memory.gradients, memory.gradients_at_peak),
+        (f"optimizer, {config['optim']['name']}", memory.optimizer, memory.optimizer),
+        ("activations, saved for backward", memory.activations, memory.activations_at_peak),
+    ):
+        table.add_row(name, size(whole), size(at_peak))
     table.add_row("temporaries", "", size(memory.temporaries_at_peak))
-    table.add_row(Text("peak", "bold"), "", Text(size(memory.peak), "bold"))
+    table.add_row("peak", "", size(memory.peak), style="bold")
     rows = f"{memory.rows} sequences" if memory.rows > 1 else "1 sequence"
     note = f"a micro-batch of {rows} of {found.seq_len:,} tokens on each device, {found.precision}"
     counted = (
         "activations of one micro-batch, without weights; temporaries: what else tensors hold at"
         " the peak, which may be later, in the loss or the optimizer's step"
     )
-    said = "what tensors hold; a process holds its libraries and gaps beside it"
+    said = "what tensors hold; a process also holds its libraries and gaps"
     return Group(Text(note, "dim"), table, Text(counted, "dim"), Text(said, "dim"))
 
 
 def _cache(found: Description) -> Table:
     cache = found.cache
-    table = _grid("left", "right", "left")
-    whose = "of one sequence" + (" beside a source of as many tokens" if _two_stacks(found) else "")
-    table.add_row("per token", Text(size(cache.per_token), "bold"), Text(whose, "dim"))
-    table.add_row(
-        "whole",
-        Text(size(cache.whole), "bold"),
-        Text(f"at max_len, {cache.length:,} tokens", "dim"),
-    )
+    table = grid("", "bold", "dim", right=[1])
+    whose = "of one sequence" + (" with a source of as many tokens" if _two_stacks(found) else "")
+    table.add_row("per token", size(cache.per_token), whose)
+    table.add_row("whole", size(cache.whole), f"at max_len, {cache.length:,} tokens")
     return table
 
 
@@ -172,24 +155,21 @@ def _two_stacks(found: Description) -> bool:
 
 
 def _kernels(found: Description) -> Table:
-    table = _grid("left", "left", "left")
+    table = grid("", "bold", "dim")
     for choice in found.kernels:
-        table.add_row(choice.where, Text(choice.kernel, "bold"), Text("; ".join(choice.why), "dim"))
+        table.add_row(choice.where, choice.kernel, "; ".join(choice.why))
     if not found.kernels:
-        table.add_row(Text("no attention", "dim"))
+        table.add_row("no attention", style="dim")
     return table
 
 
 def _values(found: Description) -> Table:
-    """One row for all values of a part that came from one place; what stacks and variants change
-    comes behind.
+    """One row for all values of a part that have the same origin; changes in stacks and variants
+    come last.
     """
-    table = _grid("left", "left", "left")
-    table.columns[2].no_wrap = True
+    table = grid("cyan", "", "", whole=[2])
     names = {value.variant.split()[0] for value in found.values if value.variant != "base"}
-    alone = (
-        f"{names.pop()} " if len(names) == 1 else " "
-    )  # the stack needs no mention where there is one
+    alone = f"{names.pop()} " if len(names) == 1 else " "  # a single stack is not named
     for variant, kind, values in _by_kind(found):
         shown = kind if variant == "base" else f"{variant.removeprefix(alone)}: {kind}"
         by_origin: dict[str, list[Any]] = {}
@@ -199,7 +179,7 @@ def _values(found: Description) -> Table:
             text = Text(" ").join(_value(value, kind) for value in some)
             plain = origin == "default"
             place = Text(_place(origin, kind), "dim" if plain else "yellow")
-            table.add_row(Text("" if i else shown, "cyan"), text, place)
+            table.add_row("" if i else shown, text, place)
     return table
 
 

@@ -1,13 +1,14 @@
-"""Say in what two models differ before either is built: values of their configs, parameters, FLOPs,
-memory, kernels, and which parameters they share. Each side is overrides as on train.py's command
-line, in quotes where there are several, or a run's directory; with one side, the other is the
-default model.
+"""Show the differences between two models before either is built: values of their configs,
+parameters, FLOPs, memory, kernels, and which parameters they share. Each side is overrides as on
+train.py's command line, in quotes if there are several, or a run's directory; with one side, the
+other is the default model.
 """
 
 import re
 from typing import Any
 
-from tasks.cli.command import console, print_json, short, size
+from tasks.cli.command import add_json, console, print_json, say, short, size, table
+from xformer_kit.registry import ConfigError
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -20,12 +21,11 @@ EXAMPLES = """examples:
 
 def options(parser: Any) -> None:
     parser.add_argument("what", nargs="*", metavar="OVERRIDES | RUN", help="one side, or two")
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
     from xformer_kit.inspect.diff import diff
-    from xformer_kit.registry import ConfigError
 
     if not 1 <= len(args.what) <= 2:
         raise ConfigError(
@@ -46,15 +46,14 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
     """Of both sides: configs, sizes of their vocabularies, and titles. Raises ConfigError with the
     faults of both, each with the side that it is of, if two were typed.
     """
-    from tasks.cli.describe import subject
+    from tasks.cli.describe import described
     from xformer_kit.config.size import ensure_countable
     from xformer_kit.inspect.describe import vocabulary
-    from xformer_kit.registry import ConfigError
 
     found, faults = [], []
     for mark, side in zip("AB", sides, strict=True):
         try:
-            config, size, _, title = subject(words(side), parts, "diff")
+            config, size, _, title = described(words(side), parts, "diff")
             ensure_countable(config)
             found.append((config, size or vocabulary(config), title or DEFAULT))
         except ConfigError as error:
@@ -67,19 +66,16 @@ def _subjects(sides: list[str], parts: list[str]) -> tuple[list[Any], Any, list[
 
 
 def words(side: str) -> list[str]:
-    """The overrides of a side, which stand behind one another: a blank before the next `key=`, not
-    one inside a value.
-    """
+    """The overrides of a side, separated by blanks before the next `key=`."""
     return re.split(r"\s+(?=[+~]{0,2}[\w./@]+=)", side.strip()) if side.strip() else []
 
 
 def _show(found: Any, titles: list[str]) -> None:
     from rich.padding import Padding
-    from rich.text import Text
 
     screen = console()
     for mark, title in zip("AB", titles, strict=True):
-        screen.print(Text.assemble((f"{mark}  ", "bold cyan"), (title, "bold")), soft_wrap=True)
+        say(screen, (f"{mark}  ", "bold cyan"), (title, "bold"))
     sections = (
         ("Values", _values(found)),
         ("Cost", _costs(found)),
@@ -88,20 +84,15 @@ def _show(found: Any, titles: list[str]) -> None:
     )
     for heading, body in sections:
         screen.print()
-        screen.print(Text(heading, "bold cyan"))
+        say(screen, (heading, "bold cyan"), soft_wrap=False)
         screen.print(Padding(body, (0, 0, 0, 2), expand=False))
     for sentence in found.unknown:
         screen.print()
-        screen.print(Text(sentence, "yellow"))
+        say(screen, (sentence, "yellow"), soft_wrap=False)
 
 
-def _table(*headings: str) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for at, heading in enumerate(("", *headings)):
-        table.add_column(heading, justify="right" if at else "left", overflow="fold")
-    return table
+def _table(*sides: str) -> Any:
+    return table("", *sides, right=sides, padding=(0, 2, 0, 0))
 
 
 def _values(found: Any) -> Any:
@@ -109,10 +100,10 @@ def _values(found: Any) -> Any:
 
     if not found.values:
         return Text("no value differs", "dim")
-    table = _table("A", "B")
+    page = _table("A", "B")
     for pair in found.values:
-        table.add_row(Text(pair.name, "dim"), _said(pair.one), _said(pair.other))
-    return table
+        page.add_row(Text(pair.name, "dim"), _said(pair.one), _said(pair.other))
+    return page
 
 
 def _said(value: Any) -> str:
@@ -125,13 +116,13 @@ def _said(value: Any) -> str:
 def _costs(found: Any) -> Any:
     from rich.text import Text
 
-    table = _table("A", "B", "B / A")
+    page = _table("A", "B", "B / A")
     for name, one, other in found.costs:
         unit = size if name.startswith("memory") else short
         cells = ["not known" if figure is None else unit(figure) for figure in (one, other)]
         ratio = f"{other / one:.3g}" if one and other is not None else ""
-        table.add_row(Text(name, "dim"), *cells, Text(ratio, "dim" if one == other else "bold"))
-    return table
+        page.add_row(Text(name, "dim"), *cells, Text(ratio, "dim" if one == other else "bold"))
+    return page
 
 
 def _kernels(found: Any) -> Any:
@@ -139,10 +130,10 @@ def _kernels(found: Any) -> Any:
 
     if not found.kernels:
         return Text("the same", "dim")
-    table = _table("A", "B")
+    page = _table("A", "B")
     for pair in found.kernels:
-        table.add_row(Text(pair.name, "dim"), pair.one or "", pair.other or "")
-    return table
+        page.add_row(Text(pair.name, "dim"), pair.one or "", pair.other or "")
+    return page
 
 
 def _parameters(found: Any) -> Any:
@@ -159,11 +150,11 @@ def _parameters(found: Any) -> Any:
     )
     if not found.tensors:
         return Text(note, "dim")
-    table = _table("A", "B")
+    page = _table("A", "B")
     for name, one, other, number in found.tensors:
         shapes = ["" if shape is None else " x ".join(map(str, shape)) for shape in (one, other)]
-        table.add_row(Text(name + (f"  x{number}" if number > 1 else ""), "dim"), *shapes)
-    return Group(Text(note, "dim"), table)
+        page.add_row(Text(name + (f"  x{number}" if number > 1 else ""), "dim"), *shapes)
+    return Group(Text(note, "dim"), page)
 
 
 def _plain(found: Any, titles: list[str]) -> dict[str, Any]:

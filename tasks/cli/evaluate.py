@@ -1,11 +1,12 @@
-"""How well does a run predict its validation text? Loss in nats per token, perplexity and bits per
-byte over the whole split, as at the end of the run: with the same weights the figures are those of
-its summary.json.
+"""Evaluate a run on its validation text: loss in nats per token, perplexity and bits per byte over
+the whole split, as at the end of the run. With the same weights the figures are those of its
+summary.json.
 """
 
 from typing import Any
 
-from tasks.cli.command import console, load_run, print_json
+from tasks.cli.command import add_json, add_run, console, grid, load_run, on_device, print_json, say
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
@@ -15,7 +16,7 @@ EXAMPLES = """examples:
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run's directory")
+    add_run(parser)
     parser.add_argument(
         "--checkpoint",
         choices=("last", "previous", "best"),
@@ -40,12 +41,10 @@ def options(parser: Any) -> None:
         metavar="A",
         help="a beam's score is divided by length^A (1.0)",
     )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    from xformer_kit.registry import ConfigError
-
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: must be at least 1 sequence; got {args.batch_size}.")
     if args.input or args.reference:
@@ -69,12 +68,8 @@ def run(args: Any) -> int:
 
 def _answered(args: Any) -> int:
     """Answers to a file of sources against a file of references."""
-    from rich.text import Text
-
-    from tasks.cli.command import on_device
+    from tasks.generation.translation import partners, read_lines, translate
     from tasks.metrics import TITLES, compared
-    from tasks.translate import partners, read_lines, translate
-    from xformer_kit.registry import ConfigError
 
     if not (args.input and args.reference):
         raise ConfigError(
@@ -82,9 +77,8 @@ def _answered(args: Any) -> int:
         )
     sources = read_lines(args.input, "--input")
     references = partners(sources, read_lines(args.reference, "--reference"))
-    model, config, path, name = load_run(
-        args.run, args.parts, args.checkpoint, first="best"
-    )  # as xformer generate
+    # As xformer generate.
+    model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
     if config["task"]["name"] != "seq2seq":
         raise ConfigError(
             f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}."
@@ -95,17 +89,12 @@ def _answered(args: Any) -> int:
         print_json({"run": str(path), "checkpoint": name, "examples": len(sources)} | figures)
         return 0
     screen = console()
-    screen.print(
-        Text.assemble((str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim")),
-        soft_wrap=True,
-    )
+    say(screen, (str(path), "bold"), (f" {name}, {len(sources):,} sources", "dim"))
     for name, value in figures.items():
-        line = Text(f"{TITLES.get(name) or name.replace('_', ' '):16} ")
-        if isinstance(value, str):
-            line.append(value)
-        else:
-            line.append(f"{100 * value if name == 'exact_match' else value:.2f}", "bold")
-        screen.print(line, soft_wrap=True)
+        shown: Any = value
+        if not isinstance(value, str):
+            shown = f"{100 * value if name == 'exact_match' else value:.2f}", "bold"
+        say(screen, f"{TITLES.get(name) or name.replace('_', ' '):16} ", shown)
     return 0
 
 
@@ -118,8 +107,9 @@ def evaluate(
     """
     import torch
 
-    from tasks import metrics, summary
-    from tasks.data import Data, check_fingerprint, speaking
+    from tasks import metrics
+    from tasks.logging import summary
+    from tasks.training_data import TrainingData, check_fingerprint, speaking
     from xformer_kit.data import prepare
     from xformer_kit.data.batch import mapped
     from xformer_kit.inspect.memory import micro_batch, weights_dtype
@@ -128,32 +118,18 @@ def evaluate(
     prepared = prepare(config)
     check_fingerprint((summary.read(path) or {}).get("data_fingerprint"), prepared.fingerprint)
     objective = speaking(objective_of(config), prepared)
-    data = Data(config, prepared, objective)
+    data = TrainingData(config, prepared, objective)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = model.to(device, weights_dtype(config))
     rows = rows or micro_batch(config)[0]
-    wholes = {"": data.bytes_per_token} | {f"{part}/": size for part, size in data.parts().items()}
-    sums = {part: torch.zeros(2, dtype=torch.float64) for part in wholes}
+    likelihood = metrics.SplitLikelihood(data.bytes_per_token, data.parts(), device)
+    batches = zip(data.valid_batches(rows), data.valid(rows, device), strict=True)
     with torch.inference_mode(), _precision(config, device):
-        for (part, _), batch in zip(
-            data.valid_batches(rows), data.valid(rows, device), strict=True
-        ):
-            here = mapped(batch, lambda x: x.to(device))
-            loss, count, _ = objective.loss(model, here)
-            for name in {"", f"{part}/"} & set(sums):
-                sums[name] += torch.stack(
-                    [loss.double().cpu(), torch.as_tensor(count).double().cpu()]
-                )
-    said = {
-        part: metrics.figures((sums[part][0] / sums[part][1]).item(), size)
-        for part, size in wholes.items()
-    }
-    found = {
-        f"val/{part}{name}": value
-        for part, figures in said.items()
-        for name, value in figures.items()
-    }
-    return found | {"tokens": int(sums[""][1])}
+        for (part, _), batch in batches:
+            loss, count, _ = objective.loss(model, mapped(batch, lambda x: x.to(device)))
+            likelihood.update(part, loss, count)
+    tokens = int(likelihood.whole.tokens)
+    return {f"val/{n}": value for n, value in likelihood.compute().items()} | {"tokens": tokens}
 
 
 def _precision(config: dict[str, Any], device: Any) -> Any:
@@ -169,28 +145,18 @@ def _precision(config: dict[str, Any], device: Any) -> Any:
 
 
 def _show(figures: dict[str, Any], config: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(justify="right", style="bold")
-    table.add_column(style="dim")
-    table.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
+    page = grid("", "bold", "dim", right=[1], whole=[])
+    page.add_row("validation loss", f"{figures['val/loss']:.4f}", "nats per token")
     if "val/bits_per_byte" in figures:
-        table.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
-    table.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
+        page.add_row("bits per byte", f"{figures['val/bits_per_byte']:.4f}", "")
+    page.add_row("perplexity", f"{figures['val/perplexity']:.2f}", "")
     for name, value in figures.items():
         if name.count("/") == 2 and name.endswith("/loss"):  # of a part of a mixture
-            table.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
-    table.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
+            page.add_row(name.split("/")[1], f"{value:.4f}", "nats per token")
+    page.add_row("over", f"{figures['tokens']:,}", "tokens, the whole validation split")
     screen = console()
-    screen.print(
-        Text.assemble((str(figures["run"]), "bold"), (f" {figures['checkpoint']}", "dim")),
-        soft_wrap=True,
-    )
-    screen.print(table)
+    say(screen, (figures["run"], "bold"), (f" {figures['checkpoint']}", "dim"))
+    screen.print(page)
     if limit := config["trainer"].get("limit_val_batches"):
-        screen.print(
-            Text(f"The run itself validated on less: trainer.limit_val_batches={limit}.", "dim")
-        )
+        note = f"The run itself validated on less: trainer.limit_val_batches={limit}."
+        say(screen, (note, "dim"), soft_wrap=False)

@@ -7,7 +7,7 @@ allocated.
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import console, print_json, size
+from tasks.cli.command import add_json, add_subject, console, grid, print_json, say, size, subject
 
 SUMMARY = "which kernel computes each attention, why not a faster one, and its memory"
 EXAMPLES = """examples:
@@ -18,17 +18,12 @@ EXAMPLES = """examples:
 
 
 def options(parser: Any) -> None:
-    parser.add_argument(
-        "what",
-        nargs="*",
-        metavar="OVERRIDE | RUN",
-        help="overrides such as mask=sliding_window, or one run's directory",
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_subject(parser, "mask=sliding_window")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    config, title = _subject(args.what, args.parts)
+    config, path = subject(args.what, args.parts, "explain")
     from xformer_kit.inspect.explain import explain
 
     found = explain(config)
@@ -40,61 +35,29 @@ def run(args: Any) -> int:
         ]
         print_json(plain)
         return 0
-    _show(found, title or "the default model")
+    _show(found, str(path or " ".join(args.what) or "the default model"))
     return 0
-
-
-def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], str]:
-    """(config, title) of what the command names."""
-    from xformer_kit.registry import ConfigError
-
-    runs = [word for word in words if "=" not in word]
-    if runs and len(words) > 1:
-        raise ConfigError(
-            f"explain: takes overrides or one run's directory; got {' '.join(words)}. Leave one of"
-            " them out."
-        )
-    if runs:
-        from tasks.cli.command import open_run
-        from xformer_kit.config import ensure
-
-        path, config = open_run(runs[0], files)
-        ensure(config, data=False)
-        return config, str(path)
-    from tasks.cli.command import import_files
-    from xformer_kit.config.hydra import compose
-
-    import_files(files)
-    return compose(words, data=False, once=True), " ".join(words)
 
 
 def _show(found: Any, title: str) -> None:
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
-    screen.print(Text(title, "bold"))
+    say(screen, (title, "bold"), soft_wrap=False)
     texts = "of documents kept apart" if found.documents else "without padding"
     rows = f"{found.rows} sequences" if found.rows > 1 else "1 sequence"
-    screen.print(
-        Text(
-            f"a step of training on {rows} of {found.seq_len:,} tokens {texts}, {found.precision},"
-            f" {found.device}",
-            "dim",
-        )
-    )
+    step = f"a step of training on {rows} of {found.seq_len:,} tokens {texts}"
+    say(screen, (f"{step}, {found.precision}, {found.device}", "dim"), soft_wrap=False)
     for item in found.attentions:
         screen.print()
-        screen.print(Text.assemble((item.where, "bold cyan"), (f"  {_what(item)}", "dim")))
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
+        say(screen, (item.where, "bold cyan"), (f"  {_what(item)}", "dim"), soft_wrap=False)
+        lines = grid("dim", "", whole=[0])
         for left, right in _lines(item):
-            table.add_row(Text(left, "dim"), Text(right, "bold" if left == "kernel" else ""))
-        screen.print(Padding(table, (0, 0, 0, 2), expand=False))
+            lines.add_row(left, Text(right, "bold" if left == "kernel" else ""))
+        screen.print(Padding(lines, (0, 0, 0, 2), expand=False))
     if not found.attentions:
-        screen.print(Text("no attention", "dim"))
+        say(screen, ("no attention", "dim"))
 
 
 def _what(item: Any) -> str:

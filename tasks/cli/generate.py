@@ -1,7 +1,7 @@
-"""Let a run's model speak: go on with a text, answer sources, or fill the holes of a text.
+"""Generate text with a run's model: continue a text, answer sources, or fill the holes of a text.
 
-What a run does depends on its task. A language model goes on with --prompt, which is written first,
-and what it writes appears as it comes. task=seq2seq answers --prompt or the lines of --input.
+What a run does depends on its task. A language model continues --prompt, which is written first,
+and tokens appear as they are generated. task=seq2seq answers --prompt or the lines of --input.
 Masked language models and denoisers write what each <mask> of --prompt or --input stands for: one
 token, or a span.
 """
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import load_run
+from tasks.cli.command import add_run, load_run, on_device, open_run
+from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
@@ -80,7 +81,7 @@ ANSWERS = (
     "batch_size",
     "scores",
 )
-TAKES = {  # what a task speaks like: the options that mean something to it, and what it does
+TAKES = {  # what a task generates: its options, and a description
     "goes on": ((*ALONE, *TOKENS, "stop"), "goes on with a text"),
     "answers": (ANSWERS, "answers sources"),
     "restores": (tuple(name for name in ANSWERS if name != "stop"), "writes the spans of a text"),
@@ -89,7 +90,7 @@ TAKES = {  # what a task speaks like: the options that mean something to it, and
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run's directory")
+    add_run(parser)
     given = parser.add_mutually_exclusive_group(required=True)
     said = "the text to go on with, the source, or a text with <mask> in it; - reads it from stdin"
     given.add_argument("--prompt", metavar="TEXT", help=said)
@@ -105,12 +106,12 @@ def options(parser: Any) -> None:
         "--stop",
         metavar="TEXT",
         action="append",
-        help="a text behind which to stop; may be repeated",
+        help="a text after which to stop; may be repeated",
     )
     said = "write only tokens that stand in this text, such as 0123456789-"
     parser.add_argument("--constrain", metavar="TEXT", help=said)
     said = (
-        "each text behind its score and a tab: its log-probability in nats over length^A (needs"
+        "each text after its score and a tab: its log-probability in nats over length^A (needs"
         " --beam)"
     )
     parser.add_argument("--scores", action="store_true", default=None, help=said)
@@ -119,10 +120,8 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from tasks.cli.command import on_device, open_run
-    from tasks.translate import read_lines, writable
+    from tasks.generation.translation import read_lines, writable
     from xformer_kit.objective import OBJECTIVES
-    from xformer_kit.registry import ConfigError
 
     _check(args)
     prompt = None if args.prompt is None else _prompt(args.prompt)
@@ -143,8 +142,6 @@ def run(args: Any) -> int:
 
 def _check(args: Any) -> None:
     """What every task refuses. Raises ConfigError."""
-    from xformer_kit.registry import ConfigError
-
     for name, least in (
         ("num_samples", 1),
         ("beam", 1),
@@ -162,8 +159,6 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     """Raises ConfigError for an option that means nothing to a run of this task: better refused
     than ignored.
     """
-    from xformer_kit.registry import ConfigError
-
     if speaks not in TAKES:
         raise ConfigError(
             f"{args.run}: a run of task={task} does nothing with a text. Try xformer evaluate."
@@ -196,8 +191,7 @@ def _as_typed(fault: str, args: Any) -> str:
 
 def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
     """The options of `generate` that the command line states."""
-    from tasks.translate import encoded_line
-    from xformer_kit.registry import ConfigError
+    from tasks.generation.translation import encoded_line
 
     names = ("max_new_tokens", "min_new_tokens", "beam", "length_penalty", "stop", "seed", *DRAWS)
     found = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -205,7 +199,7 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
             raise ConfigError(
-                "--constrain: must hold tokens that the run knows, and no others; got"
+                "--constrain: must hold tokens of the run's tokenizer only; got"
                 f" {args.constrain!r}."
             )
         found["allowed"] = sorted({int(i) for i in ids})
@@ -215,7 +209,6 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
 def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
     """The prompt and its continuations, each token as it comes."""
     from xformer_kit.generate import stream
-    from xformer_kit.registry import ConfigError
 
     (prompt,), wanted = lines, {"max_new_tokens": 200} | _wanted(args, model.tokenizer)
     ids, first, many = _encoded(model, prompt), wanted.pop("seed", None), args.num_samples or 1
@@ -234,20 +227,19 @@ def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> N
 
 def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
     """The answers to sources, or texts with their spans written."""
-    from tasks.filling import restored
-    from tasks.translate import manner, speaking_as, translations
-    from xformer_kit.registry import ConfigError
+    from tasks.generation.infilling import restored
+    from tasks.generation.translation import decoding_options, objective_of_run, translations
 
     where = "--prompt" if args.input is None else "--input"
     wanted = _wanted(args, model.tokenizer) | {"batch_size": args.batch_size}
     if args.num_samples is not None and args.num_samples > 1:
         wanted["num_return"] = args.num_samples
-    how = manner(config, wanted)
+    how = decoding_options(config, wanted)
     if args.scores and "beam" not in how:
         raise ConfigError(
             "--scores: are those of a search, and there is none. Add --beam 4, or leave it out."
         )
-    objective = speaking_as(model, config)
+    objective = objective_of_run(model, config)
     if objective.speaks == "restores":
         found = restored(model, objective, lines, where, config["data"]["seq_len"], **how)
     elif (
@@ -264,29 +256,28 @@ def _stream_answer(
     model: Any, objective: Any, config: dict[str, Any], lines: list[str], how: dict[str, Any]
 ) -> None:
     """One answer, each token as it comes."""
-    from tasks.decoding import asked, room
-    from tasks.translate import questions
+    from tasks.generation.decoding import asked, room
+    from tasks.generation.translation import questions
     from xformer_kit.generate import stream
 
     (question,) = questions(objective, config, lines, "--prompt")
     prompt = objective.pair(question["source"], question["target"])
-    given, how = (
-        asked(model, objective, [prompt]),
-        {key: value for key, value in how.items() if key != "rows"},
-    )
+    given = asked(model, objective, [prompt])
+    how = {key: value for key, value in how.items() if key != "rows"}
     most = min(how.pop("most"), room(model, prompt))
     tokens = stream(model, max_new_tokens=most, **given, **how)
     _stream(model.tokenizer.stream(), (token for token in tokens if int(token) != given["end"]))
 
 
 def _fill(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> None:
-    """The texts with the likeliest token in each hole; behind that of --prompt the likeliest ones
-    of each hole.
+    """The texts with the most likely token in each hole; after that of --prompt, the candidates of
+    each hole.
     """
-    from tasks.filling import filled
-    from tasks.translate import speaking_as
+    from tasks.generation.infilling import filled
+    from tasks.generation.translation import objective_of_run
 
-    objective, where = speaking_as(model, config), "--prompt" if args.input is None else "--input"
+    objective = objective_of_run(model, config)
+    where = "--prompt" if args.input is None else "--input"
     found = filled(model, objective, lines, args.top_k or 5, where)
     said = [one.text for one in found]
     if args.input is None:
@@ -312,8 +303,6 @@ def _prompt(given: str) -> str:
     """The text of --prompt, or of stdin without its last line end. Raises ConfigError for an empty
     one.
     """
-    from xformer_kit.registry import ConfigError
-
     text = (
         given
         if given != "-"
@@ -332,8 +321,7 @@ def _encoded(model: Any, prompt: str) -> Any:
     """
     import torch
 
-    from tasks.translate import encoded_line
-    from xformer_kit.registry import ConfigError
+    from tasks.generation.translation import encoded_line
 
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")
     if not len(encoded):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tasks.cli.command import console, cuts, import_files, print_json
+from tasks.cli.command import add_json, console, cuts, import_files, print_json, say, table
 
 SUMMARY = "list the parts that a config can name, with their options"
 EXAMPLES = """examples:
@@ -21,7 +21,7 @@ def options(parser: Any) -> None:
         help="attn, mask, position, norm, placement, ffn, kernel, ...",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="one part of the kind")
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
@@ -49,7 +49,7 @@ def run(args: Any) -> int:
 
 
 def _every_kind(registries: list[Any]) -> None:
-    """One line for each part; a terminal cuts it where it ends, a pipe gets all of it."""
+    """One line for each part; a terminal cuts it at its edge, a pipe gets all of it."""
     from rich.text import Text
 
     from xformer_kit.inspect import parts
@@ -68,47 +68,44 @@ def _every_kind(registries: list[Any]) -> None:
                 crop=cuts(screen),
             )
         screen.print()
-    screen.print(Text("The options of a kind: xformer parts attn", "dim"))
-    screen.print(Text("To choose: python train.py attn=multi_head attn.heads=4", "dim"))
+    for hint in (
+        "The options of a kind: xformer parts attn",
+        "To choose: python train.py attn=multi_head attn.heads=4",
+    ):
+        say(screen, (hint, "dim"), soft_wrap=False)
 
 
 def _one_kind(registry: Any, names: list[str]) -> None:
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     from xformer_kit.inspect import parts
 
     screen = console()
+
+    def indented(body: Any, above: int = 0) -> None:
+        screen.print(Padding(body, (above, 0, 0, 2), expand=False))
+
     for i, name in enumerate(names):
         if i:
             screen.print()
         group, _, chosen = registry.chosen(name).rpartition("=")
-        screen.print(Text.assemble((f"{group}=", "bold cyan"), (chosen, "bold")))
+        say(screen, (f"{group}=", "bold cyan"), (chosen, "bold"), soft_wrap=False)
         if doc := parts.doc(registry[name]):
-            screen.print(Padding(Text(_flowing(doc)), (0, 0, 0, 2), expand=False))
+            indented(Text(_flowing(doc)))
         if others := parts.names_for(registry, name):
-            screen.print(
-                Padding(Text(f"also called {', '.join(others)}", "dim"), (0, 0, 0, 2), expand=False)
-            )
+            indented(Text(f"also called {', '.join(others)}", "dim"))
         found = parts.rows(registry, name)
         if not found:
-            screen.print(Padding(Text("no options", "dim"), (0, 0, 0, 2), expand=False))
+            indented(Text("no options", "dim"))
             continue
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for heading, style in (
-            ("option", "bold"),
-            ("type", ""),
-            ("default", "green"),
-            ("unit or meaning", ""),
-        ):
-            table.add_column(
-                heading, style=style, no_wrap=heading in ("option", "default"), overflow="fold"
-            )
-        table.columns[1].max_width = 30
+        page = table("option", "type", "default", "unit or meaning", padding=(0, 2, 0, 0))
+        for column, style in ((0, "bold"), (2, "green")):
+            page.columns[column].style, page.columns[column].no_wrap = style, True
+        page.columns[1].max_width = 30
         for row in found:
-            table.add_row(f"{group}.{row.name}", *row[1:])
-        screen.print(Padding(table, (1, 0, 0, 2), expand=False))
+            page.add_row(f"{group}.{row.name}", *row[1:])
+        indented(page, above=1)
 
 
 def _flowing(doc: str) -> str:

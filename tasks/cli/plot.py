@@ -3,7 +3,11 @@ activations and gradients.
 
 mask and bias take overrides as on train.py's command line, or a run; the others take runs."""
 
+from pathlib import Path
 from typing import Any
+
+from tasks.cli.command import import_files, load_run, on_device, subject
+from xformer_kit.registry import ConfigError, nearest
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -13,14 +17,15 @@ EXAMPLES = """examples:
   xformer plot attention RUN --text "jump twice" --target "JUMP JUMP" --layers decoder.1.cross
   xformer plot curves outputs/decoder/* --metric val/loss --save curves.pdf
   xformer plot norms RUN   # of a run with callbacks.norms.every=50"""
-LENGTH = 256  # tokens at most, where --length does not say
+LENGTH = 256  # tokens at most without --length
+# What can be drawn, and the options that it has.
 KINDS = {
     "mask": ("length", "prefix"),
     "bias": ("length", "checkpoint"),
     "attention": ("text", "target", "layers", "heads", "checkpoint"),
     "curves": ("metric",),
     "norms": (),
-}  # what can be drawn, and the options that are about it alone
+}
 
 
 def options(parser: Any) -> None:
@@ -56,7 +61,7 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--target",
         metavar="TEXT",
-        help="what it says to that, with sources and targets (its own answer)",
+        help="the target, with sources and targets (the model's own answer)",
     )
     parser.add_argument(
         "--layers", metavar="A,B", help="numbers from 0 on, or names such as decoder.1.cross (all)"
@@ -71,15 +76,13 @@ def options(parser: Any) -> None:
 
 
 def run(args: Any) -> int:
-    from pathlib import Path
-
     from xformer_kit.inspect.picture import ending
     from xformer_kit.inspect.style import drawable
 
     _fits(args)
     drawable()
     if args.save is not None:
-        from tasks.translate import writable
+        from tasks.generation.translation import writable
 
         ending(writable(args.save, "--save"))
     picture, home = {
@@ -98,10 +101,8 @@ def run(args: Any) -> int:
 
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
-    from xformer_kit.registry import ConfigError, nearest
-
     if args.kind is None:
-        raise ConfigError(f"plot: must be told what to draw. Known: {', '.join(KINDS)}.")
+        raise ConfigError(f"plot: needs a kind of picture. Known: {', '.join(KINDS)}.")
     if args.kind not in KINDS:
         raise ConfigError(
             f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known:"
@@ -117,8 +118,6 @@ def _fits(args: Any) -> None:
 
 
 def _one_run(args: Any) -> str:
-    from xformer_kit.registry import ConfigError
-
     if len(args.what) != 1 or "=" in args.what[0]:
         got = " ".join(args.what) or "none"
         raise ConfigError(
@@ -128,43 +127,16 @@ def _one_run(args: Any) -> str:
     return args.what[0]
 
 
-def _config(args: Any) -> tuple[dict[str, Any], Any]:
-    """(config, directory) of overrides, where that is None, or of a run. Raises ConfigError where
-    no machine holds its model.
-    """
+def _config(args: Any) -> tuple[dict[str, Any], Path | None]:
+    """(config, directory of a run or None). Raises ConfigError if no machine holds its model."""
     from xformer_kit.config.size import ensure_countable
 
-    config, path = _named(args)
+    config, path = subject(args.what, args.parts, f"plot {args.kind}")
     ensure_countable(config)
     return config, path
 
 
-def _named(args: Any) -> tuple[dict[str, Any], Any]:
-    from xformer_kit.registry import ConfigError
-
-    runs = [word for word in args.what if "=" not in word]
-    if runs and len(args.what) > 1:
-        raise ConfigError(
-            f"plot {args.kind}: takes overrides or one run's directory; got {' '.join(args.what)}."
-            " Leave one of them out."
-        )
-    if runs:
-        from tasks.cli.command import open_run
-        from xformer_kit.config import ensure
-
-        path, config = open_run(runs[0], args.parts)
-        ensure(config, data=False)
-        return config, path
-    from tasks.cli.command import import_files
-    from xformer_kit.config.hydra import compose
-
-    import_files(args.parts)
-    return compose(args.what, data=False, once=True), None
-
-
 def _length(args: Any, config: dict[str, Any]) -> int:
-    from xformer_kit.registry import ConfigError
-
     for name in ("length", "prefix"):
         if (given := getattr(args, name)) is not None and given < (name == "length"):
             raise ConfigError(
@@ -189,11 +161,9 @@ def _mask(args: Any) -> Any:
 
 
 def _bias(args: Any) -> Any:
-    from tasks.cli.command import load_run
     from xformer_kit import build
     from xformer_kit.config.size import too_large
     from xformer_kit.inspect import plot_bias
-    from xformer_kit.registry import ConfigError
 
     config, run = _config(args)
     size = config["model"].get("vocab_size") or 256  # no bias depends on it
@@ -202,20 +172,16 @@ def _bias(args: Any) -> Any:
             raise ConfigError(fault)
         model = build(config, size)
     else:
-        model = load_run(run, args.parts, args.checkpoint, first="best")[0]
+        model = load_run(str(run), args.parts, args.checkpoint, first="best")[0]
     return plot_bias(model, _length(args, config)), _home(run)
 
 
 def _home(run: Any) -> Any:
-    """Where a picture goes without --save."""
-    from pathlib import Path
-
+    """The folder of a picture without --save."""
     return Path() if run is None else run / "pictures"
 
 
 def _attention(args: Any) -> Any:
-    from xformer_kit.registry import ConfigError
-
     run = _one_run(args)
     layers = (
         None
@@ -230,27 +196,23 @@ def _attention(args: Any) -> Any:
         )
     if not args.text:
         raise ConfigError(
-            "--text: must say what the model reads; got nothing. Try --text 'To be, or not to be'."
+            "--text: must be the text that the model reads; got nothing. Try --text 'To be, or"
+            " not to be'."
         )
-    from tasks.cli.command import load_run, on_device
-    from tasks.looking import attention_picture, seen_of
-    from tasks.translate import speaking_as
+    from tasks.generation.attention_picture import attention_picture, seen_of
+    from tasks.generation.translation import objective_of_run
 
     model, config, path, _ = load_run(run, args.parts, args.checkpoint, first="best")
     numbers = None if heads is None else [int(head) for head in heads]
     seen = seen_of(on_device(model), config, args.text, args.target, layers, numbers)
     return (
-        attention_picture(model, speaking_as(model, config), seen, heads=numbers),
+        attention_picture(model, objective_of_run(model, config), seen, heads=numbers),
         path / "pictures",
     )
 
 
 def _curves(args: Any) -> Any:
-    from pathlib import Path
-
-    from tasks.cli.command import import_files
     from xformer_kit.inspect import plot_curves
-    from xformer_kit.registry import ConfigError
 
     import_files(args.parts)
     if not args.what or any("=" in word for word in args.what):
@@ -264,8 +226,6 @@ def _curves(args: Any) -> Any:
 
 
 def _norms(args: Any) -> Any:
-    from pathlib import Path
-
     from xformer_kit.inspect import plot_norms
 
     run = _one_run(args)

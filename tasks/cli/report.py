@@ -1,4 +1,4 @@
-"""Write the report of a study anew from its runs: partial, and marked so, while runs are missing.
+"""Rewrite the report of a study from its runs: partial, and marked so, while runs are missing.
 Nothing is trained.
 """
 
@@ -8,22 +8,18 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from tasks.cli.command import console, print_json, study_folder
+from tasks.cli.command import add_json, add_study, console, print_json, study_folder
 from xformer_kit.registry.messages import first_line
 
-SUMMARY = "write the report of a study anew, from the runs that are there"
+SUMMARY = "rewrite the report of a study from the runs that are there"
 EXAMPLES = """examples:
   xformer report norm_placement
   xformer report outputs/studies/norm_placement --json"""
 
 
 def options(parser: Any) -> None:
-    parser.add_argument(
-        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print where its files lie, and how many runs it is of"
-    )
+    add_study(parser)
+    add_json(parser, "print where its files lie, and how many runs it is of")
 
 
 def run(args: Any) -> int:
@@ -39,7 +35,7 @@ def run(args: Any) -> int:
     if not (
         written := sorted(path for path, when in _files(folder).items() if before.get(path) != when)
     ):
-        return 1  # and it has said why
+        return 1  # the reason was printed
     if args.json:
         print_json(
             {

@@ -1,12 +1,13 @@
-"""Print the command line that trains a run again from nothing, and say what is not as it was:
+"""Print the command line that trains a run again from the start, and list what has changed since:
 config, data, the code of its parts, versions, device. With --run it is trained again, in a
-directory of its own, and its figures are compared with the old ones. Exit code 0: all is as it was,
-and with --run every figure is equal to the last digit; 1: something is not.
+directory of its own, and its figures are compared with the old ones. Exit code 0: nothing has
+changed, and with --run every figure is equal to the last digit; 1: something has.
 """
 
 from typing import Any
 
-from tasks.cli.command import console, open_run, print_json
+from tasks.cli.command import add_json, add_run, console, open_run, print_json, say
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
@@ -17,20 +18,19 @@ EXAMPLES = """examples:
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run's directory, also one of a study")
+    add_run(parser, "a run's directory, also one of a study")
     parser.add_argument(
         "--run", dest="train", action="store_true", help="train it again and compare the figures"
     )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
     import shlex
 
-    from tasks import summary
-    from tasks.reproduce import differences, figures, free, train, words
+    from tasks.cli.reproduction import differences, figures, free, train, words
+    from tasks.logging import summary
     from xformer_kit.config import ensure
-    from xformer_kit.registry import ConfigError
 
     path, config = open_run(args.run, args.parts)
     if (facts := summary.read(path)) is None:
@@ -71,27 +71,21 @@ def run(args: Any) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.text import Text
-
     screen = console()
-    screen.print(Text.assemble(("  $ ", "dim"), (found["command"], "bold")), soft_wrap=True)
+    say(screen, ("  $ ", "dim"), (found["command"], "bold"))
     screen.print()
     for sentence in found["differences"]:
-        screen.print(Text(sentence, "yellow"), soft_wrap=True)
+        say(screen, (sentence, "yellow"))
     if not found["differences"]:
-        screen.print(
-            "Config, data, code of the parts, versions and device are as they were.", soft_wrap=True
-        )
+        say(screen, "Config, data, code of the parts, versions and device are as they were.")
 
 
 def _compare(found: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    from tasks.reproduce import verdict
+    from tasks.cli.reproduction import verdict
 
     screen = console()
-    screen.print(Text(found["run"], "bold"), soft_wrap=True)
+    say(screen, (found["run"], "bold"))
     for name, figure in found["figures"].items():
         same = figure["then"] == figure["now"]
         said = verdict(figure["then"], figure["now"])
-        screen.print(Text.assemble(f"{name}: ", (said, "" if same else "yellow")), soft_wrap=True)
+        say(screen, f"{name}: ", (said, "" if same else "yellow"))

@@ -1,10 +1,11 @@
-"""How likely does a run's model find given texts? One line each: nats, tokens, nats per token, and
+"""Log-probabilities of texts under a run's model. One line each: nats, tokens, nats per token, and
 the text.
 """
 
 from typing import Any
 
-from tasks.cli.command import load_run, print_json
+from tasks.cli.command import add_json, add_run, load_run, on_device, open_run, print_json
+from xformer_kit.registry import ConfigError
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -14,7 +15,7 @@ ROWS = 32  # texts that are scored at once
 
 
 def options(parser: Any) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run's directory")
+    add_run(parser)
     parser.add_argument(
         "--input", metavar="FILE", required=True, help="texts, or sources, one a line; - is stdin"
     )
@@ -24,13 +25,11 @@ def options(parser: Any) -> None:
     parser.add_argument(
         "--checkpoint", choices=("best", "last"), help="which weights (best, where there is one)"
     )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_json(parser)
 
 
 def run(args: Any) -> int:
-    from tasks.cli.command import on_device, open_run
-    from tasks.translate import partners, read_lines
-    from xformer_kit.registry import ConfigError
+    from tasks.generation.translation import partners, read_lines
 
     _, config = open_run(args.run, args.parts)
     task, lines = config["task"]["name"], read_lines(args.input, "--input")
@@ -74,11 +73,11 @@ def scored(
     """
     import torch
 
-    from tasks.translate import encoded_lines, speaking_as
+    from tasks.generation.translation import encoded_lines, objective_of_run
     from xformer_kit.data.batch import collate, mapped
     from xformer_kit.generate import score
 
-    objective = speaking_as(model, config)
+    objective = objective_of_run(model, config)
     if sources is None:
         examples = [{"tokens": ids} for ids in encoded_lines(model.tokenizer, texts, "--input")]
     else:

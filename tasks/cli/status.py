@@ -1,12 +1,12 @@
-"""How far is a study? For each variant, how many of its runs finished, diverged, failed, are under
-way or have not begun; why those that failed did so; and what to type to go on. A study that is at
-work is not disturbed.
+"""Show the progress of a study: for each variant, how many of its runs finished, diverged, failed,
+are running or have not started; why runs failed; and the command to continue. A study that is
+running is not disturbed.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from tasks.cli.command import console, print_json, study_folder
+from tasks.cli.command import add_json, add_study, console, print_json, say, study_folder, table
 from xformer_kit.registry.messages import first_line
 
 SUMMARY = "how far a study is, what failed, and how to go on"
@@ -17,10 +17,8 @@ STYLE = {"diverged": "red", "failed": "red", "running": "cyan", "stopped": "yell
 
 
 def options(parser: Any) -> None:
-    parser.add_argument(
-        "study", metavar="STUDY", help="a study's directory, or its name under outputs/studies"
-    )
-    parser.add_argument("--json", action="store_true", help="print plain data")
+    add_study(parser)
+    add_json(parser)
 
 
 def run(args: Any) -> int:
@@ -35,40 +33,35 @@ def run(args: Any) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
     done, every = found["counts"]["finished"], len(found["runs"])
-    screen.print(Text.assemble((found["study"], "bold"), (f"  {found['question']}", "dim")))
+    say(screen, (found["study"], "bold"), (f"  {found['question']}", "dim"), soft_wrap=False)
     others = [
         f"{count} {status}"
         for status, count in found["counts"].items()
         if count and status != "finished"
     ]
     said = ", ".join((f"{done} of {every} runs finished", *others, found["folder"]))
-    screen.print(Text(said, "dim"), soft_wrap=True)
+    say(screen, (said, "dim"))
     shown = [status for status, count in found["counts"].items() if count or status == "finished"]
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("variant", overflow="fold")
-    for status in (*shown, "runs"):
-        table.add_column(status, justify="right")
+    numbers = (*shown, "runs")
+    page = table("variant", *numbers, right=numbers)
     for variant in found["variants"]:
         cells = [
             Text(str(variant[s] or "."), STYLE.get(s, "") if variant[s] else "dim") for s in shown
         ]
-        table.add_row(variant["name"], *cells, str(variant["runs"]))
+        page.add_row(variant["name"], *cells, str(variant["runs"]))
     screen.print()
-    screen.print(table)
+    screen.print(page)
     if lines := list(_remarks(found["runs"])):
         screen.print()
     for line, style in lines:
-        screen.print(Text(line, style), soft_wrap=True)
+        say(screen, (line, style))
     for what, key in (("Go on", "go_on"), ("Run those again that failed or diverged", "retry")):
         if found[key]:
-            screen.print(
-                Text.assemble((f"\n{what}:  ", "dim"), (found[key], "bold")), soft_wrap=True
-            )
+            say(screen, (f"\n{what}:  ", "dim"), (found[key], "bold"))
 
 
 def _remarks(runs: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,9 @@ sample), so that no agent is sent one that is refused.
 import sys
 from typing import Any
 
+from tasks.cli.command import import_files
+from xformer_kit.registry import ConfigError
+
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
   xformer sweep export study=norm_placement --out sweep.yaml
@@ -38,9 +41,7 @@ def options(parser: Any) -> None:
 def run(args: Any) -> int:
     import yaml
 
-    from tasks.cli.command import import_files
-    from tasks.wandb_sweep import exported
-    from xformer_kit.registry import ConfigError
+    from tasks.cli.wandb_sweep import exported
 
     if args.action != "export":
         raise ConfigError(f"sweep: there is no '{args.action}'. Known: export.")

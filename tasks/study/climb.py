@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tasks.bar import compact
+from tasks.logging.bar import compact
 from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import budget, scaling

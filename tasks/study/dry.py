@@ -4,7 +4,7 @@ trained.
 
 from typing import Any
 
-from tasks.bar import compact
+from tasks.logging.bar import compact
 from tasks.study import climb, stopping
 from tasks.study.settle import Plan
 from xformer_kit.study import space
@@ -20,7 +20,7 @@ def show(plan: Plan, console: Any = None) -> None:
     """
     from rich.table import Table
 
-    from tasks.screen import screen
+    from tasks.logging.console import screen
 
     console = console or screen()
     if not console.is_terminal:  # a file has no edge

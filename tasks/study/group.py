@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tasks.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
+from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
 from xformer_kit.study.factor import text
 from xformer_kit.study.plan import Run
 from xformer_kit.study.results import Results

@@ -66,7 +66,7 @@ def _show(said: Any, path: Path) -> None:
     """Question, answer, a sentence for each variant, and where the rest is."""
     from rich.text import Text
 
-    from tasks.screen import screen
+    from tasks.logging.console import screen
 
     console = screen()
     console.print()

@@ -19,13 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tasks import summary
+from tasks.logging import summary
+from tasks.run.to_overrides import to_overrides
 from tasks.study import state
 from tasks.study.collect import read_curves
 from tasks.study.proposals import Proposals
 from tasks.study.settle import Plan
 from tasks.study.storage import address, errors, importance, study_of, unreachable
-from tasks.typed import typed
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import factor, space
@@ -296,7 +296,7 @@ class Search:
         found: list[Run] = []
         for variant in [self.base, *best]:
             config, _ = self.plan.compose(list(variant.everything))
-            self.commands[variant.label] = typed(config)
+            self.commands[variant.label] = to_overrides(config)
             for seed in self.others if self.confirmed else ():
                 found.append(Run(variant, seed, self.plan.costs.key({**config, "seed": seed})))
         found.sort(key=lambda run: run.seed)  # all variants at the same seeds, where it is stopped

@@ -96,7 +96,7 @@ class Costs:
         self.whole = whole  # whether also those that a run takes beside its steps
 
     def of(self, config: dict[str, Any]) -> tuple[Any, Any, Cost]:
-        from tasks.data import speaking
+        from tasks.training_data import speaking
         from xformer_kit.data import prepare
         from xformer_kit.objective import objective_of
 
@@ -118,10 +118,10 @@ class Costs:
         return self.known[key]
 
     def data(self, config: dict[str, Any]) -> Any:
-        from tasks.data import Data
+        from tasks.training_data import TrainingData
 
         prepared, objective, _ = self.of(config)
-        return Data(config, prepared, objective)
+        return TrainingData(config, prepared, objective)
 
     def steps(self, config: dict[str, Any]) -> int:
         return self.data(config).total_steps

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tasks import summary
-from tasks.endings import FAILED, NONFINITE, PRUNED, SIGNALS
+from tasks.logging import summary
+from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
 from xformer_kit.registry.saved_files import read_whole_rows
 
 Status = Literal[

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from tasks.endings import FAILED, SIGNALS
+from tasks.run.exit_codes import FAILED, SIGNALS
 from tasks.study import state, stopping
 from tasks.study.group import publish
 from tasks.study.group import words as words_of

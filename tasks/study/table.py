@@ -28,7 +28,7 @@ class Table:
     """Shows the runs while the block that it guards is at work."""
 
     def __init__(self, plan: Plan):
-        from tasks.screen import screen
+        from tasks.logging.console import screen
 
         self.plan = plan
         self.states = dict[str, state.State]()

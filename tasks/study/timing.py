@@ -122,7 +122,7 @@ def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
     """
     import torch
 
-    from tasks.data import Data, speaking
+    from tasks.training_data import TrainingData, speaking
     from xformer_kit import build
     from xformer_kit.objective import objective_of
     from xformer_kit.optim import OPTIMIZERS
@@ -138,7 +138,7 @@ def measured(config: dict[str, Any], prepared: Any, long: float = 0.0) -> Pace:
     )
     optimizer, data = (
         OPTIMIZERS.create(config["optim"], model=model, fused=None),
-        Data(config, prepared, objective),
+        TrainingData(config, prepared, objective),
     )
     start, work = time.perf_counter() - began, _Work(config, model, objective, optimizer, device)
     steps = data.steps(1, 0, 1)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks import run
+from tasks.run.start import start_run
 from xformer_kit import ConfigError, compose
 from xformer_kit.config.hydra import choices
 from xformer_kit.data.corpus import CORPORA
@@ -58,7 +58,7 @@ def test_the_probes_that_are_reported_are_here():
 def test_an_experiment_of_a_probe_is_judged_on_its_test_set(name, tmp_path):
     config = compose([f"experiment={name}", *SMALL])
     assert config["data"]["name"] == config["name"] == name
-    assert run.start(config, tmp_path / name) == 0
+    assert start_run(config, tmp_path / name) == 0
     summary = json.loads((tmp_path / name / "summary.json").read_text())
     assert 0 <= summary["test/accuracy"] <= 1
     assert summary["task"] == "language_modeling"

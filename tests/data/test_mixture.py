@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusing import refused
 
-from tasks.data import Data
+from tasks.training_data import TrainingData
 from xformer_kit import compose
 from xformer_kit.data import Examples, prepare
 from xformer_kit.data.buckets import LengthBatches
@@ -260,7 +260,7 @@ def test_pairs_mix_and_say_what_was_dropped_of_which(files):
     assert sum(prepared.dropped.values()) == 20 and {
         key.split("/")[0] for key in prepared.dropped
     } == {"code"}
-    data = Data(config, prepared)
+    data = TrainingData(config, prepared)
     counts = data.counts(2 * data.batches.count)
     assert list(counts) == ["prose", "code"] and sum(counts.values()) == 2 * (
         len(prepared.train) - data.batches.dropped

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from tasks.run import start
+from tasks.run.start import start_run
 from xformer_kit import ConfigError, build, compose, load
 from xformer_kit.config import config_yaml
 
@@ -75,5 +75,5 @@ def test_a_run_may_have_more_tokens_than_its_tokenizer(tmp_path, monkeypatch):
         "logger=none",
         "trainer.accelerator=cpu",
     ]
-    assert start(compose(words), tmp_path / "run") == 0
+    assert start_run(compose(words), tmp_path / "run") == 0
     assert load(tmp_path / "run").tokenizer.size < 1000

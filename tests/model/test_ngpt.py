@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from tasks import run
+from tasks.run.start import start_run
 from xformer_kit import build, compose, load
 from xformer_kit.ffn import FFNS
 from xformer_kit.laws.case import randomise
@@ -130,7 +130,7 @@ def test_weights_have_length_1_from_the_start_and_after_every_step(tmp_path):
         ]
     )
     start = dict(lengths(build(config, vocab_size=VOCAB)))
-    assert run.start(config, tmp_path / "run") == 0
+    assert start_run(config, tmp_path / "run") == 0
     end = dict(lengths(load(tmp_path / "run")))
     assert len(start) == len(end) == 2 + 2 * 7
     for found in (*start.values(), *end.values()):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from tasks.screen import screen
+from tasks.logging.console import screen
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.printable import cell, printable, text_of
 from xformer_kit.study.report.csv_files import _text

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks import run
+from tasks.run.start import start_run
 from xformer_kit import compose
 
 TINY = [
@@ -70,6 +70,6 @@ def begin(config, tmp_path):
     """
 
     def begin(name: str, *words: str) -> tuple[int, Path]:
-        return run.start(config(*words), tmp_path / name), tmp_path / name
+        return start_run(config(*words), tmp_path / name), tmp_path / name
 
     return begin

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.data import Steps
+from tasks.training_data import StepSampler
 from xformer_kit.data.buckets import LengthBatches
 from xformer_kit.data.order import GlobalBatches
 from xformer_kit.registry import ConfigError
@@ -27,7 +27,7 @@ def test_over_the_ranks_a_step_is_the_global_batch_of_its_epoch(make):
     """In keys that hold the epoch, with micro-batches that are equal parts of a rank's list."""
     batches = make()
     total = 3 * batches.steps_per_epoch
-    ranks = [Steps(make(), stop=total, accumulate=2, rank=rank, world=2) for rank in range(2)]
+    ranks = [StepSampler(make(), stop=total, accumulate=2, rank=rank, world=2) for rank in range(2)]
     for step, lists in enumerate(zip(*ranks, strict=True)):
         keys = [divmod(key, batches.n) for each in lists for key in each]
         assert {epoch for epoch, _ in keys} == {step // batches.steps_per_epoch}
@@ -42,8 +42,8 @@ def test_over_the_ranks_a_step_is_the_global_batch_of_its_epoch(make):
 @pytest.mark.parametrize("make", MAKES)
 def test_a_run_that_goes_on_sees_the_rest(make):
     total = 2 * make().steps_per_epoch
-    every = list(Steps(make(), stop=total, accumulate=2, rank=1, world=2))
-    rest = Steps(make(), stop=total, accumulate=2, rank=1, world=2)
+    every = list(StepSampler(make(), stop=total, accumulate=2, rank=1, world=2))
+    rest = StepSampler(make(), stop=total, accumulate=2, rank=1, world=2)
     rest.start = 3
     assert list(rest) == list(rest) == every[3:]
     assert (len(rest), len(every)) == (total - 3, total)
@@ -53,7 +53,7 @@ def test_a_run_that_goes_on_sees_the_rest(make):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_takes_the_steps_with_and_without_workers(workers):
-    steps = Steps(by_count(), stop=8)
+    steps = StepSampler(by_count(), stop=8)
     steps.start = 2
     loader = torch.utils.data.DataLoader(torch.arange(44), batch_sampler=steps, num_workers=workers)
     assert len(loader) == 6
@@ -61,8 +61,8 @@ def test_a_loader_takes_the_steps_with_and_without_workers(workers):
 
 
 def test_a_run_may_go_round_its_first_batches():
-    steps = Steps(by_count(), stop=7, only=3)
-    first = list(Steps(by_count(), stop=3))
+    steps = StepSampler(by_count(), stop=7, only=3)
+    first = list(StepSampler(by_count(), stop=3))
     assert list(steps) == [*first, *first, first[0]]
 
 
@@ -71,4 +71,4 @@ def test_a_batch_that_does_not_split_is_refused():
         ConfigError,
         match=r"^data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3",
     ):
-        Steps(by_count(), stop=8, accumulate=3)
+        StepSampler(by_count(), stop=8, accumulate=3)

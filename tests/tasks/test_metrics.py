@@ -1,10 +1,12 @@
 """Figures of texts against texts."""
 
+import math
 import random
 
 import pytest
+import torch
 
-from tasks.metrics import compared, rouge, text_figures, written
+from tasks.metrics import SplitLikelihood, compared, rouge, text_figures, written
 
 KINDS = ["rouge1", "rouge2", "rougeL"]
 
@@ -120,3 +122,27 @@ def test_answers_of_few_words_have_an_exact_match_alone_and_longer_ones_the_rest
 def test_shares_are_written_in_percent_and_scores_as_they_are():
     assert written("exact_match", 0.995) == "exact match 99.50 %"
     assert written("bleu", 12.5) == "bleu 12.50"
+
+
+def test_the_likelihood_of_a_mixture_is_over_all_tokens_and_over_those_of_each_part():
+    """A part without a batch has no figures."""
+    parts = {"prose": 4.0, "code": None, "unseen": None}
+    measured = SplitLikelihood(2.0, parts, torch.device("cpu"))
+    for part, nats, tokens in (("prose", 6.0, 2), ("code", 2.0, 4), ("prose", 4.0, 2)):
+        measured.update(part, torch.tensor(nats), tokens)
+    found = measured.compute()
+    assert found == pytest.approx(
+        {
+            "loss": 1.5,
+            "perplexity": math.exp(1.5),
+            "bits_per_byte": 1.5 / math.log(2) / 2,
+            "prose/loss": 2.5,
+            "prose/perplexity": math.exp(2.5),
+            "prose/bits_per_byte": 2.5 / math.log(2) / 4,
+            "code/loss": 0.5,
+            "code/perplexity": math.exp(0.5),
+        }
+    )
+    measured.reset()
+    measured.update(None, torch.tensor(3.0), 1)
+    assert measured.compute()["loss"] == pytest.approx(3.0)

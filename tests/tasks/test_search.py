@@ -16,9 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks import summary
 from tasks.callbacks.pruning import Pruning
-from tasks.endings import PRUNED, Pruned
+from tasks.logging import summary
+from tasks.run.exit_codes import PRUNED, Pruned
 from tasks.study import search as searching
 from tasks.study import state
 from tasks.study.search import Search, explore

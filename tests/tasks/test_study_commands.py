@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tasks.cli import main
-from tasks.compare import letter
-from tasks.endings import NONFINITE
+from tasks.cli.comparison import letter
+from tasks.run.exit_codes import NONFINITE
 from tasks.study import state
 from tests.driving import environment
 from tests.warm import train
@@ -185,7 +185,7 @@ def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch
         code,
         err.startswith("A report needs scipy and matplotlib and jinja2: pip install"),
     ) == (1, True)
-    monkeypatch.setattr("tasks.compare.find_spec", lambda name: None)
+    monkeypatch.setattr("tasks.cli.comparison.find_spec", lambda name: None)
     assert sentence(capsys, "compare", "a", "b").startswith(
         "compare: needs the package scipy for its intervals;"
     )

@@ -4,6 +4,7 @@ the page.
 
 import csv
 import json
+import os
 import struct
 import time
 from dataclasses import replace
@@ -13,10 +14,12 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from studies import factorial, write
 
-from tasks import run as runs
+from tasks.run import start
+from tasks.run.start import ensure_run
+from tasks.run.train import CONFIG_DIGEST, config_digest
 from tasks.study import group
 from tasks.study.report import written
-from xformer_kit.config import config_yaml
+from xformer_kit.config import config_yaml, read_config
 from xformer_kit.study.key import run_key
 from xformer_kit.study.plan import Run, Variant
 from xformer_kit.study.report.plots import pictures
@@ -92,12 +95,12 @@ def test_a_run_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     (tmp_path / "checkpoints" / "last.ckpt").touch()
     (tmp_path / "config.yaml").write_text(config_yaml(begun))
     monkeypatch.setattr(
-        runs,
-        "_go",
-        lambda config, *_: gone_on.append((config["logger"], runs.os.environ[runs.MEANT])),
+        start,
+        "train_in_processes",
+        lambda config, *_: gone_on.append((config["logger"], os.environ[CONFIG_DIGEST])),
     )
-    runs.ensure(begun | {"logger": LOGGER | {"group": "other"}}, tmp_path, (), True)
-    assert gone_on == [(LOGGER, runs._digest(runs.read_config(tmp_path)))]
+    ensure_run(begun | {"logger": LOGGER | {"group": "other"}}, tmp_path, (), True)
+    assert gone_on == [(LOGGER, config_digest(read_config(tmp_path)))]
 
 
 @pytest.fixture(scope="module")

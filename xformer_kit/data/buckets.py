@@ -97,7 +97,7 @@ class LengthBatches:
         )
         self.count = self.steps_per_epoch = (
             len(self._cuts) - 1
-        )  # batches; the steps may be fewer, see tasks/data.py
+        )  # batches; the steps may be fewer, see tasks/training_data.py
         if not self.count:
             raise ConfigError(
                 "data.batch_tokens: must be at most what the training data hold; got"

@@ -1,0 +1,138 @@
+"""What training a run again needs: its command line, and the differences between then and now."""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.logging import summary
+from tasks.run.processes import import_environment
+from tasks.run.to_overrides import to_overrides, value
+from xformer_kit.config import config_hash
+from xformer_kit.config.hydra import compose
+from xformer_kit.config.saved import part_hashes
+from xformer_kit.registry import ConfigError
+from xformer_kit.study.key import codes
+
+HOME = Path("outputs", "reproduced")
+
+
+def words(config: Mapping[str, Any], parts: list[str], directory: Path) -> list[str]:
+    """Arguments of `python train.py` that train a config again in a directory. Raises ConfigError
+    if no command line of this version composes it, or if this version rejects it.
+    """
+    own = [f"parts={value(parts)}"] if parts else []
+    given = to_overrides(config)
+    compose(given, data=False)
+    return [*own, *given, f"hydra.run.dir={value(str(directory))}"]
+
+
+def free(run: Path) -> Path:
+    """A directory that is not there yet, named after the run."""
+    name = run.resolve().name
+    places = (HOME / (name if number == 1 else f"{name}_{number}") for number in itertools.count(1))
+    return next(place for place in places if not place.exists())
+
+
+def differences(
+    config: dict[str, Any], facts: Mapping[str, Any], parts: list[str]
+) -> Iterator[str]:
+    """Sentences on what is not as it was when the run was trained: config, data, code, versions,
+    device.
+    """
+    if (now := config_hash(config)) != facts["config_hash"]:
+        yield (
+            f"config: its hash was {facts['config_hash']} and is {now}: config.yaml was changed"
+            " since, or this version has settings that came later."
+        )
+    yield from _data(config, facts["data_fingerprint"])
+    yield from _code(config, facts, parts)
+    here = summary.versions()
+    for name, then in facts["versions"].items():
+        if here.get(name) != then:
+            yield f"versions.{name}: was {then}, and is {here.get(name, 'not installed')}."
+    yield from _device(config, facts)
+    if facts.get("stopped"):
+        yield (
+            f"trainer: the run ended before its last step, {facts['stopped']}; another may end"
+            " elsewhere."
+        )
+
+
+def _data(config: dict[str, Any], then: str) -> Iterator[str]:
+    from xformer_kit.data import prepare
+
+    try:
+        now = prepare(config).fingerprint
+    except ConfigError as error:
+        yield from error.faults
+        return
+    if now != then:
+        yield (
+            f"data: its fingerprint was {then[:16]} and is {now[:16]}: the text or its tokens are"
+            " others."
+        )
+
+
+def _code(config: Mapping[str, Any], facts: Mapping[str, Any], parts: list[str]) -> Iterator[str]:
+    mine = part_hashes(parts)
+    for name, digest in facts["parts"].items():
+        if mine.get(name) != digest:
+            yield f"parts: {name} was changed since the run."
+    if "code" not in facts:
+        yield (
+            "code: the run did not note the code of its parts, so it is not known whether that was"
+            " changed since."
+        )
+        return
+    now = codes(config)
+    for module in sorted({*facts["code"], *now}):
+        if facts["code"].get(module) != now.get(module):
+            yield f"code: {module} was changed since the run."
+
+
+def _device(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+    import torch
+
+    then = facts["devices"]["kind"].partition(":")[0]
+    gpu = config["trainer"]["accelerator"] in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    if then != (now := "cuda" if gpu else "cpu"):
+        yield f"device: was {then}, and is {now}: sums are rounded in another order."
+
+
+def train(given: list[str], aside: bool) -> int:
+    """Train with these arguments in another process, and return its exit code. `aside`: its output
+    goes to stderr.
+    """
+    # Never a train.py of the current directory, which may be a run's.
+    script = Path(__file__).resolve().parents[2] / "train.py"
+    if not script.is_file():
+        raise ConfigError(
+            f"--run: needs train.py of a checkout; got none at {script}. Type the command yourself."
+        )
+    line = [sys.executable, str(script), *given]
+    return subprocess.run(
+        line, env=os.environ | import_environment(), stdout=2 if aside else None
+    ).returncode
+
+
+def figures(facts: Mapping[str, Any]) -> dict[str, float]:
+    """What came of a run: steps and all final metrics."""
+    return {"steps": facts["steps"], **summary.final_metrics(facts)}
+
+
+def verdict(then: float | None, now: float | None) -> str:
+    """Whether a figure came out the same."""
+    if then is None or now is None:
+        return (
+            f"was {'missing' if then is None else f'{then!r}'}, and is"
+            f" {'missing' if now is None else f'{now!r}'}"
+        )
+    if then == now or (math.isnan(then) and math.isnan(now)):
+        return f"{now!r}, equal to the last digit"
+    share = f", {100 * abs(now - then) / abs(then):.2g} %" if then else ""
+    return f"was {then!r}, and is {now!r}: off by {abs(now - then):.3g}{share}"

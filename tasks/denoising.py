@@ -1,0 +1,19 @@
+"""The Lightning module of denoising: a source with corrupted spans, a target that restores them."""
+
+from typing import Any
+
+from tasks.evaluation import Sample
+from tasks.generation.decoding import answer
+from tasks.generation.infilling import text_with_holes
+from tasks.infilling import InfillingTask
+
+
+class DenoisingTask(InfillingTask):
+    """In a sample the spans are generated greedily."""
+
+    def fill(self, example: Any) -> Sample:
+        objective = self.objective
+        source, target = example["source"][:-1], example["target"][1:-1]
+        generated = answer(self.model, objective, source, self.config["data"]["seq_len"])
+        texts = (source, objective.restored(source, generated), objective.restored(source, target))
+        return Sample(*(text_with_holes(objective, ids) for ids in texts))

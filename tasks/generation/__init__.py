@@ -1,0 +1,1 @@
+"""Text that trained models generate: answers, filled masks, translations."""

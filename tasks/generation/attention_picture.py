@@ -1,0 +1,112 @@
+"""The attention weights of a run's model in a text, and a picture of them with the tokens'
+names.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.generation.decoding import answer
+from tasks.generation.infilling import HOLE, pieces
+from tasks.generation.translation import encoded_line, objective_of_run
+from xformer_kit.data import collate
+from xformer_kit.inspect import plot_attention
+from xformer_kit.inspect.picture import Picture
+from xformer_kit.inspect.weights import Seen, watched
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.registry import ConfigError
+
+
+def attention_picture(
+    model: Any,
+    objective: Any,
+    seen: Mapping[str, Seen],
+    length: int | None = None,
+    heads: Sequence[int] | None = None,
+) -> Picture:
+    """The first sequence of what attentions saw, the first `length` tokens of it, with the names of
+    the tokens; `heads`: the numbers of those that were chosen.
+    """
+    tokens = source = None
+    weights: dict[str, Tensor] = {}
+    for name, one in seen.items():
+        if model.two_stacks and name.startswith("encoder."):
+            source = token_names(one.query, objective.source_tokenizer, length)
+        else:
+            tokens = token_names(one.query, objective.tokenizer, length)
+        if one.key is not one.query:
+            source = token_names(one.key, objective.source_tokenizer, length)
+        learned = one.weights.shape[-1] - one.key.length
+        weights[name] = one.weights[:1, :, :length, : None if length is None else learned + length]
+    return plot_attention(weights, tokens, source=source, heads=heads)
+
+
+def token_names(tokens: Tokens, tokenizer: Any, length: int | None = None) -> list[str]:
+    """What each token of the first row stands for; special tokens have names."""
+    known, ids = tokenizer.vocab_size, tokens.ids[0, :length].tolist()  # type: ignore[index]
+    return [
+        (
+            tokenizer.join([i]).decode("utf-8", "replace")
+            if i < known
+            else tokenizer.specials[i - known]
+        )
+        for i in ids
+    ]
+
+
+def seen_of(
+    model: Any, config: dict[str, Any], text: str, target: str | None, layers: Any, heads: Any
+) -> dict[str, Seen]:
+    """The attention weights of a run's model in a text, prepared as in its task: with the task's
+    special tokens, `<mask>` for holes, and with a target, or else the model's own greedy answer.
+
+    Raises ConfigError for a text that the tokenizer cannot encode, and for a target if the task has
+    none.
+    """
+    objective = objective_of_run(model, config)
+    if not hasattr(objective, "pair"):
+        if target is not None:
+            raise ConfigError(
+                "--target: is of a run with sources and targets; this one is of"
+                f" task={config['task']['name']}."
+            )
+        given = {
+            "ids": torch.from_numpy(
+                _ids(objective, objective.tokenizer, text, "--text").astype("int64")
+            )[None]
+        }
+    else:
+        given = _answered(model, objective, config, text, target)
+    device = next(model.parameters()).device
+    given = {name: None if field is None else field.to(device) for name, field in given.items()}
+    if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
+        raise ConfigError(
+            "--text: must hold one token at least; got none. Try --text 'To be, or not to be'."
+        )
+    return watched(model, lambda: model(**given), layers, heads)
+
+
+def _answered(
+    model: Any, objective: Any, config: dict[str, Any], text: str, target: str | None
+) -> dict[str, Any]:
+    """The inputs of a model of sources and targets: a text and a target, or else the model's
+    answer.
+    """
+    source = _ids(objective, objective.source_tokenizer, text, "--text")
+    if target is not None:
+        said = encoded_line(objective.tokenizer, target, "--target")
+    else:
+        said = answer(model, objective, source, config["data"]["seq_len"] - 1)
+    batch: Any = collate([objective.pair(source, said)])
+    if "target" not in batch:
+        return {"ids": batch["tokens"].ids, "prefix": batch["tokens"].prefix}
+    return {"target": batch["target"].ids, "source": batch["source"].ids}
+
+
+def _ids(objective: Any, tokenizer: Any, text: str, where: str) -> Any:
+    """The ids of a text, in which holes are what the task reads there."""
+    if HOLE.search(text) and hasattr(objective, "blanked"):
+        return objective.blanked(pieces(objective, text, where)[1])
+    return encoded_line(tokenizer, text, where)

@@ -1,0 +1,224 @@
+"""Answers of a run of task=seq2seq to sources that are given as text."""
+
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from xformer_kit.registry import ConfigError
+
+NAMED = 5  # unknown words that a command names
+DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
+
+
+def translate(
+    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
+) -> list[str]:
+    """The first answer to each source. options: as in `translations`."""
+    return [row[0][0] for row in translations(model, config, lines, where, **options)]
+
+
+def translations(
+    model: Any, config: dict[str, Any], lines: Sequence[str], where: str = "--input", **options: Any
+) -> list[list[tuple[str, float | None]]]:
+    """The answers to each source, the best first, each with the score of a search or None.
+
+    options: those of generate, and batch_size; None takes the run's own. Raises ConfigError for a
+    source that the tokenizer cannot encode and for one that is too long, with its line, and for an
+    option out of its range.
+    """
+    from tasks.generation.decoding import decode_answers
+
+    given = {key: value for key, value in options.items() if value is not None}
+    if faults := list(option_faults(given, given.get("beam", config["task"].get("beam", 1)))):
+        raise ConfigError(faults)
+    objective = objective_of_run(model, config)
+    examples = questions(objective, config, lines, where)
+    found = decode_answers(model, objective, examples, **decoding_options(config, options))
+    return [[(model.tokenizer.decode(one.ids), one.score) for one in row] for row in found]
+
+
+def questions(
+    objective: Any, config: dict[str, Any], lines: Sequence[str], where: str
+) -> list[dict[str, Any]]:
+    """Examples without an answer, of sources as text."""
+    sources = encoded_lines(objective.source_tokenizer, lines, where)
+    for i, ids in enumerate(sources, 1):
+        at = f"{where}, line {i}" if where == "--input" else place(where, i, lines)
+        check_length(ids, config["data"]["seq_len"], at)
+    return [{"source": ids, "target": ids[:0]} for ids in sources]
+
+
+def place(where: str, line: int, lines: Sequence[str]) -> str:
+    """Where a text was given: an option, with the line if there are several."""
+    return f"{where}, line {line}" if len(lines) > 1 else where
+
+
+def check_length(ids: Any, longest: int, where: str) -> None:
+    """Raises ConfigError for a source that has no room for its end."""
+    if len(ids) + 1 > longest:
+        raise ConfigError(
+            f"{where}: must have at most {longest - 1} tokens (data.seq_len of the run, with its"
+            f" end); got {len(ids)}. Split it."
+        )
+
+
+def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `decode_answers`: greedy or with the run's beams, as in its validation, unless
+    options are given; sampled if an option is about sampling.
+    """
+    from tasks.generation.decoding import ROWS
+
+    how = {key: value for key, value in options.items() if value is not None}
+    how = {
+        "most": how.pop("max_new_tokens", config["data"]["seq_len"] - 1),
+        "rows": how.pop("batch_size", ROWS),
+    } | how
+    if how.keys() & set(DRAWN):
+        return how
+    how.setdefault("beam", config["task"].get("beam", 1))
+    if how["beam"] == 1 and not how.keys() & {"length_penalty", "num_return"}:
+        del how["beam"]
+        return how | {"temperature": 0.0}
+    return how
+
+
+def option_faults(given: dict[str, Any], beam: int) -> Iterator[str]:
+    """Sentences on what is given of a command's options for answers; `beam`: of the command or of
+    the run.
+    """
+    for name in ("beam", "batch_size", "max_new_tokens"):
+        if given.get(name, 1) < 1:
+            yield f"--{name.replace('_', '-')}: must be at least 1; got {given[name]}."
+    if given.get("seed") is not None and not given.keys() & set(DRAWN):
+        yield (
+            f"--seed: is for texts that are drawn; got {given['seed']}. Add --temperature 1, or"
+            " leave it out."
+        )
+    penalty = given.get("length_penalty")
+    if penalty is not None and not math.isfinite(penalty):
+        yield f"--length-penalty: must be a finite number; got {penalty}."
+    elif penalty is not None and beam == 1:
+        yield (
+            f"--length-penalty: is of a beam search; got {penalty} and one beam. Add --beam 4, or"
+            " leave it out."
+        )
+
+
+def objective_of_run(model: Any, config: dict[str, Any]) -> Any:
+    """The objective of a run, with the tokenizers of its loaded model."""
+    from xformer_kit.objective import objective_of
+
+    objective = objective_of(config)
+    objective.tokenizer = model.tokenizer
+    objective.source_tokenizer = getattr(model, "source_tokenizer", None) or model.tokenizer
+    return objective
+
+
+def partners(sources: list[str], references: list[str]) -> list[str]:
+    """The references. Raises ConfigError where they are not as many as the sources."""
+    if len(sources) != len(references):
+        raise ConfigError(
+            f"--reference: must have a line for every source; got {len(references):,} and"
+            f" {len(sources):,}. Line {min(len(sources), len(references)) + 1} of the longer file"
+            " has no partner."
+        )
+    return references
+
+
+def encoded_line(tokenizer: Any, line: str, where: str) -> Any:
+    """The ids of one line, as `encoded_lines` gives them."""
+    (ids,) = encoded_lines(tokenizer, [line], where)
+    return ids
+
+
+def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]:
+    """The ids of each line. Unknown words are listed once on stderr, with their lines.
+
+    Raises ConfigError, with the line, if the tokenizer has no token for them.
+    """
+    found: list[Any] = []
+    unknown: dict[str, int] = {}  # word -> the first line that has it
+    for i, line in enumerate(lines, 1):
+        try:
+            found.append(tokenizer.encode(line))
+        except ConfigError as error:
+            at = place(where, i, lines)
+            faults = [fault.replace("tokenizer:", f"{at}:", 1) for fault in error.faults]
+            raise ConfigError(faults) from None
+        if tokenizer.count_unknown(found[-1]):
+            unknown |= {word: i for word in unknown_words(tokenizer, line) if word not in unknown}
+    if unknown:
+        print(f"{where}: {_named(unknown, tokenizer, len(lines) > 1)}", file=sys.stderr)
+    return found
+
+
+def unknown_words(tokenizer: Any, text: str) -> list[str]:
+    """The words of a text, separated by white space, that contain something unknown to the
+    tokenizer.
+    """
+    return [
+        word
+        for word in dict.fromkeys(text.split())
+        if tokenizer.count_unknown(tokenizer.encode(word))
+    ]
+
+
+def _named(unknown: dict[str, int], tokenizer: Any, several: bool) -> str:
+    """The message on unknown words, at most NAMED of them; with their lines if there are
+    `several`.
+    """
+    said = [
+        f"{word!r}{f' (line {line})' if several else ''}"
+        for word, line in list(unknown.items())[:NAMED]
+    ]
+    said += [f"{len(unknown) - NAMED:,} more"] if len(unknown) > NAMED else []
+    words = ", ".join(said[:-1]) + (" and " if said[1:] else "") + said[-1]
+    what = tokenizer.join([tokenizer.unknown_id]).decode("utf-8", "replace").strip() or "unknown"
+    are = "are" if len(unknown) > 1 else "is"
+    return f"the run has not learned {words}, which {are} read as {what}."
+
+
+def writable(path: str, option: str) -> Path:
+    """The path of a file that a command will write. Raises ConfigError, before any work, if it
+    cannot be written.
+    """
+    file = Path(path).expanduser()
+    there = file if file.exists() else file.absolute().parent
+    if not there.exists():
+        reason = "there is no such directory"
+    elif file.is_dir():
+        reason = "it is a directory"
+    elif not os.access(there, os.W_OK):
+        reason = "permission denied"
+    else:
+        return file
+    raise ConfigError(f"{option}: must be a file that can be written; got {path} ({reason}).")
+
+
+def read_lines(path: str, option: str) -> list[str]:
+    """The lines of a UTF-8 file, or of stdin for `-`, as a corpus reads them: without \\r before
+    \\n, and without a byte-order mark. Raises ConfigError with the position if it is not text.
+    """
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{option}: must be a file that can be read; got {path} ({error.strerror})."
+        ) from None
+    if b"\0" in data:
+        raise ConfigError(
+            f"{option}: {path} must be text; got a NUL byte at position {data.index(0)}."
+        )
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{option}: {path} must be utf-8; got byte 0x{data[error.start]:02X} at position"
+            f" {error.start}."
+        ) from None
+    if not text:
+        raise ConfigError(f"{option}: must hold at least one line; {path} is empty.")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -1,0 +1,1 @@
+"""What a run writes: csv files, summaries, loggers and the terminal."""

@@ -1,0 +1,96 @@
+"""The progress of a run: a live bar on a terminal, a line every so often elsewhere."""
+
+import sys
+import time
+
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+from tasks.logging.console import screen
+
+REDRAW = 0.25  # seconds between two pictures of the bar
+LINE = 15.0  # seconds between two lines without a terminal
+
+
+class _Spent(ProgressColumn):
+    """Time left, from the recent pace of steps."""
+
+    def render(self, task: Task) -> Text:
+        left = task.fields.get("left")
+        return Text(f"{duration(left)} left" if left is not None else "", style="cyan")
+
+
+class Bar:
+    """Shows step/total, loss, tokens/s and the time left. Call `due` every step, and read the loss
+    only if it returns True.
+    """
+
+    def __init__(self, total: int, done: int = 0, live: bool | None = None):
+        self.console = screen(stderr=True)
+        self.live = self.console.is_terminal if live is None else live
+        self.total = total
+        self.next = 0.0
+        self.progress: Progress | None = None
+        if self.live:
+            self.progress = Progress(
+                TextColumn("[bold]{task.completed:,}[/]/{task.total:,}"),
+                BarColumn(bar_width=None),
+                TextColumn("loss [bold]{task.fields[loss]}[/]"),
+                TextColumn("{task.fields[speed]} tokens/s"),
+                _Spent(),
+                console=self.console,
+                auto_refresh=False,
+                transient=True,
+            )
+            self.task = self.progress.add_task(
+                "", total=total, completed=done, loss="...", speed="...", left=None
+            )
+            self.progress.start()
+
+    def due(self, step: int) -> bool:
+        """Whether it is time; a live bar always shows the last step."""
+        return time.perf_counter() >= self.next or (
+            self.progress is not None and step >= self.total
+        )
+
+    def show(self, step: int, loss: float, tokens_per_second: float, seconds_left: float) -> None:
+        if self.progress is not None:
+            shown = {
+                "loss": f"{loss:.3f}",
+                "speed": compact(tokens_per_second),
+                "left": seconds_left,
+            }
+            self.progress.update(self.task, completed=step, **shown)  # type: ignore[arg-type]
+            self.progress.refresh()
+        elif self.next:
+            speed = compact(tokens_per_second)
+            self.say(
+                f"step {step:,}/{self.total:,}  loss {loss:.3f}  {speed} tokens/s "
+                f" {duration(seconds_left)} left"
+            )
+        self.next = time.perf_counter() + (REDRAW if self.progress is not None else LINE)
+
+    def say(self, line: str) -> None:
+        """A line above the bar."""
+        self.console.print(line, soft_wrap=True)
+
+    def close(self) -> None:
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+        sys.stderr.flush()
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def compact(number: float) -> str:
+    """Three digits and a unit: 987, 12.3k, 4.56M."""
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if number < 1000 or unit == "P":
+            return f"{number:.0f}" if not unit else f"{number:.3g}{unit}"
+        number /= 1000
+    raise AssertionError

@@ -1,0 +1,129 @@
+"""The jobs of a multirun, sorted by validation loss: a table on the screen and sweep.csv."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.logging import summary
+from tasks.logging.bar import compact
+from tasks.logging.console import screen
+from xformer_kit.config import read_config
+from xformer_kit.config.difference import differing, flat, written
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry.command_lines import resume
+from xformer_kit.registry.printable import cell
+
+RESULTS = (
+    "val/loss",
+    "val/bits_per_byte",
+    "val/perplexity",
+    "val/exact_match",
+    "params",
+    "tokens_per_second",
+)
+BEGUN = " INFO process "  # what a process writes into train.log when it begins
+SHOWN = {"val/loss": "val loss", "val/bits_per_byte": "bits/byte", "val/exact_match": "exact match"}
+
+
+def finish(sweep_dir: Path, parts: Sequence[str] = ()) -> int:
+    """Write and show the table of a multirun; returns 0, or 1 if a job did not finish. `parts`:
+    files given on the command line.
+    """
+    rows, paths = table(sweep_dir)
+    if not rows:
+        print(f"No job ran in {sweep_dir}.")
+        return 1
+    with open(sweep_dir / "sweep.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["job", *paths, "status", *RESULTS])
+        writer.writerow({key: cell(key) for key in writer.fieldnames})
+        writer.writerows({key: cell(row.get(key, "")) for key in writer.fieldnames} for row in rows)
+    _show(rows, paths, sweep_dir, parts)
+    return 0 if all(row["status"] == "finished" for row in rows) else 1
+
+
+def table(sweep_dir: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """One row per job, best first, those that did not finish last; and the config paths in which
+    the jobs differ.
+    """
+    configs, rows = {}, []
+    for folder in sorted(
+        (p for p in sweep_dir.iterdir() if p.is_dir()), key=lambda p: (len(p.name), p.name)
+    ):
+        try:
+            configs[folder.name] = dict(flat(read_config(folder)))
+        except ConfigError:
+            continue
+        done = summary.read(folder)
+        status = "finished" if done else "stopped" if _was_stopped(folder) else "failed"
+        row: dict[str, Any] = {"job": folder.name, "status": status}
+        rows.append(row | {name: done[name] for name in RESULTS if done and name in done})
+    paths = differing(list(configs.values()))
+    for row in rows:
+        row |= {path: written(configs[row["job"]].get(path, "")) for path in paths}
+    return (
+        sorted(rows, key=lambda row: (row["status"] != "finished", row.get("val/loss", math.inf))),
+        paths,
+    )
+
+
+def _was_stopped(folder: Path) -> bool:
+    """Whether a signal stopped the last process that trained the run, after saving."""
+    try:
+        text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(" INFO Stopped by SIG")[0].count(BEGUN) == text.count(BEGUN) > 0
+
+
+def _show(
+    rows: list[dict[str, Any]], paths: list[str], sweep_dir: Path, parts: Sequence[str]
+) -> None:
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    shown = Table(box=None, header_style="dim", pad_edge=False)
+    measured = [name for name in SHOWN if any(name in row for row in rows)]
+    for name in ("job", *paths, *(SHOWN[name] for name in measured), "parameters", "tokens/s"):
+        shown.add_column(
+            name.removesuffix(".name"),
+            justify="left" if name in paths else "right",
+            overflow="fold",
+        )
+    for row in rows:
+        named = [str(row["job"]), *(str(row[path]) for path in paths)]
+        if row["status"] != "finished":
+            shown.add_row(
+                *named, row["status"], style="red" if row["status"] == "failed" else "yellow"
+            )
+            continue
+        values = [
+            *(f"{row[name]:.4f}" if name in row else "" for name in measured),
+            compact(row["params"]),
+            compact(row["tokens_per_second"]) if row["tokens_per_second"] else "-",
+        ]
+        shown.add_row(*named, *values, style="bold" if row is rows[0] else None)
+    console = screen()
+    if not console.is_terminal:  # a file has no edge
+        wide = console.options.update(max_width=10_000)
+        console = screen(width=max(console.width, Measurement.get(console, wide, shown).maximum))
+    console.print()
+    console.print(shown)
+    for line in endings(rows, sweep_dir, parts):
+        console.print(f"\n{line}", style="red" if "failed" in line else "yellow", soft_wrap=True)
+    console.print(f"\n{sweep_dir}/sweep.csv", style="dim", soft_wrap=True)
+
+
+def endings(
+    rows: list[dict[str, Any]], sweep_dir: Path, parts: Sequence[str] = ()
+) -> Iterable[str]:
+    """A message on the jobs that failed, and one on each job that was stopped."""
+    failed = [row["job"] for row in rows if row["status"] == "failed"]
+    if failed:
+        logs = ", ".join(str(sweep_dir / job / "train.log") for job in failed)
+        yield f"Job{'s' * (len(failed) > 1)} {', '.join(failed)} failed; why: {logs}"
+    for row in rows:
+        if row["status"] == "stopped":
+            way = resume(sweep_dir / row["job"], parts)
+            yield f"Job {row['job']} was stopped. Go on with: {way}"

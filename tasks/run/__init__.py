@@ -1,0 +1,1 @@
+"""A run: start, resume, processes, checkpoints and exit codes."""

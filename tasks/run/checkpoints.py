@@ -1,0 +1,157 @@
+"""Checkpoint files, written so that a good one always survives: next to the target, flushed,
+renamed, and checked.
+
+checkpoints/last.ckpt, the one before it as previous.ckpt, and best.ckpt with the lowest validation
+loss. Each is a zip archive of torch.save with a checksum on every entry, which is verified when the
+file is read.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from tasks.logging.files import sync_path
+from tasks.run.exit_codes import FULL, NoRun, NotSaved
+from xformer_kit.model.checkpoint import DamagedError, read
+
+log = logging.getLogger("xformer")
+LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+
+
+def write(state: dict[str, Any], folder: Path) -> None:
+    """Save as last.ckpt; the old one becomes previous.ckpt. Raises NotSaved, and leaves both, if it
+    cannot.
+    """
+    target = folder / LAST
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
+        if target.exists():
+            os.replace(target, folder / PREVIOUS)
+        os.replace(beside, target)
+        sync_path(folder)
+    except (OSError, RuntimeError) as error:
+        raise NotSaved(_why_not(error, folder)) from error
+
+
+def write_file(state: Any, target: Path) -> None:
+    """Save an object with torch.save, whole or not at all. Raises NotSaved if it cannot."""
+    try:
+        beside = _write_beside(target, lambda file: torch.save(state, _Plain(file)))  # type: ignore[arg-type]
+        os.replace(beside, target)
+    except (OSError, RuntimeError) as error:
+        raise NotSaved(_why_not(error, target.parent)) from error
+
+
+def keep_as_best(folder: Path) -> None:
+    """Copy last.ckpt to best.ckpt: a copy, not a link, so that damage to one spares the other."""
+    try:
+        with open(folder / LAST, "rb") as source:
+            beside = _write_beside(
+                folder / BEST, lambda file: shutil.copyfileobj(source, file, 1 << 20)
+            )
+        os.replace(beside, folder / BEST)
+        sync_path(folder)
+    except OSError as error:
+        raise NotSaved(_why_not(error, folder)) from error
+
+
+def newest(
+    folder: Path,
+    needs: Iterable[str] = ("state_dict", "global_step"),
+    misfit: Callable[[dict[str, Any]], str | None] | None = None,
+) -> tuple[Path, dict[str, Any]] | None:
+    """The valid checkpoint with the highest step, and its state; None if there is no file of one.
+
+    misfit: returns why a run cannot resume from a state, or None; a file with such a state counts
+    as damaged. Damaged files are logged and skipped. Raises NoRun if all are damaged, since
+    training from step 0 would replace them.
+    """
+    found, faults = [], []
+    for name in (LAST, PREVIOUS, BEST):
+        path = folder / name
+        if path.exists():
+            try:
+                state = read(path, needs)
+                if misfit is not None and (fault := misfit(state)):
+                    raise DamagedError(fault)
+                found.append((state, path))
+            except DamagedError as error:
+                faults.append(f"{path} is damaged ({error})")
+        if found and name == PREVIOUS:
+            break
+    if faults and not found:
+        raise NoRun(
+            f"resume: no checkpoint of the run can be read; {'; '.join(faults)}. Nothing was"
+            " changed. Bring a copy of one back, or start a new run."
+        )
+    for fault in faults:
+        log.warning("%s and is left aside.", fault)
+    if not found:
+        return None
+    state, path = max(found, key=lambda pair: pair[0]["global_step"])
+    return path, state
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a last.ckpt that is damaged or older: the next save would move it to previous.ckpt,
+    from which the run resumes.
+    """
+    with suppress(OSError):
+        os.replace(folder / LAST, folder / f"{LAST}.aside")
+
+
+class _Plain:
+    """A file of which torch.save sees only `write` and `flush`, so that an OSError reaches us with
+    its number.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+
+    def write(self, data: Any) -> int:
+        self.file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _write_beside(target: Path, fill: Any) -> Path:
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def sweep_leftovers(folder: Path) -> None:
+    """Remove what a killed process was writing."""
+    for path in folder.glob(".*.ckpt.*"):
+        path.unlink(missing_ok=True)
+
+
+def _why_not(error: BaseException, folder: Path) -> str:
+    cause = error
+    while cause.__cause__ or cause.__context__:
+        cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    number = getattr(cause, "errno", None) or getattr(error, "errno", None)
+    why = os.strerror(number) if number else str(error).splitlines()[0]
+    way = "Make room" if number in FULL else "Put that right"
+    kept = (
+        "The last good checkpoint is untouched. "
+        if (folder / LAST).exists() or (folder / PREVIOUS).exists()
+        else ""
+    )
+    return f"A checkpoint could not be written into {folder}: {why}. {kept}{way}."

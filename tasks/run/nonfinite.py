@@ -1,0 +1,128 @@
+"""Finds where a value stopped being finite: replays the step and checks each module in turn."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.module import Task
+from tasks.run.exit_codes import DIVERGED, START_ANEW, NonFinite
+from xformer_kit.data.batch import Batch, mapped
+
+NOTHING = "nothing on this rank"
+
+
+def explain(task: Task, dataset: Any, collate: Any, steps: Any, step: int) -> str:
+    """What went wrong after `step` good steps: on which examples, and which module was the first to
+    break.
+    """
+    examples = steps.of(step)
+    batch = mapped(collate([dataset[i] for i in examples]), lambda x: x.to(task.device))
+    where = first_broken(task, batch, step)
+    shown = ", ".join(str(i % len(dataset)) for i in examples[:8]) + (
+        ", ..." if len(examples) > 8 else ""
+    )
+    return (
+        f"The loss or the gradient of step {step + 1} is not finite. The first to break: {where}. "
+        f"Its examples on this rank: {shown}."
+    )
+
+
+def keep(task: Task, checkpoints: Any, step: int) -> str:
+    """Save the state after `step` good steps; returns what of the run is kept. Every rank takes
+    part.
+    """
+    if not checkpoints.cadence.saves:
+        return "Nothing is kept: trainer.enable_checkpointing is false."
+    # A finite gradient, too large a rate.
+    if not all(bool(torch.isfinite(w).all()) for w in task.model.parameters()):
+        saved = checkpoints.saved
+        return (
+            f"The last checkpoint is of step {saved}."
+            if saved >= 0
+            else "There is no checkpoint before it."
+        )
+    task.rewind(step)
+    checkpoints.keep(task.trainer, task)
+    return f"The weights before it, of step {step}, are kept in checkpoints/last.ckpt."
+
+
+def ending(what: str, kept: str, step: int) -> NonFinite:
+    """The exception: what went wrong, what is kept, and what to do. A step is a function of the
+    config and its number, so a resumed run ends at the same step.
+    """
+    return NonFinite(f"{what} {kept} {START_ANEW}", step)
+
+
+def nothing_learned(steps: int) -> NonFinite:
+    """The exception at the end of a run of which trainer.on_nonfinite=skip left out every step."""
+    which = f"All {steps:,} steps" if steps > 1 else "The only step"
+    return NonFinite(
+        f"trainer.on_nonfinite: skip left out every step, so the model has learned nothing. {which}"
+        f" had a loss or a gradient that is not finite: start a new one with {DIVERGED}",
+        1,
+    )
+
+
+def first_broken(task: Task, batch: Batch, step: int) -> str:
+    """The name of the first parameter, module output, or gradient that is not finite in a replay of
+    a step.
+    """
+    model = task.model
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            return f"the parameter {name}, already before the step"
+    broken: list[str] = []
+    hooks = [
+        h
+        for name, module in model.named_modules()
+        for h in _watch(name or "the model", module, broken)
+    ]
+    model.zero_grad()
+    try:
+        for micro in range(task.accumulate):
+            task.seed_micro_batch(step, micro)
+            with task.trainer.precision_plugin.train_step_context():
+                loss, count, report = task.objective.loss(model, task.part(batch, micro))
+            loss = loss + report["loss"] * count if "loss" in report else loss
+            if not broken and not bool(torch.isfinite(loss)):
+                broken.append("the loss")
+            with warnings.catch_warnings():
+                # Torch's, on hooks of modules whose inputs need no gradient.
+                warnings.simplefilter("ignore")
+                loss.backward()
+            if broken:
+                return broken[0]
+        bad = [
+            name
+            for name, p in model.named_parameters()
+            if p.grad is not None and not torch.isfinite(p.grad).all()
+        ]
+        return f"the gradient of {bad[-1]}" if bad else NOTHING
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.zero_grad()
+
+
+def _watch(name: str, module: nn.Module, broken: list[str]):
+    def forward(_module, _inputs, output):
+        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(output)):
+            broken.append(f"the output of {name}")
+
+    def backward(_module, gradients, _outputs):
+        if not broken and any(not bool(torch.isfinite(x).all()) for x in _floats(gradients)):
+            broken.append(f"the gradient that leaves {name}")
+
+    return module.register_forward_hook(forward), module.register_full_backward_hook(backward)
+
+
+def _floats(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for item in value for tensor in _floats(item)]

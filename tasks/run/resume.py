@@ -1,0 +1,58 @@
+"""Resumes a run from its directory."""
+
+from pathlib import Path
+from typing import Any
+
+from tasks.logging import summary
+from tasks.run.checkpoints import newest
+from tasks.run.exit_codes import Ended, NoRun
+from tasks.run.start import PARTS_WAY, train_in_processes
+from tasks.run.train import report_end
+from xformer_kit.config import GROUPS, check, config_hash, import_parts, read_config
+from xformer_kit.config.machine import run_faults
+from xformer_kit.config.saved import check_parts, check_unchanged
+from xformer_kit.registry import ConfigError
+
+
+def resume_run(run_dir: Path, parts: tuple[str, ...] = ()) -> int:
+    """Resume a run where it stopped; returns the exit code."""
+    try:
+        if not run_dir.is_dir() or not (run_dir / "config.yaml").is_file():
+            what = (
+                "is not a directory" if not run_dir.is_dir() else "is no run; it has no config.yaml"
+            )
+            raise NoRun(
+                f"resume: {run_dir} {what}. Name a run's directory, such as"
+                " outputs/decoder/2026-11-20_12-00-00."
+            )
+        config = read_config(run_dir)
+        check_parts(run_dir, parts, PARTS_WAY)
+        if (done := summary.read(run_dir)) is not None and not done.get("stopped"):
+            _check_config(run_dir, config, done)
+            print(
+                f"The run in {run_dir} is finished: {done['steps']:,} steps. Nothing is left to do."
+            )
+            return 0
+        import_parts(parts, GROUPS.values())
+        if faults := check(config) or [*run_faults(config)]:
+            raise ConfigError(f"{run_dir}: {fault}" for fault in faults)
+        return train_in_processes(config, run_dir, parts, job=False, quiet=False)
+    except (Ended, ConfigError) as error:
+        return report_end(error)
+
+
+def _check_config(run_dir: Path, config: dict[str, Any], done: dict[str, Any]) -> None:
+    """Raises ConfigError if a finished run's config.yaml is not the one that its checkpoint holds.
+
+    A checkpoint may have gigabytes, so that it is read only if the hash in summary.json differs,
+    which that of an earlier version does too. A run without a checkpoint that can be read is
+    finished all the same.
+    """
+    if done.get("config_hash") == config_hash(config):
+        return
+    try:
+        found = newest(run_dir / "checkpoints", ("global_step", "config"))
+    except NoRun:
+        return
+    if found is not None:
+        check_unchanged(run_dir, config, found[1])

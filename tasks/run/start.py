@@ -1,0 +1,172 @@
+"""Starts a run in its directory, in the processes that it needs."""
+
+import contextlib
+import json
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tasks.logging import summary
+from tasks.logging.files import replace_text
+from tasks.run import fork_server, processes
+from tasks.run.checkpoints import BEST, LAST, PREVIOUS
+from tasks.run.exit_codes import CONFIG, Ended, NoRun
+from tasks.run.train import CONFIG_DIGEST, config_digest, report_end, train_run
+from xformer_kit.config import config_yaml, read_config
+from xformer_kit.config.saved import check_parts, part_hashes
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry import command_lines as proposed
+
+PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
+PROGRESS = (  # what a new run never overwrites
+    f"checkpoints/{LAST}",
+    f"checkpoints/{PREVIOUS}",
+    "summary.json",
+)
+LEFTOVERS = (
+    "metrics.csv",
+    "speed.csv",
+    "samples.csv",
+    "parts.json",
+    "profile.txt",
+    "trace.json",
+    summary.ENDED,
+)
+WRITTEN = (
+    *("config.yaml", "tokenizer.json", "source_tokenizer.json", "train.log", summary.SUMMARY),
+    *LEFTOVERS,
+    *(f"checkpoints/{name}" for name in (LAST, PREVIOUS, BEST)),
+)
+
+
+def start_run(
+    config: dict[str, Any],
+    run_dir: Path,
+    parts: tuple[str, ...] = (),
+    *,
+    job: bool = False,
+    quiet: bool = False,
+    there: bool | None = None,
+) -> int:
+    """Start a run in its directory and return its exit code. `job`: one of a multirun, in a process
+    of its own. `there`: whether the directory existed before, if something else has created it
+    since.
+
+    If the config turns out to be wrong once the data are read, what was written is removed again.
+    """
+    there, fresh = run_dir.exists() if there is None else there, _is_fresh(run_dir)
+    try:
+        begin = partial(_new_directory, config, run_dir, parts)
+        if processes.joined():
+            run_dir = processes.agree_on(run_dir, begin)
+        else:
+            begin()
+        os.environ[CONFIG_DIGEST] = config_digest(config)
+        code = train_in_processes(config, run_dir, parts, job, quiet)
+    except (Ended, ConfigError) as error:
+        code = report_end(error)
+    finally:
+        os.environ.pop(CONFIG_DIGEST, None)
+    # The table of a multirun lists its failed jobs.
+    if code == CONFIG and fresh and not job and not processes.joined():
+        _clear(run_dir, config, there)
+    return code
+
+
+def _is_fresh(run_dir: Path) -> bool:
+    """Whether a directory holds nothing but the mark that claims it."""
+    return not run_dir.exists() or {path.name for path in run_dir.iterdir()} <= {".claim"}
+
+
+def _clear(run_dir: Path, config: dict[str, Any], there: bool) -> None:
+    """Remove what a run without a checkpoint wrote, and its directory if it did not exist before;
+    nothing of a run that another process started in it.
+    """
+    with contextlib.suppress(OSError, ConfigError, NoRun), processes.run_lock(run_dir):
+        if (
+            config_digest(read_config(run_dir)) != config_digest(config)
+            or (run_dir / "checkpoints" / LAST).exists()
+        ):
+            return
+        for path in run_dir.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not there:
+            run_dir.rmdir()
+
+
+def ensure_run(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool) -> int:
+    """A run of a study, in a process of its own: started, or resumed where an earlier process left
+    it. Returns the exit code, 0 also if it is already finished.
+    """
+    if not any((run_dir / "checkpoints" / name).exists() for name in (LAST, PREVIOUS)):
+        if summary.read(run_dir) is not None:
+            return 0
+        return start_run(config, run_dir, parts, job=True, quiet=quiet, there=True)
+    try:
+        # As it was begun: what the key leaves out, such as the logger, may differ by now.
+        config = read_config(run_dir)
+        os.environ[CONFIG_DIGEST] = config_digest(config)
+        check_parts(run_dir, parts, PARTS_WAY)
+        return (
+            0
+            if summary.read(run_dir) is not None
+            else train_in_processes(config, run_dir, parts, True, quiet)
+        )
+    except (Ended, ConfigError) as error:
+        return report_end(error)
+    finally:
+        os.environ.pop(CONFIG_DIGEST, None)
+
+
+def check_places(run_dir: Path) -> None:
+    """Raises NoRun if a directory is in the place of a file of the run, or a file in the place of
+    its folder of checkpoints.
+    """
+    if path := next((run_dir / name for name in WRITTEN if (run_dir / name).is_dir()), None):
+        raise NoRun(
+            f"{path}: must be a file, which the run rewrites; got a directory. Move it away."
+        )
+    if (folder := run_dir / "checkpoints").is_file():
+        raise NoRun(
+            f"{folder}: must be a directory, which holds the checkpoints; got a file. Move it away."
+        )
+
+
+def train_in_processes(
+    config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], job: bool, quiet: bool
+) -> int:
+    check_places(run_dir)
+    if processes.joined():
+        return train_run(run_dir, parts, quiet)
+    count = processes.device_count(config["trainer"])
+    machines = config["trainer"].get("num_nodes", 1)
+    if machines > 1:
+        raise ConfigError(
+            f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {machines}"
+            " in one process. Try torchrun --nnodes N --nproc-per-node M train.py ..."
+        )
+    if job and count == 1 and fork_server.usable():
+        return fork_server.launch(run_dir, parts, quiet)
+    if job or count > 1:
+        return processes.launch(run_dir, count, parts, quiet, job)
+    return train_run(run_dir, parts, quiet)
+
+
+def _new_directory(config: dict[str, Any], run_dir: Path, parts: tuple[str, ...]) -> None:
+    """Write the config of a run. Raises NoRun if the directory already holds another one."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with processes.run_lock(run_dir):  # nothing of a running run is touched
+        check_places(run_dir)
+        if any((run_dir / name).exists() for name in PROGRESS):
+            raise NoRun(
+                f"hydra.run.dir: {run_dir} holds a run with checkpoints already; nothing is"
+                " overwritten. Name another directory, or go on with it:"
+                f" {proposed.resume(run_dir, parts)}"
+            )
+        for name in LEFTOVERS:
+            (run_dir / name).unlink(missing_ok=True)
+        replace_text(run_dir / "config.yaml", config_yaml(config))
+        if parts:
+            (run_dir / "parts.json").write_text(json.dumps(part_hashes(parts), indent=2) + "\n")

@@ -1,0 +1,174 @@
+"""Trains a run in this process, and reports how it ended: a message and an exit code."""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tasks.logging import summary
+from tasks.run import processes
+from tasks.run.exit_codes import (
+    CONFIG,
+    DISK,
+    FAILED,
+    FULL,
+    NONFINITE,
+    Ended,
+    NoRun,
+    StoppedBySignal,
+)
+from xformer_kit.config import GROUPS, import_parts, read_config
+from xformer_kit.data.cache import CacheRemovedError
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry import command_lines as proposed
+from xformer_kit.registry.printable import printable
+
+log = logging.getLogger("xformer")
+# Environment: digest of the config that a process was started to train; its workers inherit it.
+CONFIG_DIGEST = "XFORMER_KIT_CONFIG"
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """The same for equal configs, whatever the order of their keys, which saving and reading may
+    change.
+    """
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def train_run(run_dir: Path, parts: tuple[str, ...] = (), quiet: bool = False) -> int:
+    """Train the run of a directory in this process, one of `processes.world()`; returns the exit
+    code.
+    """
+    session = None
+    try:
+        with processes.run_lock(run_dir):
+            import_parts(parts, GROUPS.values())
+            from tasks.run.training_process import TrainingProcess
+
+            config = read_config(run_dir)
+            if os.environ.get(CONFIG_DIGEST, config_digest(config)) != config_digest(config):
+                raise NoRun(
+                    f"hydra.run.dir: another process began a run in {run_dir} meanwhile. Name"
+                    " another directory."
+                )
+            session = TrainingProcess(config, run_dir, parts, quiet)
+            return session.run()
+    except (Exception, KeyboardInterrupt) as error:
+        end = _ending(error, run_dir, session)
+        if end is not None:
+            code = report_end(end, run_dir, parts)
+        else:
+            code = report_crash(error, run_dir, session, parts)
+    if session is not None:
+        session.close(code)
+    return code
+
+
+def _ending(error: BaseException, run_dir: Path, session: Any) -> BaseException | None:
+    """The error to report to the user; None if an error is unexpected."""
+    if isinstance(error, (Ended, ConfigError, KeyboardInterrupt)):
+        return error
+    if isinstance(error, CacheRemovedError):
+        return Ended(
+            "data.cache: the prepared tokens were removed during the run. They are made again."
+        )
+    if not isinstance(error, OSError):
+        return _stopped(error, session)
+    place = error.filename or run_dir
+    if error.errno in FULL:
+        return Ended(f"The disk is full ({error.strerror}: {place}). Make room.")
+    if error.errno in DISK:
+        return Ended(f"{place}: cannot be read or written ({error.strerror}). Put that right.")
+    return None
+
+
+def _stopped(error: BaseException, session: Any) -> Ended | None:
+    """The exception of a run that caused an error: a library that a signal interrupts may fail
+    while it cleans up.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Ended):
+        cause = cause.__cause__ or cause.__context__
+    box = getattr(session, "signals", None)
+    if cause is None and isinstance(error, AttributeError) and box is not None and box.number:
+        cause = StoppedBySignal(box.number, box.step)  # what the signal left half made was used
+    return cause
+
+
+def report_end(
+    error: BaseException, run_dir: Path | None = None, parts: tuple[str, ...] = ()
+) -> int:
+    """Print one message on the first rank's screen and log it; returns the exit code. `parts`: the
+    files given on the command line, for the command that resumes; ended.json has none of them.
+    """
+    if isinstance(error, ConfigError):
+        text, code = "\n".join(error.faults), CONFIG
+    elif isinstance(error, KeyboardInterrupt):
+        text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
+    else:
+        text, code = str(error), getattr(error, "code", FAILED)
+    _note(run_dir, code, text, getattr(error, "step", None))
+    if (
+        run_dir is not None
+        and code not in (CONFIG, NONFINITE)
+        and "resume=" not in text
+        and _keeps(run_dir)
+    ):
+        text += f" {_way(run_dir, parts)}"
+    if processes.rank() == 0:
+        print(printable(text), file=sys.stderr, flush=True)
+    processes.reply(text)
+    log.info("%s", text)
+    return code
+
+
+def _way(run_dir: Path, parts: tuple[str, ...]) -> str:
+    return f"Go on with: {proposed.resume(run_dir, parts)}"
+
+
+def _note(run_dir: Path | None, code: int, text: str, step: int | None = None) -> None:
+    """Write ended.json: how a run's process ended."""
+    if run_dir is not None and processes.rank() == 0:
+        with contextlib.suppress(OSError):
+            summary.write({"code": code, "text": text, "step": step}, run_dir / summary.ENDED)
+
+
+def _keeps(run_dir: Path) -> bool:
+    """Whether a run saves its state, so that it can be resumed."""
+    try:
+        return bool(read_config(run_dir)["trainer"].get("enable_checkpointing", True))
+    except (ConfigError, KeyError):
+        return True
+
+
+def report_crash(error: BaseException, run_dir: Path, session: Any, parts: tuple[str, ...]) -> int:
+    """Report an unexpected error; the log has the traceback."""
+    # Into the file; warnings also go to the screen.
+    log.info("%s", "".join(traceback.format_exception(error)))
+    _note(run_dir, FAILED, " ".join(traceback.format_exception_only(error)).strip())
+    if processes.lost_connection(error):
+        step = None if session is None else session.saved_step()
+        way = (
+            ""
+            if step is None
+            else f" The state after step {step:,} is saved. {_way(run_dir, parts)}"
+        )
+        print(
+            f"Rank {processes.rank()} lost touch with another rank and stopped.{way}",
+            file=sys.stderr,
+            flush=True,
+        )
+    elif "out of memory" in str(error).lower():
+        print(
+            "Out of memory. Raise trainer.accumulate, or lower data.batch_size or model sizes."
+            f" {error}",
+            file=sys.stderr,
+        )
+    else:
+        traceback.print_exception(error)
+    return FAILED

@@ -1,0 +1,339 @@
+"""One process's part in a run: builds the model, the data and the trainer, resumes from a
+checkpoint, trains, and writes the summary.
+"""
+
+import logging
+import math
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.callbacks import Cadence, CheckpointSaver, Observers, Recorder, users
+from tasks.data import DataModule
+from tasks.logging import loggers, summary
+from tasks.logging.bar import Bar
+from tasks.logging.csv_log import CsvLog
+from tasks.logging.run_log import log_into
+from tasks.run import checkpoints, checks, heartbeat, nonfinite, processes
+from tasks.run import trainer as trainers
+from tasks.run.compatibility import misfit
+from tasks.run.decoding_speed import decodable, decoding_speed
+from tasks.run.exit_codes import NonFinite, SignalBox
+from tasks.run.observers import averages, observers
+from tasks.task_class import task_of
+from tasks.training_data import TrainingData, check_fingerprint, speaking
+from xformer_kit import build
+from xformer_kit.config import config_hash, config_yaml
+from xformer_kit.config.machine import missing_logger
+from xformer_kit.config.saved import check_unchanged, part_hashes
+from xformer_kit.config.untaken import never_peaks
+from xformer_kit.data import collate, prepare
+from xformer_kit.inspect.flops import flops_per_token
+from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.objective import objective_of
+from xformer_kit.registry import ConfigError
+from xformer_kit.registry.printable import printable
+from xformer_kit.study.key import codes
+
+log = logging.getLogger("xformer")
+# Keys that a checkpoint must have to resume from it; CheckpointSaver.save writes them.
+NEEDED = (
+    "state_dict",
+    "global_step",
+    "optimizer",
+    "window",
+    "best",
+    "validation",
+    "left_out",
+    "accumulate",
+    "config",
+)
+METRICS = ("step", "train/loss", "val/loss", "val/perplexity")
+SPEED = ("step", "time", "seconds_per_step", "tokens_per_second")
+
+
+class TrainingProcess:
+    """Everything that lives while a run trains in this process. `run` returns the exit code, or
+    raises a subclass of Ended.
+    """
+
+    def __init__(
+        self, config: dict[str, Any], run_dir: Path, parts: tuple[str, ...], quiet: bool = False
+    ):
+        self.began = time.perf_counter()
+        self.config = config
+        self.run_dir = run_dir
+        self.folder = run_dir / "checkpoints"
+        self.parts = parts
+        self.quiet = quiet
+        self.first = processes.rank() == 0
+        self.signals = SignalBox()
+        self.signals.install()
+        self.state: dict[str, Any] = {}  # of the checkpoint to resume from
+        self.bar: Bar | None = None
+        self.log = loggers.SafeLogger(None)
+        self.trainer: Any = None
+        self.checkpoints: CheckpointSaver | None = None
+        self.results: dict[str, Any] = {}
+        self.heartbeat = heartbeat.begin(config["trainer"])
+        trainers.quiet()
+        if self.first:
+            log_into(run_dir / "train.log")
+        if fault := missing_logger(config["logger"]["name"]):
+            raise ConfigError(fault)
+
+    def run(self) -> int:
+        if self.first:
+            checkpoints.sweep_leftovers(self.folder)
+        found = checkpoints.newest(self.folder, NEEDED)
+        if found:
+            self.state = found[1]
+            check_unchanged(self.run_dir, self.config, self.state)
+        self._prepare()
+        self._make_task()
+        if found:
+            self._restore(*found)
+        if trainers.compiles(self.config["trainer"]):
+            compile_blocks(self.task.model)
+        self._make_trainer()
+        if self.first:
+            self._begin()
+        self._fit()
+        if (left := int(self.task.left_out)) and left == self.task.step:
+            raise nonfinite.nothing_learned(left)
+        if self.first:
+            self._sum_up()
+        self.close(0)
+        return 0
+
+    def _prepare(self) -> None:
+        """The corpus, its tokenizers and the objective, checked."""
+        config = self.config
+        self.prepared = prepared = prepare(config)
+        self.objective = speaking(objective_of(config), prepared)
+        checks.check_vocabulary(config["model"].get("vocab_size"), prepared.tokenizer.size)
+        check_fingerprint(self.state.get("data_fingerprint"), prepared.fingerprint)
+        checks.check_planned(config, prepared.fingerprint)
+        self.data = TrainingData(config, prepared, self.objective)
+        self.total = self.data.total_steps
+        if not self.first:
+            return
+        for line in checks.notes(config, prepared):
+            self._say(line)
+        if line := never_peaks(config, self.total):
+            self._say(line)
+        prepared.tokenizer.save(self.run_dir / "tokenizer.json")
+        if self.objective.source_tokenizer is not prepared.tokenizer:
+            self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")
+
+    def _make_task(self) -> None:
+        config, objective = self.config, self.objective
+        self.vocab_size = config["model"].get("vocab_size") or self.prepared.tokenizer.size
+        source = objective.source_tokenizer
+        source_size = None if source is objective.tokenizer else source.size
+        model = build(config, self.vocab_size, source_size)
+        decodable(config, model)
+        self.task = task_of(config)(
+            config,
+            model,
+            objective,
+            total_steps=self.total,
+            data=self.data,
+            signals=self.signals,
+        )
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        """Give the task a checkpoint's state, or that of an older checkpoint if this one does not
+        fit the task's model.
+        """
+        if misfit(state, self.task):
+            fits = partial(misfit, task=self.task)
+            path, state = checkpoints.newest(self.folder, NEEDED, fits) or (path, state)
+            check_unchanged(self.run_dir, self.config, state)
+            check_fingerprint(state.get("data_fingerprint"), self.prepared.fingerprint)
+        if self.first and state.get("is_best") and path.name == checkpoints.LAST:
+            checkpoints.keep_as_best(self.folder)  # the run may have been killed before the copy
+        if self.first and path.name == checkpoints.PREVIOUS:
+            checkpoints.set_aside(self.folder)
+        self.task.restore(state)
+        self.state = state
+
+    def _make_trainer(self) -> None:
+        config, state = self.config, self.state
+        self.cadence = cadence = Cadence(config["trainer"], self.total)
+        metrics, speed, line = self._open_logs()
+        self.recorder = recorder = Recorder(
+            cadence, metrics, speed, self.log, self.began, state.get("spent", {})
+        )
+        fixed = {
+            "config": config_yaml(config),
+            "data_fingerprint": self.prepared.fingerprint,
+            "versions": summary.versions(),
+        }
+        own = users.made(config, self.run_dir, state.get("callbacks", {}))
+        average = averages(config, cadence, self.folder, state.get("average"))
+        last = state.get("best"), state.get("global_step", -1)
+        saver = CheckpointSaver(cadence, self.folder, fixed, recorder, own, average, *last)
+        self.checkpoints = saver
+        if self.first:
+            live = config["trainer"].get("enable_progress_bar", True) and not self.quiet
+            self.bar = Bar(self.total, self.task.step, None if live else False)
+        if line:
+            self._say(line)
+        found = observers(
+            config,
+            cadence,
+            self.run_dir,
+            self.log,
+            signals=self.signals,
+            recorder=recorder,
+            averages=average,
+            checkpoints=saver,
+            bar=self.bar,
+            explain=self._explain,
+            save=lambda: saver.keep(self.trainer, self.task),
+        )
+        same = checks.SameConfig(config, self.prepared.fingerprint)
+        # A user's callbacks come first: ours save their state.
+        callbacks = [*own.values(), Observers([same, *found])]
+        self.trainer = trainers.make(
+            config, callbacks, self.log.logger, self.total, processes.world()
+        )
+
+    def _open_logs(self) -> tuple[CsvLog | None, CsvLog | None, str | None]:
+        """metrics.csv, speed.csv and a line of the logger for the user; None on other ranks."""
+        if not self.first:
+            return None, None, None
+        logger, line = loggers.make(self.config, self.run_dir)
+        self.log = loggers.SafeLogger(logger)
+        text = ("val/bits_per_byte",) if self.data.bytes_per_token is not None else ()
+        columns = (*METRICS, *text, "lr", "grad_norm")
+        step, mark = self.task.step, self.state.get("metrics")
+        metrics = CsvLog(self.run_dir / "metrics.csv", columns).open(step, mark)
+        return metrics, CsvLog(self.run_dir / "speed.csv", SPEED).open(step), line
+
+    def _begin(self) -> None:
+        """Describe the run, and remove the summary of a part of it."""
+        step, model = self.task.step, self.task.model
+        self._say(summary.beginning(self.config, model, self.prepared.train, self.run_dir))
+        if self.state:
+            self._say(f"Going on at step {step:,} of {self.total:,}.")
+        if step < self.total:
+            (self.run_dir / summary.SUMMARY).unlink(missing_ok=True)
+
+    def _fit(self) -> None:
+        trainers.lean(self.trainer)
+        if self.trainer.strategy.root_device.type == "cuda":  # on a CPU, slower kernels for no gain
+            torch.set_float32_matmul_precision("high")
+        self.signals.patient = False
+        over = self.task.step >= self.total
+        self.trainer.fit(self.task, datamodule=DataModule(self.data))
+        if over:
+            # A run that was killed after its last checkpoint: fit takes no step, so the averages
+            # of the last step are put in place here.
+            self.task.load_state_dict(self.state.get("average", {}), strict=False)
+
+    def _explain(self, step: int) -> NonFinite:
+        """The error for a step that is not finite, after saving what was good; ranks exchange what
+        they found.
+        """
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        steps = self.data.steps(self.task.accumulate, rank, world)
+        what = nonfinite.explain(self.task, self.data.examples("train"), collate, steps, step)
+        if world > 1:
+            found: list[Any] = [None] * world
+            torch.distributed.all_gather_object(found, what)
+            what = next((text for text in found if nonfinite.NOTHING not in text), found[0])
+        log.info("%s", what)
+        return nonfinite.ending(what, nonfinite.keep(self.task, self.checkpoints, step), step + 1)
+
+    def _sum_up(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+        found = self._results()
+        sample = self.task.sample()
+        found["sample"] = sample and sample.text
+        summary.write(found, self.run_dir / summary.SUMMARY)
+        (self.run_dir / summary.ENDED).unlink(missing_ok=True)
+        self.results = found
+        log.info("finished: %s", {k: v for k, v in found.items() if k.startswith("val/")})
+        if self.quiet or os.environ.get(processes.JOB):
+            loss = found.get("val/loss", math.nan)
+            end = f", {found['stopped']}" if found["stopped"] else ""
+            line = f"job {self.run_dir.name}: validation loss {loss:.4f}{end}"
+            print(printable(line), flush=True)
+        else:
+            summary.show(found, self.run_dir, sample, parts=self.parts)
+
+    def _results(self) -> dict[str, Any]:
+        """The content of summary.json, without the sample."""
+        config, prepared, task = self.config, self.prepared, self.task
+        device = self.trainer.strategy.root_device
+        spent = self.recorder.spent(task, device)
+        seq_len, share = config["data"]["seq_len"], self.objective.given_logits
+        devices = {
+            "kind": str(device),
+            "processes": self.trainer.world_size,
+            "accumulate": task.accumulate,
+        }
+        return {
+            **{f"val/{name}": value for name, value in task.validation.items()},
+            **{f"test/{name}": value for name, value in task.final().items()},
+            **decoding_speed(task),
+            "task": config["task"]["name"],
+            "again": summary.again(config),
+            "steps": task.step,
+            "stopped": self.cadence.stopped(),
+            "steps_left_out": int(task.left_out),
+            "params": sum(p.numel() for p in task.model.parameters()),
+            "flops_per_token": flops_per_token(task.model, seq_len, share),
+            "tokens_per_second": self.recorder.tokens_per_second(spent),
+            "peak_memory_bytes": spent["peak_memory_bytes"],
+            "seconds": spent["seconds"],
+            "epoch_examples_dropped": self.data.batches.dropped,
+            "examples_seen": self.data.counts(task.step),  # of each part of a mixture
+            "examples_left_out": getattr(prepared, "dropped", None) or {},
+            "examples_in_training": {
+                split: count for split, (count, *_) in checks.overlap(prepared).items()
+            },
+            "tokens_unknown": dict(getattr(prepared, "unknown", None) or {}),  # file -> count
+            "config_hash": config_hash(config),
+            "data_fingerprint": prepared.fingerprint,
+            "kernels": summary.kernels(config, self.vocab_size),
+            "devices": devices,
+            "parts": part_hashes(self.parts),
+            "code": codes(config),
+            "versions": summary.versions(),
+            "run": str(self.run_dir),
+        }
+
+    def _say(self, line: str) -> None:
+        log.info("%s", line)
+        if self.quiet:
+            return
+        if self.bar is not None:
+            self.bar.say(line)
+        else:
+            print(printable(line), file=sys.stderr, flush=True)
+
+    def saved_step(self) -> int | None:
+        """The step whose state this process saved last, None if none was."""
+        if not self.first or self.checkpoints is None or self.checkpoints.saved < 0:
+            return None
+        return self.checkpoints.saved
+
+    def close(self, code: int) -> None:
+        """Leave the screen and the loggers in order."""
+        if self.heartbeat is not None:
+            self.heartbeat.stop()
+        if self.bar is not None:
+            self.bar.close()
+        self.log.finish(self.results, code)
+        self.signals.restore()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()

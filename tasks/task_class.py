@@ -1,0 +1,29 @@
+"""The Lightning module of each objective."""
+
+from typing import Any
+
+from tasks.evaluation import EvaluatedTask
+from xformer_kit.objective import OBJECTIVES
+
+
+def task_of(config: dict[str, Any]) -> type[EvaluatedTask]:
+    """The class of a config's task."""
+    name = config["task"]["name"]
+    if name == "language_modeling":
+        from tasks.language_modeling import LanguageModelingTask
+
+        return LanguageModelingTask
+    if name == "seq2seq":
+        from tasks.seq2seq import Seq2SeqTask
+
+        return Seq2SeqTask
+    speaks = OBJECTIVES[name].speaks
+    if speaks == "fills":
+        from tasks.masked_language_modeling import MaskedLanguageModelingTask
+
+        return MaskedLanguageModelingTask
+    if speaks == "restores":
+        from tasks.denoising import DenoisingTask
+
+        return DenoisingTask
+    return EvaluatedTask

@@ -1,0 +1,273 @@
+"""Batches and loaders over a prepared corpus; the order of examples does not depend on devices."""
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from tasks.run.processes import alive
+from xformer_kit.data import Examples, Prepared, collate
+from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
+from xformer_kit.data.order import GlobalBatches
+from xformer_kit.registry import ConfigError
+
+Batches = GlobalBatches | LengthBatches
+
+
+@dataclass(eq=False)
+class StepSampler:
+    """The examples of one rank, one list per optimizer step: a `batch_sampler` of steps `start` to
+    `stop`.
+
+    An example is epoch * n + index. Micro-batch k is the k-th of `accumulate` equal parts of the
+    list. `only` > 0 repeats the first so many batches. Raises ConfigError if the global batch is
+    not a multiple of accumulation times devices.
+    """
+
+    batches: Batches
+    _: KW_ONLY
+    stop: int
+    accumulate: int = 1
+    rank: int = 0
+    world: int = 1
+    only: int = 0
+    start: int = 0  # steps that a resumed run has consumed
+
+    def __post_init__(self) -> None:
+        self.batches.fits(self.accumulate, self.world)
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return map(self.of, range(self.start, self.stop))
+
+    def of(self, step: int) -> list[int]:
+        """This rank's examples of a step."""
+        step = step % self.only if self.only else step
+        split = (self.accumulate, self.rank, self.world)
+        first = self.batches.epoch(step) * self.batches.n
+        return [
+            first + i
+            for micro in range(self.accumulate)
+            for i in self.batches.micro(step, micro, *split)
+        ]
+
+
+class TrainingData:
+    """A prepared corpus, its batches, and loaders over them."""
+
+    def __init__(self, config: dict[str, Any], prepared: Prepared, objective: Any = None):
+        self.config = config
+        self.prepared = prepared
+        self.objective = objective
+        data = config["data"]
+        trainer = config["trainer"]
+        self.seed = seed = config["seed"] if data.get("seed") is None else data["seed"]
+        self.together = "encoder" not in config["model"]  # both sides of a pair are one stream
+        self.batches: Batches = (
+            GlobalBatches(len(prepared.train), data["batch_size"], seed)
+            if data.get("batch_tokens") is None
+            else self._by_length(prepared.train, data["batch_tokens"])
+        )
+        limit = trainer.get("limit_train_batches")
+        if limit is not None:
+            steps = limit if isinstance(limit, int) else int(limit * self.batches.steps_per_epoch)
+            self.batches.steps_per_epoch = min(self.batches.steps_per_epoch, max(1, steps))
+        self.only = min(trainer.get("overfit_batches") or 0, self.batches.steps_per_epoch)
+
+    def _by_length(self, train: Any, tokens: int) -> LengthBatches:
+        if not hasattr(train, "lengths"):
+            name = self.config["data"]["name"]
+            raise ConfigError(
+                f"data.batch_tokens: is about examples of several lengths; data={name} has one."
+                " Leave it null."
+            )
+        return LengthBatches(
+            train.lengths,
+            tokens,
+            self.seed,
+            self.together,
+            train if hasattr(train, "rows") else None,
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of data.seq_len tokens in a step, all devices and accumulation together."""
+        return step_rows(self.config["data"])
+
+    @property
+    def total_steps(self) -> int:
+        """trainer.max_steps, or max_epochs in optimizer steps where that is null; the smaller where
+        both are given.
+        """
+        trainer = self.config["trainer"]
+        epochs = trainer.get("max_epochs")
+        bounds = [trainer.get("max_steps"), epochs and epochs * self.batches.steps_per_epoch]
+        return min(bound for bound in bounds if bound)
+
+    def steps(self, accumulate: int, rank: int, world: int, start: int = 0) -> StepSampler:
+        batches = self.batches
+        return StepSampler(
+            batches,
+            stop=self.total_steps,
+            accumulate=accumulate,
+            rank=rank,
+            world=world,
+            only=self.only,
+            start=start,
+        )
+
+    def train(self, steps: StepSampler, device: torch.device) -> DataLoader:
+        dataset: Any = self.examples("train")
+        return DataLoader(dataset, batch_sampler=steps, collate_fn=collate, **self._workers(device))
+
+    def valid(self, rows: int, device: torch.device, rank: int = 0, world: int = 1) -> DataLoader:
+        """Every example of the validation split once over all ranks, `rows` at a time.
+
+        With data.batch_tokens or data.valid_len, as many as fit into `rows` rows of data.seq_len
+        tokens.
+        """
+        split: Any = self.examples("train" if self.only else "valid")
+        batches = [batch for _, batch in self.valid_batches(rows, rank, world)]
+        return DataLoader(split, batch_sampler=batches, collate_fn=collate, **self._workers(device))
+
+    def valid_batches(
+        self, rows: int, rank: int = 0, world: int = 1
+    ) -> list[tuple[str | None, list[int]]]:
+        """(part, indices) of each batch of `valid`. Of a mixture, a batch holds examples of one
+        part, and the parts take turns, so that a run that validates on a few batches sees all of
+        them; else part is None.
+        """
+        valid = self.prepared.valid
+        if self.only:
+            return [(None, batch) for batch in _cut(self._seen()[rank::world], rows)]
+        spans = valid.spans() if hasattr(valid, "spans") else {None: range(len(valid))}
+        found = []
+        for part, span in spans.items():
+            batches = self._valid_batches(span, rows, rank, world)
+            found += [(k / len(batches), part, batch) for k, batch in enumerate(batches)]
+        return [(part, batch) for _, part, batch in sorted(found, key=lambda one: one[0])]
+
+    def _valid_batches(self, span: range, rows: int, rank: int, world: int) -> list[list[int]]:
+        data = self.config["data"]
+        if data.get("batch_tokens") is None:
+            longer = (data.get("valid_len") or data["seq_len"]) / data["seq_len"]
+            return _cut(span[rank::world], max(1, int(rows / longer)))
+        lengths = self.prepared.valid.lengths[span.start : span.stop]
+        batches = in_order(lengths, rows * data["seq_len"], self.together)[rank::world]
+        return [[span.start + i for i in batch] for batch in batches]
+
+    def parts(self) -> dict[str, float | None]:
+        """The parts of a mixture, each validated by itself, and their bytes per token."""
+        valid = self.prepared.valid
+        if self.only or not hasattr(valid, "spans"):
+            return {}
+        covers = getattr(self.objective, "covers", False)
+        return {
+            name: getattr(part, "bytes_per_token", None) if covers else None
+            for name, part in valid.parts.items()
+        }
+
+    def counts(self, steps: int) -> dict[str, int]:
+        """Number of examples of each part of a mixture in the first steps; empty if there are no
+        parts.
+        """
+        train = self.prepared.train
+        if not hasattr(train, "rows"):
+            return {}
+        counts = sum(
+            (
+                train.part_counts(self.batches[step % self.only if self.only else step])
+                for step in range(steps)
+            ),
+            start=np.zeros(len(train.parts), dtype=np.int64),
+        )
+        return dict(zip(train.parts, counts.tolist(), strict=True))
+
+    def examples(self, split: str) -> Examples:
+        """A split as the objective sees it. That of validation is always the same: it has one
+        epoch.
+        """
+        make = None if self.objective is None else self.objective.example
+        return Examples(getattr(self.prepared, split), make, self.seed)
+
+    def _seen(self) -> list[int]:
+        """With overfit_batches, validation is over what the run trains on."""
+        return [int(i) for step in range(self.only) for i in self.batches[step]]
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Of the split that is validated on; None if it is not text, or not all of it is
+        predicted.
+        """
+        split = self.prepared.train if self.only else self.prepared.valid
+        return (
+            getattr(split, "bytes_per_token", None)
+            if getattr(self.objective, "covers", False)
+            else None
+        )
+
+    def _workers(self, device: torch.device) -> dict[str, Any]:
+        workers = self.config["data"].get("num_workers") or 0
+        # The parent holds threads, signal handlers and perhaps a GPU, which a worker that was
+        # forked of it would inherit.
+        context = multiprocessing.get_context("forkserver") if workers else None
+        # Elsewhere libraries do not outlive a fork.
+        if context is not None and sys.platform == "linux":
+            # Imported once, not by every worker.
+            context.set_forkserver_preload(["__main__", __name__])
+        return {
+            "num_workers": workers,
+            "pin_memory": device.type == "cuda",
+            "persistent_workers": bool(workers),
+            "multiprocessing_context": context,
+            "worker_init_fn": partial(end_with, os.getpid()) if workers else None,
+        }
+
+
+def _cut(indices: Sequence[int], rows: int) -> list[list[int]]:
+    return [list(indices[i : i + rows]) for i in range(0, len(indices), rows)]
+
+
+def end_with(reader: int, _worker: int) -> None:
+    """End this loader process when the process that reads from it does, also after a kill -9.
+
+    Its parent is the fork server, which lives as long as it does, so torch's own check of the
+    parent does not apply.
+    """
+
+    def watch() -> None:
+        while True:
+            time.sleep(1)
+            if not alive(reader):
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def speaking(objective: Any, prepared: Any) -> Any:
+    """The objective with the tokenizers of a corpus, which get the objective's special tokens."""
+    objective.tokenizer = prepared.tokenizer
+    objective.source_tokenizer = prepared.source_tokenizer or prepared.tokenizer
+    for tokenizer in (objective.tokenizer, objective.source_tokenizer):
+        tokenizer.specials = objective.specials
+    return objective
+
+
+def check_fingerprint(before: str | None, now: str) -> None:
+    """Raises ConfigError if a resumed run would use other data than before."""
+    if before is not None and before != now:
+        raise ConfigError(
+            "data: the text must be the one that the run began with; its fingerprint was"
+            f" {before[:12]} and is {now[:12]}. Bring the old text back, or start a new run."
+        )

@@ -1,0 +1,265 @@
+"""A user's own callbacks: registered by a file, named in the config, checked as parts are, kept in
+checkpoints.
+"""
+
+import csv
+import json
+
+import pytest
+from refusing import refused
+
+from tasks.callbacks import users
+from tasks.run import checkpoints
+from tasks.run.resume import resume_run
+from tasks.run.start import start_run
+from xformer_kit import compose
+from xformer_kit.config import read_config
+from xformer_kit.config.callbacks import CALLBACKS
+
+MINE = '''
+import json
+from pathlib import Path
+
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.registry import at_least
+
+
+@CALLBACKS.register("mine")
+class Mine(Callback):
+    """Counts the tokens of the last steps."""
+
+    def __init__(self, run_dir: Path, *, every: int = 10, word: str | None = None):
+        self.run_dir, self.every, self.word, self.steps = run_dir, every, word, []
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, "step", every=1)
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        if task.step % self.every == 0:
+            self.steps.append(task.step)
+
+    def on_train_end(self, trainer, task):
+        (self.run_dir / "mine.json").write_text(json.dumps([self.word, self.steps]))
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
+
+
+@CALLBACKS.register("odd")
+class Odd(Callback):
+    def state_dict(self):
+        return {"kept": [object()]}
+
+
+@CALLBACKS.register("early")
+class Early(EarlyStopping):
+    def __init__(self, *, monitor: str = "val/loss", patience: int = 2):
+        super().__init__(monitor, patience=patience)
+
+
+@CALLBACKS.register("at")
+class At(Callback):
+    """Stops after a step that no validation follows."""
+
+    def __init__(self, *, step: int):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        trainer.should_stop = task.step == self.step
+
+
+@CALLBACKS.register("keep")
+class Keep(ModelCheckpoint):
+    def __init__(self, *, monitor: str = "val/loss"):
+        super().__init__(monitor=monitor)
+
+
+@CALLBACKS.register("plain")
+class Plain:
+    pass
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "my_callbacks.py"
+    file.write_text(MINE)
+    yield str(file)
+    for part in list(CALLBACKS.values()):
+        if part.__module__.startswith("xformer_kit_parts"):
+            CALLBACKS.forget(part.__module__)
+    assert set(CALLBACKS) == {"norms", "pictures"}
+
+
+def test_a_callback_of_a_file_takes_part_in_a_run(config, mine, tmp_path):
+    made = config(f"parts=[{mine}]", "callbacks.mine.every=7")
+    assert made["callbacks"] == {"mine": {"every": 7, "word": None}}
+    assert start_run(made, tmp_path / "run", (mine,)) == 0
+    assert json.loads((tmp_path / "run" / "mine.json").read_text()) == [None, [7, 14]]
+    assert read_config(tmp_path / "run")["callbacks"] == made["callbacks"]
+
+
+def test_those_that_only_look_keep_none_that_is_named_behind_them_from_its_part(
+    config, mine, tmp_path
+):
+    made = config(f"parts=[{mine}]", "callbacks.norms={}", "callbacks.mine.every=7")
+    assert list(made["callbacks"]) == ["norms", "mine"]
+    assert list(users.made(made, tmp_path, {})) == ["mine"]
+
+
+def test_its_state_goes_on_with_the_run(config, mine, tmp_path):
+    made, folder = config(f"parts=[{mine}]", "callbacks.mine.every=3"), tmp_path / "run"
+    assert start_run(made, folder, (mine,)) == 0
+    whole = json.loads((folder / "mine.json").read_text())
+    assert whole == [None, [3, 6, 9, 12, 15, 18]]
+    for name in (
+        "last.ckpt",
+        "best.ckpt",
+        "previous.ckpt",
+    ):  # as if it had been killed behind the save of step 15
+        state = folder / "checkpoints" / name
+        if state.exists() and checkpoints.read(state)["global_step"] > 15:
+            state.unlink()
+    assert checkpoints.newest(folder / "checkpoints")[1]["callbacks"] == {
+        "mine": {"steps": [3, 6, 9, 12, 15]}
+    }
+    (folder / "summary.json").unlink()
+    (folder / "mine.json").unlink()
+    assert resume_run(folder, (mine,)) == 0
+    assert json.loads((folder / "mine.json").read_text()) == whole
+
+
+RISING = [
+    "optim.lr=3",
+    "schedule.warmup=20",
+    "trainer.max_steps=21",
+    "trainer.val_every=1",
+]  # the loss is lowest at step 2
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["ema.decay=0.5"], ["checkpoints.average=2"]], ids=["plain", "ema", "mean"]
+)
+def test_a_callback_that_watches_the_validation_ends_the_run(config, mine, tmp_path, more, capsys):
+    """As trainer.max_time does: the last step is validated, written down and saved."""
+    made, folder = (
+        config(f"parts=[{mine}]", "callbacks.early.patience=2", *RISING, *more),
+        tmp_path / "run",
+    )
+    assert start_run(made, folder, (mine,)) == 0
+    facts, last = (
+        json.loads((folder / "summary.json").read_text()),
+        checkpoints.read(folder / "checkpoints" / "last.ckpt"),
+    )
+    rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
+    assert facts["steps"] == last["global_step"] == int(rows[-1]["step"]) < 20
+    assert facts["stopped"] == f"stopped by a callback at step {facts['steps']} of 21"
+    assert facts["stopped"] in capsys.readouterr().out
+    assert float(rows[-1]["val/loss"]) == pytest.approx(facts["val/loss"], rel=1e-8)
+    assert ("average" in last) == bool(more)
+    if not more:
+        losses = [float(row["val/loss"]) for row in rows]
+        assert losses.index(min(losses)) == len(losses) - 3  # two validations without a lower one
+
+
+def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_validated(
+    config, mine, tmp_path
+):
+    made, folder = config(f"parts=[{mine}]", "callbacks.at.step=7"), tmp_path / "run"
+    assert start_run(made, folder, (mine,)) == 0
+    rows = list(csv.DictReader((folder / "metrics.csv").open(newline="")))
+    assert [row["step"] for row in rows if row["val/loss"]] == ["7"]
+    assert checkpoints.read(folder / "checkpoints" / "last.ckpt")["global_step"] == 7
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("callbacks.mine.every=0", "callbacks.mine.every: must be at least 1 step; got 0."),
+        (
+            "callbacks.mine.every=often",
+            "callbacks.mine.every: must be a whole number; got 'often'.",
+        ),
+        (
+            "callbacks.mine.evry=3",
+            (
+                "callbacks.mine.evry: callback 'mine' has no option 'evry'. Did you mean 'every'?"
+                " It has: every, word."
+            ),
+        ),
+        (
+            "callbacks.mien.every=3",
+            (
+                "callbacks.mien: no callback is called 'mien'. Did you mean 'mine'? Known: at,"
+                " early, keep, mine, norms, odd, pictures, plain. One of your own needs its file:"
+                " parts=[my_callbacks.py]."
+            ),
+        ),
+        (
+            "callbacks.mine=3",
+            "callbacks.mine: must be a mapping of options, {} where there are none; got 3.",
+        ),
+        (
+            "callbacks=mine",
+            (
+                "callbacks: must map names to options; got 'mine'. Try callbacks={}, or"
+                " callbacks.mine.every=10."
+            ),
+        ),
+    ],
+)
+def test_a_fault_is_a_sentence(mine, word, fault):
+    assert refused([f"parts=[{mine}]", word]) == [fault]
+
+
+def test_without_its_file_a_callback_is_not_known():
+    assert refused("callbacks.mine.every=3") == [
+        "callbacks.mine: no callback is called 'mine'. Known: norms, pictures. One of your own"
+        " needs its file: parts=[my_callbacks.py]."
+    ]
+
+
+def test_null_leaves_a_callback_out(mine):
+    assert compose([f"parts=[{mine}]", "callbacks.mine=null"])["callbacks"] == {}
+    assert compose([])["callbacks"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (
+            "keep",
+            (
+                "callbacks.keep: must not save checkpoints; got Keep. A run saves them by itself,"
+                " every trainer.checkpoint_every steps and at the lowest val/loss.\n"
+            ),
+        ),
+        (
+            "plain",
+            (
+                "callbacks.plain: must be a lightning.pytorch.Callback; got Plain. Derive it from"
+                " that.\n"
+            ),
+        ),
+        (
+            "odd",
+            (
+                "callbacks.odd: its state_dict must hold tensors and plain values, as a checkpoint"
+                " does; got object. Turn it into numbers, texts, lists or mappings.\n"
+            ),
+        ),
+    ],
+)
+def test_what_no_run_can_use_ends_before_the_first_step(
+    config, mine, tmp_path, capsys, name, fault
+):
+    made = config(f"parts=[{mine}]", f"callbacks.{name}={{}}")
+    assert start_run(made, tmp_path / "run", (mine,)) == 2
+    assert capsys.readouterr().err.endswith(fault)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,311 @@
+"""callbacks.norms and callbacks.pictures: what they note is true, and a run comes out the same with
+them and without.
+"""
+
+import csv
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from refusing import refused
+
+from tasks.callbacks.norms import NormsLog
+from tasks.callbacks.profile import Profile
+from tasks.cli import main
+from tasks.logging.loggers import SafeLogger
+from tasks.run.start import start_run
+from xformer_kit import compose
+from xformer_kit.config import config_hash
+from xformer_kit.config.callbacks import Norms as Options
+from xformer_kit.inspect.pictures import plot_bias, plot_mask
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import made, plain
+from xformer_kit.model.api import load
+
+WATCHED = (
+    "callbacks.norms.every=5",
+    "callbacks.pictures.every=8",
+    "callbacks.pictures.of=[attention,mask,bias]",
+    "callbacks.pictures.length=5",
+    "callbacks.pictures.heads=[1]",
+)
+TINY = (
+    *(
+        "model.dim=16",
+        "model.layers=2",
+        "attn.heads=2",
+        "data=text",
+        "tokenizer=byte",
+        "data.seq_len=16",
+        "data.batch_size=4",
+    ),
+    *(
+        "trainer.max_steps=10",
+        "trainer.log_every_n_steps=1",
+        "trainer.val_every=5",
+        "trainer.checkpoint_every=10",
+    ),
+    *(
+        "schedule.warmup=2",
+        "logger=none",
+        "trainer.accelerator=cpu",
+        "position=t5",
+        "attn.dropout=0.1",
+    ),
+    "trainer.gradient_clip_val=0.01",
+)
+PNG = b"\x89PNG"
+
+
+def table(path):
+    return {int(row["step"]): row for row in csv.DictReader(path.read_text().splitlines())}
+
+
+@pytest.fixture(scope="module")
+def runs(text, tmp_path_factory):
+    """(watched, not watched)"""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        shared = [*TINY, f"data.path={text}"]
+        for name, words in (("watched", WATCHED), ("alone", ())):
+            assert start_run(compose([*shared, *words]), folder / name) == 0
+    return folder / "watched", folder / "alone"
+
+
+def test_a_run_comes_out_the_same(runs):
+    watched, alone = runs
+    assert (watched / "metrics.csv").read_text() == (alone / "metrics.csv").read_text()
+    assert not (alone / "norms.csv").exists() and not (alone / "pictures").exists()
+
+
+def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
+    norms, metrics = table(runs[0] / "norms.csv"), table(runs[0] / "metrics.csv")
+    assert list(norms) == [5, 10]
+    for step, row in norms.items():
+        layers = {name: float(value) for name, value in row.items() if name.startswith("gradient/")}
+        assert {
+            "gradient/embed",
+            "gradient/decoder",
+            "gradient/decoder.0",
+            "gradient/decoder.1",
+        } == set(layers)
+        whole = math.sqrt(sum(value**2 for value in layers.values()))
+        assert (
+            whole == pytest.approx(float(metrics[step]["grad_norm"]), rel=1e-5) and whole > 0.01
+        )  # before clipping
+
+
+def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
+    model, expected = made(tiny(norm="rms", layers=3)).train(), {}
+    real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
+    noting = NormsLog(
+        Options(every=1), None, tmp_path, lambda row, step: expected.update(told=(row, step)), True
+    )
+
+    class Doing:
+        step = 0
+        gradient_hooks = []
+
+    task = Doing()
+    task.model = model
+    noting.on_train_start(None, task)
+    for depth, block in enumerate(model.decoder.calls):
+        block.register_forward_hook(
+            lambda m, args, out, d=depth: expected.update({f"activation/decoder.{d}": out[0][0]})
+        )
+    model(torch.arange(12).view(2, 6), real=real)
+    model.eval()(torch.arange(12).view(2, 6))  # a validation is not noted
+    task.step = 1
+    model.train()(torch.arange(12).view(2, 6), real=real)  # another micro-batch
+    noting.on_train_batch_end(None, task)
+    row, step = expected["told"]
+    assert step == 1 and list(row) == [f"activation/decoder.{d}" for d in range(3)]
+    for name, value in row.items():
+        assert value == pytest.approx(expected[name][real].square().mean().sqrt().item(), rel=1e-5)
+    noting.on_train_end(None, task)
+    assert (
+        not any(module._forward_pre_hooks for module in model.modules()) and not task.gradient_hooks
+    )
+
+
+def test_pictures_lie_in_the_run(runs):
+    names = [f"{name}_{step:06d}.png" for name in ("attention", "bias") for step in (0, 8, 10)] + [
+        "mask_000000.png"
+    ]
+    assert sorted(path.name for path in (runs[0] / "pictures").glob("*_*.png")) == names
+    assert all((runs[0] / "pictures" / name).read_bytes().startswith(PNG) for name in names)
+    model = load(runs[0], checkpoint="last")
+    for name, drawn in (
+        ("bias_000010.png", plot_bias(model, 5)),
+        ("mask_000000.png", plot_mask(model, 5)),
+    ):
+        assert (runs[0] / "pictures" / name).read_bytes() == drawn.encoded("png")
+
+
+def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
+    wandb, found = pytest.importorskip("wandb"), []
+    monkeypatch.setattr(wandb, "Image", lambda path: ("image", path))
+
+    class Logger:
+        log_image = True
+
+        class experiment:  # noqa: N801
+            log = found.append
+
+    SafeLogger(Logger()).picture("pictures/mask", tmp_path / "mask.png", 7)
+    assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
+
+
+def test_what_only_looks_is_no_other_run():
+    config = plain()
+    assert config_hash(config | {"callbacks": {"norms": {"every": 5}}}) == config_hash(config)
+    assert config_hash(config | {"callbacks": {"mine": {"every": 5}}}) != config_hash(config)
+
+
+def test_a_fault_is_a_sentence():
+    faults = {
+        "callbacks.norms.every=0": "callbacks.norms.every: must be at least 1 step; got 0.",
+        "callbacks.pictures.evry=3": (
+            "callbacks.pictures.evry: callback 'pictures' has no option 'evry'. Did you mean"
+            " 'every'?"
+        ),
+        "callbacks.pictures.of=[]": "callbacks.pictures.of: must name what is drawn; got nothing.",
+        "callbacks.pictures.layers=[-1]": (
+            "callbacks.pictures.layers: must be counted from 0 on; got [-1]. Try [0]."
+        ),
+        "callbacks.norm={}": "callbacks.norm: no callback is called 'norm'. Did you mean 'norms'?",
+    }
+    said = refused([*faults])
+    for fault in faults.values():
+        assert [sentence for sentence in said if sentence.startswith(fault)], (fault, said)
+    assert len(said) == len(faults)
+
+
+# xformer plot
+
+
+def said(capsys, *words):
+    capsys.readouterr()
+    try:
+        code = main(["plot", *map(str, words)])
+    except SystemExit as exit_:
+        code = exit_.code
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (
+            ["attention", "{run}", "--text", "the cat", "--layers", "1", "--heads", "0,1"],
+            "{run}/pictures/attention.png",
+        ),
+        (["bias", "{run}", "--length", "9"], "{run}/pictures/bias.png"),
+        (["norms", "{run}"], "{run}/pictures/norms.png"),
+        (
+            [
+                "curves",
+                "{run}",
+                "{alone}",
+                "--metric",
+                "val/loss,lr",
+                "--save",
+                "{here}/curves.svg",
+            ],
+            "{here}/curves.svg",
+        ),
+        (["mask", "{run}", "--save", "{here}/mask.pdf"], "{here}/mask.pdf"),
+        (
+            [
+                "mask",
+                "mask=sliding_window",
+                "mask.window=3",
+                "--length",
+                "7",
+                "--save",
+                "{here}/m.png",
+            ],
+            "{here}/m.png",
+        ),
+    ],
+)
+def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
+    places = {"run": runs[0], "alone": runs[1], "here": tmp_path}
+    file = file.format(**places)
+    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    assert (code, out, err) == (0, f"{file}\n", "")
+    kinds = {"png": PNG, "svg": b"<?xml", "pdf": b"%PDF"}
+    assert Path(file).read_bytes().startswith(kinds[file.rpartition(".")[2]])
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "plot: needs a kind of picture. Known: mask, bias, attention, curves, norms."),
+        (["msk"], "plot: nothing is called 'msk'. Did you mean 'mask'?"),
+        (["mask", "--heads", "1"], "--heads: belongs to attention; got plot mask. Leave it out."),
+        (["mask", "--length", "0"], "--length: must be at least 1 token; got 0."),
+        (
+            ["mask", "nowhere", "attn.heads=2"],
+            "plot mask: takes overrides or one run's directory; got nowhere attn.heads=2.",
+        ),
+        (
+            ["mask", "--save", "mask.jpg"],
+            "mask.jpg: must end in one of .png, .svg, .pdf; got '.jpg'.",
+        ),
+        (
+            ["bias", "position=rotary"],
+            "position: none of the model's adds a bias to scores. Those that do: alibi, ",
+        ),
+        (["attention", "{run}"], "--text: must be the text that the model reads; got nothing."),
+        (["attention", "--text", "x"], "plot attention: takes one run's directory; got none."),
+        (
+            ["attention", "{run}", "--text", "x", "--heads", "a"],
+            "--heads: must be numbers from 0 on, with commas",
+        ),
+        (
+            ["attention", "{run}", "--text", "x", "--heads", "7"],
+            "heads: decoder.0.attn has heads 0 to 1; got 7.",
+        ),
+        (
+            ["attention", "{run}", "--text", "x", "--target", "y"],
+            "--target: is of a run with sources and targets;",
+        ),
+        (["norms", "{alone}"], "{alone}: has no norms.csv. Norms are noted on request"),
+        (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
+    ],
+)
+def test_what_is_wrong_is_said(runs, capsys, words, fault):
+    places = {"run": runs[0], "alone": runs[1]}
+    before = sorted(path for path in runs[0].rglob("*"))
+    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    assert code == 2 and not out and err.startswith(fault.format(**places)) and err.count("\n") == 1
+    assert sorted(path for path in runs[0].rglob("*")) == before
+
+
+def test_without_matplotlib_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("xformer_kit.inspect.style.find_spec", lambda name: None)
+    code, out, err = said(capsys, "mask")
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == 'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".\n'
+    )
+
+
+@pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
+def test_a_trace_begins_behind_the_first_steps_or_in_the_middle_of_a_short_run_and_is_taken_once(
+    tmp_path, total, first
+):
+    trace = Profile(tmp_path, steps=2)
+    trace.on_train_start(None, SimpleNamespace(total_steps=total, step=0))
+    action = torch.profiler.ProfilerAction
+    plan = [trace.profiler.schedule(step) for step in range(30)]
+    trace.on_train_end(None, None)
+    taken = [action.RECORD, action.RECORD_AND_SAVE]
+    assert plan == [action.NONE] * (first - 1) + [action.WARMUP] * (first > 0) + taken + [
+        action.NONE
+    ] * (28 - first)

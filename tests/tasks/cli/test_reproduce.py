@@ -1,0 +1,214 @@
+"""xformer reproduce: the command line of a run, what has changed since, and what comes of it."""
+
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.cli import main
+from tasks.cli.reproduction import free, verdict
+from tasks.run.start import start_run
+from xformer_kit import compose
+from xformer_kit.config import preflight
+
+TINY = [
+    "model.dim=16",
+    "attn.heads=2",
+    "data=text",
+    "tokenizer=byte",
+    "data.seq_len=16",
+    "data.batch_size=8",
+    "schedule.warmup=2",
+    "trainer.log_every_n_steps=1",
+    "logger=none",
+    "trainer.accelerator=cpu",
+]
+
+
+@pytest.fixture(scope="module")
+def made(text, tmp_path_factory):
+    """A run of three steps."""
+    home = tmp_path_factory.mktemp("made")
+    words = [
+        "trainer.max_steps=3",
+        "trainer.val_every=null",
+        "model.layers=1",
+        "model.dropout=0.2",
+        "seed=7",
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        assert start_run(compose([*TINY, f"data.path={text}", *words]), home / "run") == 0
+    return home
+
+
+@pytest.fixture
+def run(made, tmp_path, monkeypatch):
+    """A copy of the run, to be changed; the current directory's `run`."""
+    shutil.copytree(made / "run", tmp_path / "run")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "run"
+
+
+def said(capfd, *words):
+    """(exit code, stdout, stderr) of a command line, with those of its processes."""
+    capfd.readouterr()
+    code = main(["reproduce", *map(str, words)])
+    out = capfd.readouterr()
+    return code, out.out, out.err
+
+
+def change(run, name, **values):
+    path = run / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_nothing_has_changed_and_the_line_composes_the_run(capfd, run):
+    code, out, _ = said(capfd, run)
+    assert code == 0
+    assert "Config, data, code of the parts, versions and device are as they were." in out
+    typed = shlex.split(out.splitlines()[0].strip(" $"))
+    assert typed[:2] == ["python", "train.py"]
+    assert typed[-1] == "hydra.run.dir=outputs/reproduced/run"
+    assert preflight(typed[2:]).argv
+    assert not os.path.exists("outputs")
+    os.makedirs("outputs/reproduced/run")
+    assert free(run) == Path("outputs/reproduced/run_2")
+
+
+def test_every_difference_is_a_sentence(capfd, run, text):
+    facts = json.loads((run / "summary.json").read_text())
+    part = next(iter(facts["code"]))
+    change(
+        run,
+        "summary.json",
+        versions=facts["versions"] | {"torch": "0.1", "gone": "1"},
+        code=facts["code"] | {part: "0"},
+        data_fingerprint="0" * 64,
+        devices={"kind": "cuda:0"},
+        stopped="by trainer.max_time",
+        config_hash="0",
+    )
+    code, out, _ = said(capfd, run, "--json")
+    found = json.loads(out)["differences"]
+    assert code == 1
+    assert [sentence.split(":")[0] for sentence in found] == [
+        "config",
+        "data",
+        "code",
+        "versions.torch",
+        "versions.gone",
+        "device",
+        "trainer",
+    ]
+    assert found[2] == f"code: {part} was changed since the run."
+    assert found[3] == f"versions.torch: was 0.1, and is {facts['versions']['torch']}."
+    assert found[4] == "versions.gone: was 1, and is not installed."
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"]["path"] = "nowhere.txt"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    assert any(
+        "nowhere.txt" in sentence
+        for sentence in json.loads(said(capfd, run, "--json")[1])["differences"]
+    )
+
+
+def test_what_was_not_noted_is_not_vouched_for(capfd, run):
+    facts = json.loads((run / "summary.json").read_text())
+    del facts["code"]
+    (run / "summary.json").write_text(json.dumps(facts))
+    assert "code: the run did not note the code of its parts" in said(capfd, run)[1]
+
+
+def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
+    code, out, _ = said(capfd, run, "--run", "--json")
+    found = json.loads(out)
+    assert (code, found["run"], found["differences"]) == (0, "outputs/reproduced/run", [])
+    assert found["figures"].keys() >= {"steps", "val/loss", "val/perplexity"}
+    assert all(figure["then"] == figure["now"] for figure in found["figures"].values())
+    again, before = (
+        json.loads((path / "summary.json").read_text()) for path in (run, run.parent / found["run"])
+    )
+    assert again["config_hash"] == before["config_hash"]
+
+
+def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatch):
+    def train(words, aside):
+        (folder := run.parent / words[-1].partition("=")[2]).mkdir(parents=True)
+        facts = json.loads((run / "summary.json").read_text())
+        (folder / "summary.json").write_text(
+            json.dumps(facts | {"val/loss": facts["val/loss"] * 1.5})
+        )
+        return 0
+
+    monkeypatch.setattr("tasks.cli.reproduction.train", train)
+    code, out, _ = said(capfd, run, "--run")
+    assert code == 1
+    assert "off by" in next(line for line in out.splitlines() if line.startswith("val/loss: was "))
+    assert "steps: 3, equal to the last digit" in out
+    monkeypatch.setattr("tasks.cli.reproduction.train", lambda words, aside: 3)
+    assert said(capfd, run, "--run")[0] == 3
+
+
+def test_figures_by_eye():
+    assert verdict(2.5, 2.5) == "2.5, equal to the last digit"
+    assert verdict(2.0, 2.5) == "was 2.0, and is 2.5: off by 0.5, 25 %"
+    assert verdict(0.0, 0.5) == "was 0.0, and is 0.5: off by 0.5"
+    assert verdict(2.0, None) == "was 2.0, and is missing"
+    assert verdict(float("nan"), float("nan")) == "nan, equal to the last digit"
+
+
+def test_runs_that_cannot_be_reproduced(capfd, run):
+    assert said(capfd, "nowhere")[::2] == (
+        2,
+        (
+            "nowhere: is no directory. Name a run's directory such as "
+            "outputs/decoder/2026-11-20_12-00-00.\n"
+        ),
+    )
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["attn"]["hats"] = 3
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    code, out, err = said(capfd, run)
+    assert (code, out) == (2, "")
+    assert err.startswith("attn.hats: ")
+    (run / "summary.json").unlink()
+    code, out, err = said(capfd, run)
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["reproduce", "generate"])
+def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monkeypatch, command):
+    """As train.py does: a step is a function of the config and its number, so that going on ends
+    there again.
+    """
+    monkeypatch.chdir(run.parent)
+    config = compose(
+        [
+            *TINY,
+            f"data.path={text}",
+            "trainer.max_steps=3",
+            "optim.lr=1e38",
+            "schedule=constant",
+            "trainer.gradient_clip_val=null",
+        ]
+    )
+    capfd.readouterr()
+    assert start_run(config, Path("burst")) == 3
+    train = capfd.readouterr().err
+    if command == "generate":
+        shutil.rmtree("burst/checkpoints")
+    assert main([command, "burst", *["--prompt", "a"] * (command == "generate")]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("burst: ") and "resume=" not in said
+    assert "would end at the same step: start a new one with a lower optim.lr" in said
+    assert train.rpartition("same step: ")[2] == said.rpartition("same step: ")[2]

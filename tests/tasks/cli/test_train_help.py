@@ -1,0 +1,57 @@
+"""The page of python train.py --help."""
+
+import re
+import subprocess
+import sys
+
+from tasks.cli.train_help import _choices, train_help
+from xformer_kit import compose
+from xformer_kit.config.hydra import choices
+
+
+def test_every_group_and_choice_has_its_line():
+    page = train_help(width=100)
+    for group, names in choices().items():
+        assert set(names) <= set(_choices()[group]) | {"default"}
+    for group, named in _choices().items():
+        assert f"\n  {group} " in page
+        for name, said in named.items():
+            assert f"{name} " in page
+            assert said, f"conf/{group}/{name}.yaml needs a first line that says what it is"
+
+
+def test_the_page_has_instructions_flags_and_defaults():
+    page = train_help(width=100)
+    for word in (
+        "resume=RUN",
+        "parts=[",
+        "--cfg job",
+        "-m",
+        "*multi_head",
+        "*rotary",
+    ):
+        assert word in page
+    body = page.split("Instructions")[0]
+    assert max(map(len, body.splitlines())) <= 100
+
+
+def test_defaults_are_those_that_a_run_has():
+    """The default experiment changes some of them."""
+    config, words = compose([]), train_help(width=100).split("Instructions")[0].split()
+    shown = dict(
+        word.split("=") for word in words if re.fullmatch(r"(model|data|trainer)\.\w+=\S+", word)
+    )
+    assert {"model.dim", "data.seq_len", "trainer.max_steps"} <= set(shown)
+    for path, value in shown.items():
+        node, key = path.split(".")
+        if isinstance(config.get(node, {}).get(key), int) and value not in ("true", "false"):
+            assert value == str(config[node][key]), path
+    marked = [word for word in words if word.startswith("*")]
+    assert {"*bpe", "*language_modeling"} <= set(marked)
+    assert "*byte" not in marked
+
+
+def test_help_imports_no_lightning():
+    script = "import sys; from tasks.cli.train_help import train_help; train_help()\n"
+    script += "assert not {'lightning', 'wandb'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,0 +1,248 @@
+"""xformer sweep export: what W&B reads, and what its agents then type."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+from wandb.apis.public.sweeps import _validate_config_and_fill_distribution
+from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_config
+
+from tasks.cli import main
+from tasks.cli.wandb_sweep import NAME, combinations, exported
+from xformer_kit.config.hydra import choices, compose
+from xformer_kit.config.line import preflight
+from xformer_kit.study.plan import variants
+from xformer_kit.study.question import complete
+
+ROOT = Path(__file__).resolve().parents[3]
+LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"
+
+
+def typed(config, values):
+    """What an agent puts behind `python train.py` for values that W&B proposes: W&B's own way of
+    writing them.
+    """
+    args = create_sweep_command_args(
+        {"args": {key: {"value": value} for key, value in values.items()}}
+    )
+    start = config["command"].index("${program}") + 1
+    assert config["command"][-1] == "${args_no_hyphens}"
+    return [*config["command"][start:-1], *args["args_no_hyphens"]]
+
+
+def draw(said, random_):
+    """A value of a parameter, by W&B's rules."""
+    if "values" in said:
+        return random_.choice(said["values"])
+    low, high = said["min"], said["max"]
+    return {
+        "uniform": lambda: random_.uniform(low, high),
+        "int_uniform": lambda: random_.randint(low, high),
+        "log_uniform_values": lambda: math.exp(random_.uniform(math.log(low), math.log(high))),
+        "q_log_uniform_values": lambda: round(
+            math.exp(random_.uniform(math.log(low), math.log(high)))
+        ),
+    }[said["distribution"]]()
+
+
+def refused(capsys, *words):
+    """The one sentence of a fault, which ends with exit code 2 and prints nothing else."""
+    capsys.readouterr()
+    code = main(["sweep", "export", *words])
+    out = capsys.readouterr()
+    assert (code, out.out) == (2, "")
+    assert out.err.count("\n") == 1, out.err
+    return out.err.strip()
+
+
+def test_by_eye(capsys):
+    words = ["attn.heads=range(2,5,2)", "model.dim=64", LOG, "schedule.warmup=int(interval(0,9))"]
+    assert main(["sweep", "export", *words, "--metric", "val/bits_per_byte"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "program": "train.py",
+        "command": ["${env}", "${interpreter}", "${program}", "model.dim=64", "${args_no_hyphens}"],
+        "method": "bayes",
+        "metric": {"name": "val/bits_per_byte", "goal": "minimize"},
+        "parameters": {
+            "attn.heads": {"values": [2, 4]},
+            "optim.lr": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2},
+            "schedule.warmup": {"distribution": "int_uniform", "min": 0, "max": 9},
+        },
+    }
+
+
+def test_an_agent_types_what_was_asked_for(tmp_path, capsys):
+    words = [
+        "attn.kv_heads=null,1",
+        "ffn.bias=true,false",
+        "model.dim=64",
+        "mask=causal,{name: sliding_window, window: 4}",
+    ]
+    file = tmp_path / "sweep.yaml"
+    assert main(["sweep", "export", *words, "--out", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: wandb sweep {file}\n"
+    config = load_sweep_config(str(file))
+    assert (config["method"], config["metric"]["goal"]) == ("grid", "minimize")
+    last = {key: said["values"][-1] for key, said in config["parameters"].items()}
+    found = compose(typed(config, last), data=False)
+    assert (found["attn"]["kv_heads"], found["ffn"]["bias"]) == (1, False)
+    assert (found["mask"]["name"], found["mask"]["window"]) == ("sliding_window", 4)
+    first = {key: said["values"][0] for key, said in config["parameters"].items()}
+    found = compose(typed(config, first), data=False)
+    assert (found["attn"]["kv_heads"], found["ffn"]["bias"], found["mask"]["name"]) == (
+        None,
+        True,
+        "causal",
+    )
+
+
+def test_a_study_of_one_factor_is_the_same_models(capsys):
+    words = ["study=norm_placement", "study.seeds=2", "model.dim=64"]
+    assert main(["sweep", "export", *words]) == 0
+    out = capsys.readouterr()
+    assert (
+        "W&B turns no knob to meet a budget, so params of the variants are not made equal."
+        in out.err
+    )
+    config = yaml.safe_load(out.out)
+    assert config["name"] == "norm_placement"
+    assert config["parameters"]["seed"] == {"values": [0, 1]}
+    line = preflight(words)
+    wanted = {
+        v.levels["placement"]: v.config for v in variants(complete(line.study, "x"), line.compose)
+    }
+    assert list(wanted) == config["parameters"]["placement"]["values"]
+    for level, model in wanted.items():
+        assert compose(typed(config, {"placement": level, "seed": 1}), data=False) == model | {
+            "seed": 1
+        }
+
+
+def test_what_a_sweep_leaves_out_of_a_study_is_said():
+    words = [
+        "study=norm_placement",
+        "study.factors={placement: [post], norm: [rms]}",
+        "study.budget={match: none, by: null}",
+        "study.baseline={placement: pre, norm: layer}",
+    ]
+    assert exported(words).notes == [
+        "The sweep tries all 4 combinations; the study, by its design one_at_a_time, 3 of them."
+    ]
+    found = exported([*words, "study.design=factorial"], "random")
+    assert "seed" not in found.config["parameters"]
+    assert found.config["parameters"]["norm"] == {"values": ["layer", "rms"]}
+    assert not [
+        word for word in found.config["command"] if word.startswith(("norm", "placement", "seed"))
+    ]
+    assert found.notes == [
+        "The seeds of the study are left out: with them, a search would take the luckiest one for"
+        " the best model."
+    ]
+
+
+def test_wandb_fills_in_nothing():
+    """Every interval names its distribution."""
+    for file in (ROOT / "conf" / "sweep").glob("*.yaml"):
+        config = load_sweep_config(str(file))
+        assert _validate_config_and_fill_distribution(config) == config
+        assert all(NAME.fullmatch(key) for key in config["parameters"])
+
+
+def test_the_example_proposes_nothing_that_is_refused():
+    config = load_sweep_config(str(ROOT / "conf" / "sweep" / "bayes.yaml"))
+    random_ = random.Random(0)
+    drawn = [
+        {key: draw(said, random_) for key, said in config["parameters"].items()} for _ in range(5)
+    ]
+    for values in drawn:
+        found = compose(typed(config, values), data=False)
+        assert found["optim"]["lr"] == pytest.approx(values["optim.lr"])
+        assert found["ffn"]["name"] == values["ffn"]
+    assert found["logger"]["name"] == "wandb"
+    assert "sweep" not in choices()
+
+
+def test_every_value_is_tried_once_where_there_are_many_combinations():
+    parameters = {
+        "a": {"values": list(range(9))},
+        "b": {"values": list(range(9))},
+        "c": {"min": 0.5, "max": 1.5},
+    }
+    tried = list(combinations(parameters, tried=20))
+    assert len(tried) == 20
+    assert {word for words in tried for word in words} >= {
+        f"{key}={i}" for key in "ab" for i in range(9)
+    } | {
+        "c=0.5",
+        "c=1.5",
+    }
+    assert len(list(combinations(parameters, tried=162))) == 162
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            ["attn.heads=2"],
+            "sweep: needs something to vary; got attn.heads=2. Try attn.heads=2,4,8 or ",
+        ),
+        (["attn.heads=2,7"], "attn.heads: must divide model.dim; got 7 and 128."),
+        (["attn.heads=interval(2,4)"], "attn.heads: must be a whole number; got 2.0."),
+        (
+            ["attn.heads=2,4", "logger=none"],
+            "logger: W&B steers by what runs log to it; got none. Take logger=wandb.",
+        ),
+        (
+            [LOG, "--method", "grid"],
+            "--method: grid tries all values, and optim.lr has an interval of them.",
+        ),
+        (
+            ["optim.lr=tag(log,interval(0.0,1.0))"],
+            "optim.lr: an interval on a logarithmic scale must begin above 0; got 0.0.",
+        ),
+        (
+            ["optim.lr=interval(1.0,0.1)"],
+            "optim.lr: an interval goes from a number to a larger one; got 1.0 to 0.1.",
+        ),
+        (
+            ["attn.heads=2,4", "--metric", "val/lss"],
+            "--metric: it is not known whether 'val/lss' is better higher or lower.",
+        ),
+        (["hydra/launcher=basic,joblib"], "hydra/launcher: is no name of a W&B parameter,"),
+        (["attn=glob(*)"], "attn: must list its values; got attn=glob(*)."),
+        (
+            ["study=norm_placment"],
+            "study: no choice is called 'norm_placment'. Did you mean 'norm_placement'?",
+        ),
+        (
+            [
+                "study=norm_placement",
+                "study.factors={size: {big: {model.dim: 64, model.layers: 2}}}",
+                "study.baseline={size: {model.layers: 1}}",
+            ],
+            "study.factors.size: W&B varies each key by itself, and the level ",
+        ),
+        (
+            ["attn.heads=2,4", "--out", "no/where/s.yaml"],
+            "--out: cannot write no/where/s.yaml: No such file or directory.",
+        ),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
+    assert refused(capsys, *words).startswith(answer)
+
+
+def test_other_words(capsys):
+    assert main(["sweep", "exprt"]) == 2
+    assert capsys.readouterr().err == "sweep: there is no 'exprt'. Known: export.\n"
+    assert exported(["attn.heads=tag(log,int(interval(1,8)))"]).config["parameters"][
+        "attn.heads"
+    ] == {
+        "distribution": "q_log_uniform_values",
+        "q": 1,
+        "min": 1,
+        "max": 8,
+    }

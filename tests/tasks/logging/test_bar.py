@@ -1,0 +1,51 @@
+"""What the bar shows, and when."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tasks.callbacks.progress import ProgressBar
+from tasks.logging.bar import Bar
+
+
+def test_a_live_bar_shows_the_last_step(capsys):
+    bar = Bar(10, live=True)
+    assert bar.due(1)  # nothing is shown yet
+    bar.show(1, 2.0, 100.0, 9.0)
+    assert not bar.due(2)
+    assert bar.due(10)
+    bar.show(10, 1.0, 100.0, 0.0)
+    assert bar.progress.tasks[0].completed == 10
+    bar.close()
+
+
+def test_lines_in_place_of_a_bar_come_by_the_clock_alone():
+    bar = Bar(10, live=False)
+    bar.show(1, 2.0, 100.0, 9.0)
+    assert not bar.due(10)
+
+
+def test_the_time_that_remains_follows_the_pace_of_steps():
+    """Steps of half a second show 20 tokens in that time as 40 a second; then of a second, a pace
+    between the two is shown.
+    """
+    shown, clock = [], SimpleNamespace(spent=0.0)
+    bar = SimpleNamespace(total=10, due=lambda step: True, show=lambda *row: shown.append(row))
+    sums = SimpleNamespace(sums=[6.0, 3.0])
+    task = SimpleNamespace(step=0, now=sums, tokens_per_step=lambda: 20.0)
+    progress = ProgressBar(bar, clock)
+    progress.on_train_start(None, task)
+    for seconds in (0.5, 0.5, 0.5, 1.0):
+        task.step, clock.spent = task.step + 1, clock.spent + seconds
+        progress.on_train_batch_end(None, task)
+    assert shown[:3] == [pytest.approx((step, 2.0, 40.0, (10 - step) * 0.5)) for step in (1, 2, 3)]
+    assert 0.5 * 6 < shown[3][3] < 1.0 * 6
+
+
+def test_a_validation_is_a_line_above_the_bar():
+    said = []
+    progress = ProgressBar(SimpleNamespace(say=said.append), SimpleNamespace())
+    progress.on_validation_end(
+        None, SimpleNamespace(step=1200, validation={"loss": 1.5, "perplexity": 4.5})
+    )
+    assert said == ["step 1,200: validation loss 1.5000"]

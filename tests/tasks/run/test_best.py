@@ -1,0 +1,68 @@
+"""best.ckpt holds the weights of the lowest validation loss, the first of equal ones, whatever came
+later.
+"""
+
+import csv
+
+import torch
+
+from tasks.callbacks import Deadline
+from tasks.run.resume import resume_run
+from xformer_kit.model.api import load
+
+SWING = [
+    "optim.lr=3",
+    "schedule.warmup=20",
+    "trainer.max_steps=21",
+    "trainer.val_every=1",
+]  # the rate grows too large: the loss falls, then rises
+
+
+def losses(folder) -> dict[int, float]:
+    with open(folder / "metrics.csv", newline="") as file:
+        return {
+            int(row["step"]): float(row["val/loss"])
+            for row in csv.DictReader(file)
+            if row["val/loss"]
+        }
+
+
+def best(folder) -> dict:
+    return torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)
+
+
+def test_the_lowest_loss_is_kept_and_loaded(begin):
+    _, folder = begin("swing", *SWING)
+    each = losses(folder)
+    lowest = min(each, key=each.__getitem__)
+    assert lowest not in (1, 20)  # neither the first nor the last
+    assert best(folder)["global_step"] == lowest
+    loaded = load(folder).state_dict()
+    assert all(
+        torch.equal(value, loaded[name]) for name, value in best(folder)["state_dict"].items()
+    )
+
+
+def test_a_run_that_goes_on_replaces_the_best_only_by_a_better_one(begin, monkeypatch):
+    _, whole = begin("swing", *SWING)
+    with monkeypatch.context() as patch:
+        patch.setattr(Deadline, "_over", lambda self, trainer, task: task.step == 10)
+        _, folder = begin("cut", *SWING, "trainer.max_time=00:00:01:00")
+    monkeypatch.setattr(Deadline, "_over", lambda self, trainer, task: False)
+    assert resume_run(folder) == 0
+    each = losses(folder)
+    assert each == losses(whole)
+    assert min(each, key=each.__getitem__) < 10
+    assert best(folder)["global_step"] == best(whole)["global_step"]
+
+
+def test_of_equal_losses_the_first_is_kept(begin):
+    _, folder = begin(
+        "still",
+        "optim.lr=1e-30",
+        "optim.weight_decay=0",
+        "schedule=constant",
+        "trainer.val_every=5",
+    )
+    assert len(losses(folder)) == 4 and len(set(losses(folder).values())) == 1
+    assert best(folder)["global_step"] == 5

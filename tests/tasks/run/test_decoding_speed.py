@@ -1,0 +1,40 @@
+"""trainer.decode_tokens: how fast a trained model writes, as a figure of the run."""
+
+import json
+
+import pytest
+
+from tasks.run.decoding_speed import ROUNDS, decodable
+from xformer_kit import compose
+from xformer_kit.model.model import Model
+from xformer_kit.registry import ConfigError
+from xformer_kit.study.figures import metric
+
+
+def test_all_the_tokens_that_are_counted_are_written(begin, monkeypatch):
+    shapes, generate = [], Model.generate
+
+    def seen(model, ids, **options):
+        made = generate(model, ids, **options)
+        shapes.append(tuple(made.shape))
+        return made
+
+    monkeypatch.setattr(Model, "generate", seen)
+    code, run = begin("timed", "trainer.decode_tokens=5", "trainer.max_steps=2")
+    facts = json.loads((run / "summary.json").read_text())
+    assert code == 0 and facts["decoding_tokens_per_second"] > 0
+    assert shapes.count((8, 6)) == 1 + ROUNDS  # 8 texts, of one token and five more
+    assert metric("decoding_tokens_per_second").higher_is_better
+
+
+def test_what_cannot_be_written_is_refused_before_the_first_step(begin, capsys):
+    code, run = begin("long", "position=learned", "trainer.decode_tokens=16")
+    assert code == 2 and not run.exists()
+    assert (
+        "trainer.decode_tokens: must be below the 16 tokens that the model's positions allow"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: an encoder without a decoder"):
+        decodable({"trainer": {"decode_tokens": 4}, "model": {"encoder": {}}}, Model.__new__(Model))
+    with pytest.raises(ConfigError, match=r"^trainer\.decode_tokens: must be at least 0; got -1\."):
+        compose(["trainer.decode_tokens=-1"])

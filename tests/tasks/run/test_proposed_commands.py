@@ -1,0 +1,161 @@
+"""The commands that a run with parts of its own proposes have their files, if they were typed."""
+
+import json
+import re
+import shlex
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from tasks import cli
+from tasks.logging import summary, sweep_table
+from tasks.run import train, worker
+from tasks.run.exit_codes import Ended
+from tasks.run.resume import resume_run
+from tasks.run.start import start_run
+from xformer_kit import ConfigError, load
+from xformer_kit.config import GROUPS, preflight
+
+OWN = '''
+from xformer_kit.ffn import FFNS, MLP
+
+@FFNS.register("mine")
+class Mine(MLP):
+    """A network of one's own."""
+'''
+NAME = "my parts.py"
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The current directory's file of parts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NAME).write_text(OWN)
+    yield (str(tmp_path / NAME),)
+    for registry in GROUPS.values():
+        for module in {
+            p.__module__ for p in registry.values() if p.__module__.startswith("xformer_kit_parts")
+        }:
+            registry.forget(module)
+
+
+@pytest.fixture
+def trained(mine, config, tmp_path, capsys):
+    """(directory, stdout) of a run with a part of its own."""
+    own = config(f"parts=['{NAME}']", "ffn=mine", "trainer.max_steps=2")
+    assert start_run(own, tmp_path / "run", mine) == 0
+    return tmp_path / "run", capsys.readouterr().out
+
+
+def typed(text, program):
+    """The commands of a program that a text proposes, as words."""
+    return [shlex.split(line) for line in re.findall(rf"{program} .*(?=$)", text, re.MULTILINE)]
+
+
+def test_what_is_proposed_after_a_run_works_when_it_is_pasted(trained, capsys):
+    _, out = trained
+    found = typed(out, "xformer")
+    assert [words[1] for words in found] == ["generate", "evaluate"]
+    for words in found:
+        assert words[-2:] == ["--parts", NAME]
+        assert cli.main(words[1:]) == 0
+
+
+def test_what_is_proposed_for_a_run_that_was_stopped_goes_on_with_it(
+    mine, config, tmp_path, monkeypatch, capsys
+):
+    from tasks.callbacks import Recorder
+
+    end = Recorder.on_train_batch_end
+
+    def send(self, trainer, task):
+        if task.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return end(self, trainer, task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "on_train_batch_end", send)
+        own = config(f"parts=['{NAME}']", "ffn=mine", "trainer.max_steps=4")
+        assert start_run(own, tmp_path / "run", mine) == 143
+    [words] = typed(capsys.readouterr().err, "python train.py")
+    line = preflight(words[2:])
+    assert line.parts == (NAME,)
+    assert "parts" not in json.loads((tmp_path / "run" / "ended.json").read_text())["text"]
+    assert resume_run(tmp_path / line.resume, line.parts) == 0
+
+
+def test_another_run_of_the_kind_is_proposed_with_them(mine, tmp_path):
+    [line] = summary.commands({"again": ["task=seq2seq"]}, tmp_path, parts=mine)
+    assert preflight(shlex.split(line)[2:4]).parts == (NAME,)
+
+
+def test_every_other_ending_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train.processes, "lost_connection", lambda error: True)
+    own, folder = config(), tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(json.dumps(own))
+    train.report_end(Ended("The disk is full. Make room."), folder, mine)
+    train.report_crash(RuntimeError("closed"), folder, SimpleNamespace(saved_step=lambda: 3), mine)
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "last.ckpt").touch()
+    assert start_run(own, folder, mine) == 2
+    said = capsys.readouterr().err
+    rows = [{"job": "3", "status": "stopped"}]
+    for text in (*said.splitlines(), *sweep_table.endings(rows, tmp_path, mine)):
+        assert f"parts=['{NAME}']" in text and "resume=" in text, text
+
+
+def test_a_rank_that_was_killed_names_them_too(mine, config, tmp_path, monkeypatch, capsys):
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    def fail(*words):
+        raise ChildFailedError("worker", {1: SimpleNamespace(exitcode=-9, timestamp=0)})
+
+    monkeypatch.setattr(
+        ChildFailedError,
+        "__init__",
+        lambda self, name, failures: setattr(self, "failures", failures),
+    )
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: fail)
+    monkeypatch.setattr(worker, "_rank_timeout", lambda run_dir: 0)
+    monkeypatch.setattr("logging.disable", lambda level: None)
+    assert worker.agent(tmp_path / "run", 2, list(mine)) == 1
+    said = capsys.readouterr().err
+    assert "Rank 1 was killed by SIGKILL" in said
+    assert shlex.split(said.partition("Go on with: ")[2])[2] == f"parts=['{NAME}']"
+
+
+def test_commands_on_a_run_without_a_checkpoint_repeat_what_was_typed_and_only_that(
+    trained, capsys
+):
+    folder, _ = trained
+    for file in (folder / "checkpoints").iterdir():
+        file.unlink()
+    for command, more in (("generate", ["--prompt", "a"]), ("evaluate", [])):
+        assert cli.main([command, str(folder), *more, "--parts", NAME]) == 2
+        [words] = typed(capsys.readouterr().err, "python train.py")
+        assert words[2:] == [f"parts=['{NAME}']", f"resume={folder}"]
+    with pytest.raises(ConfigError, match=re.escape(f"parts=['{NAME}']")):
+        load(folder, [NAME])
+    (folder / "summary.json").unlink()
+    assert cli.main(["reproduce", str(folder), "--parts", NAME]) == 2
+    assert f"parts=['{NAME}']" in capsys.readouterr().err
+    (folder / "parts.json").write_text(
+        json.dumps({"evil.py": "0" * 64})
+    )  # as of a run from elsewhere
+    for command, more in (("generate", ["--prompt", "a"]), ("evaluate", []), ("reproduce", [])):
+        assert cli.main([command, str(folder), *more]) == 2
+        said = capsys.readouterr().err
+        assert said.endswith("Give the file that you trust under that name: --parts FILE.\n")
+
+
+def test_a_study_is_named_as_it_can_be_found_and_quoted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my study").mkdir()
+    (tmp_path / "my study" / "plan.json").touch()
+    assert cli.main(["compare", "my study", "other"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "compare: takes runs; got my study, which is a study. Try xformer report 'my study'\n"
+    )

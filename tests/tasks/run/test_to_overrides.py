@@ -1,0 +1,92 @@
+"""A config as a command line: composed again, it is the same."""
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from tasks.run.to_overrides import to_overrides, value
+from xformer_kit.config.hydra import compose
+from xformer_kit.registry import ConfigError
+
+TEXTS = [
+    "x",
+    "32",
+    "1e3",
+    "true",
+    "null",
+    "",
+    " a",
+    "it's",
+    "C:\\a b\\",
+    "a\\'b",
+    "\\",
+    "x,y",
+    "[1]",
+    "a#b",
+    "ä",
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], []),
+        (
+            ["seed=3", "model.dim=64", "placement=post"],
+            ["placement=post", "seed=3", "model.dim=64"],
+        ),
+        (["task=masked_language_modeling"], ["task=masked_language_modeling"]),
+        (
+            ["attn.score=entmax", "attn.score.alpha=1.3"],
+            ["attn.score.name=entmax", "attn.score.alpha=1.3"],
+        ),
+        (["schedule=cosine", "logger=none"], ["logger=none"]),
+    ],
+)
+def test_as_few_words_as_the_groups_allow(words, expected):
+    assert to_overrides(compose(words, data=False)) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["experiment=ngpt"],
+        ["experiment=null", "ffn=mlp", "position=none"],
+        ["data=text", r"data.path='it\'s \ here, [1]'", "optim.betas=[0.9,0.95]"],
+        [
+            "model.decoder.pattern=[base,far]",
+            "model.decoder.variants.far={mask: {name: sliding_window, window: 4}}",
+        ],
+    ],
+)
+def test_the_same_config_comes_of_the_words(words):
+    config = compose(words, data=False)
+    assert compose(to_overrides(config), data=False) == config
+
+
+def test_what_a_run_does_not_read_is_not_typed():
+    """An experiment may say more than its run reads; a command line may not."""
+    config = compose(["experiment=copy"])
+    words = to_overrides(config)
+    assert not any(word.startswith("tokenizer") for word in words)
+    assert compose(words) | {"tokenizer": None} == config | {"tokenizer": None}
+
+
+def test_one_and_one_point_nought_are_two_values():
+    """The hash of a config tells them apart."""
+    config = compose(data=False)
+    config["model"]["residual_multiplier"] = 1
+    assert to_overrides(config) == ["model.residual_multiplier=1"]
+
+
+def test_values_are_read_back_as_they_are():
+    parser = OverridesParser.create()
+    for given in (*TEXTS, TEXTS, {"a": TEXTS, "b": {"c": None}}, 1, 1.0, 1e-5, True, None, []):
+        read = parser.parse_override(f"x={value(given)}").value()
+        assert (read, type(read)) == (given, type(given))
+
+
+def test_a_config_of_another_version_has_no_command_line():
+    config = compose(data=False)
+    config["placement"]["name"] = "gone"
+    with pytest.raises(ConfigError, match=r"placement: Unknown placement 'gone'|placement.*'gone'"):
+        to_overrides(config)

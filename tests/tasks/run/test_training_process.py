@@ -1,0 +1,112 @@
+"""What a run says before it trains, and the commands behind it."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from tasks.evaluation import Sample
+from tasks.logging import summary
+from tasks.logging.bar import compact
+from tasks.run import processes
+from tasks.run.start import start_run
+from xformer_kit import load
+from xformer_kit.data import prepare
+from xformer_kit.study.key import run_key
+
+
+def test_a_text_that_gives_fewer_tokens_than_asked_for_is_said(begin):
+    code, folder = begin("few", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=5000")
+    assert code == 0
+    [line] = [
+        line
+        for line in (folder / "train.log").read_text().splitlines()
+        if "tokenizer.vocab_size" in line
+    ]
+    assert "tokenizer.vocab_size: 5,000 tokens were asked for, and the text gave " in line
+
+
+def test_nothing_is_said_where_all_are_learned(begin):
+    code, folder = begin("all", "trainer.max_steps=1", "tokenizer=bpe", "tokenizer.vocab_size=260")
+    assert code == 0
+    assert "asked for" not in (folder / "train.log").read_text()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_examples_of_validation_that_are_in_training_are_said_and_counted(
+    config, tmp_path, capsys, quiet
+):
+    for name, numbers in (("train", range(40)), ("valid", range(37, 60))):
+        lines = (json.dumps({"text": f"document {i}"}) + "\n" for i in numbers)
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    words = [
+        f"data.{o}={tmp_path}/{name}.jsonl"
+        for o, name in (("path", "train"), ("valid_path", "valid"))
+    ]
+    for name in ("new", "cached"):
+        wanted = config("trainer.max_steps=1", "data=jsonl", "data.text=text", *words)
+        assert start_run(wanted, tmp_path / name, quiet=quiet) == 0
+        sentence = (
+            "data: 3 of the 23 documents of valid are in training too: its figures are better than"
+            " on new data. Leave them out of one of the two."
+        )
+        assert sentence in (tmp_path / name / "train.log").read_text()
+        assert capsys.readouterr().err.splitlines().count(sentence) == (not quiet)
+        assert summary.read(tmp_path / name)["examples_in_training"] == {"valid": 3}
+
+
+def test_a_run_says_first_what_it_trains_on_what_and_where(begin, capsys):
+    code, folder = begin("said", "trainer.max_steps=1")
+    parameters = sum(w.numel() for w in load(folder).parameters())
+    first = capsys.readouterr().err.splitlines()[0]
+    assert code == 0
+    assert re.fullmatch(
+        rf"decoder, {compact(parameters)} parameters, text: [\d,]+ examples of 16 tokens; {folder}",
+        first,
+    )
+
+
+def test_a_quiet_run_says_nothing(config, tmp_path, capsys):
+    assert start_run(config("trainer.max_steps=1"), tmp_path / "quiet", quiet=True) == 0
+    assert "parameters" not in capsys.readouterr().err
+
+
+def test_the_shell_is_told_how_to_find_the_commands(tmp_path, monkeypatch):
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert summary.activation() == []  # there is nothing to activate
+    (tmp_path / ".venv" / "bin" / "activate").touch()
+    assert summary.activation() == ["source .venv/bin/activate"]
+    monkeypatch.setenv("PATH", f"{tmp_path}/.venv/bin:/usr/bin")
+    assert summary.activation() == []
+
+
+def test_a_prompt_is_offered_where_it_can_be_typed(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+
+    def offered(sample):
+        found = summary.commands({"task": "language_modeling"}, tmp_path, sample)
+        return [line.partition("--prompt ")[2] for line in found if "generate" in line]
+
+    assert offered(Sample("The cat", " sat")) == ['"The "']  # of a text
+    assert offered(Sample("w3 w0 |", "w3 w0", "w3 w0")) == ['"w3 w0 |"']  # of an answer
+    assert offered(Sample("w3 " * 200 + "|", "w3", "w3")) == offered(None) == []
+
+
+def test_a_run_that_is_not_what_its_study_planned_does_not_train(
+    config, tmp_path, monkeypatch, capsys
+):
+    composed, other = config("trainer.max_steps=1"), config("trainer.max_steps=1", "optim.lr=0.5")
+    key = run_key(composed, prepare(composed).fingerprint)
+    monkeypatch.setenv(processes.KEY, key)
+    assert (
+        start_run(config("trainer.max_steps=1", "trainer.log_every_n_steps=7"), tmp_path / "same")
+        == 0
+    )
+    assert start_run(other, tmp_path / "other") == 2
+    assert f"study: this run was planned as {key} and is " in capsys.readouterr().err
+    assert not (tmp_path / "other" / "summary.json").exists()
