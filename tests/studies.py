@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tasks.endings import NONFINITE
 from tasks.records import Records
+from xformer_kit.study.report.content import content
+from xformer_kit.study.report.document import Document
+from xformer_kit.study.report.sections import document
 from xformer_kit.study.results import Outcome, Results
 
 VERSIONS = {"python": "3.11.7", "xformer_kit": "0.1.0", "torch": "2.13.0"}
@@ -141,6 +144,10 @@ def placements(seeds: int = 5, **node) -> Results:
             for i in range(4)
         ]
     return study(known, outcomes, **node)
+
+
+def report_of(results: Results) -> Document:
+    return document(content(results))
 
 
 def write(results: Results, root: Path) -> Path:

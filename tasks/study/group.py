@@ -11,7 +11,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ def _log(
         "notes": said.question,
     }
     run, line = begun(
-        logger, folder, **own, **named, config={"study": node, "command": said.command}
+        logger, folder, **own, **named, config={"study": node, "command": said.results.command}
     )
     try:
         import wandb
@@ -152,17 +151,12 @@ def _pictures(said: Any) -> Iterator[tuple[str, Any]]:
     import wandb
     from PIL import Image
 
-    from xformer_kit.study.report.plots import pictures
+    from xformer_kit.study.report.sections import document
 
-    for picture in pictures(said):
-        seen = io.BytesIO()
-        picture.draw(partial(_save, seen))
-        seen.seek(0)
-        yield (
-            picture.name.replace("/", " "),
-            wandb.Image(Image.open(seen), caption=f"{picture.title}. {picture.note}"),
-        )
-
-
-def _save(file: io.BytesIO, figure: Any) -> None:
-    figure.savefig(file, format="png", dpi=DOTS)
+    for picture in document(said).figures:
+        file = io.BytesIO()
+        with picture.drawn() as figure:
+            figure.savefig(file, format="png", dpi=DOTS)
+        file.seek(0)
+        caption = f"{picture.title}. {picture.note}"
+        yield picture.name.replace("/", " "), wandb.Image(Image.open(file), caption=caption)

@@ -19,7 +19,7 @@ from tasks.study.report import written
 from xformer_kit.config import config_yaml
 from xformer_kit.study.key import run_key
 from xformer_kit.study.plan import Run, Variant
-from xformer_kit.study.report.plots import pictures
+from xformer_kit.study.report.sections import document
 
 NODE = {
     "name": "placement",
@@ -148,7 +148,7 @@ def test_the_report_is_a_run_of_the_group(logged):
             ["" if row[c] is None else str(row[c]) for c in columns] for row in shown
         ]
     drawn = sorted(path.name.split("_0_")[0] for path in media.rglob("*.png"))
-    assert drawn == sorted(picture.name.replace("/", " ") for picture in pictures(said))
+    assert drawn == sorted(picture.name.replace("/", " ") for picture in document(said).figures)
     (page,) = media.rglob("*.html")
     assert page.read_text() == (folder / "report.html").read_text()
 

@@ -1,7 +1,9 @@
 """How is a figure said? Which way is better, in what unit, and with how many digits."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from xformer_kit.registry import ConfigError, nearest
 
@@ -47,6 +49,11 @@ class Metric:
     unit: str = ""
     scale: float = 1.0
 
+    @property
+    def sign(self) -> int:
+        """1 or -1: values times this are better if they are lower."""
+        return -1 if self.higher_is_better else 1
+
     def better(self, difference: float) -> bool:
         """Whether a variant that differs so from its baseline is the better one."""
         return (difference > 0) == self.higher_is_better
@@ -58,6 +65,39 @@ class Metric:
         scaled = value * self.scale
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
+
+    def digits(self, low: float | None, high: float | None, default: int | None = 4) -> int | None:
+        """Digits after the point that an interval supports; `default` if there is none."""
+        if low is None or high is None:
+            return default
+        return decimals((high - low) / 2 * self.scale)
+
+    def estimate(
+        self,
+        mean: float | None,
+        low: float | None,
+        high: float | None,
+        *,
+        digits: int | None = 4,
+        signed: bool = False,
+        unit: bool = False,
+    ) -> tuple[str, str]:
+        """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the digits that the
+        interval supports; `digits` if there is none. Unknown values are "-".
+        """
+        if mean is None:
+            return "-", "-"
+        digits = self.digits(low, high, digits)
+        text = self.said(mean, digits, unit)
+        bounds = [self.said(x, digits, unit=False) for x in (low, high) if x is not None]
+        if signed:
+            text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
+        return text, " to ".join(bounds) or "-"
+
+    @property
+    def title(self) -> str:
+        """The name with its unit: val/loss (nats)."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def as_given(self, value: float) -> str:
         """A figure that somebody chose, such as a margin."""
@@ -72,6 +112,11 @@ class Metric:
             unit = 10.0 ** -decimals(scaled)
             scaled = math.ceil(scaled / unit - 1e-9) * unit
         return scaled / self.scale
+
+
+def metric_of(node: Mapping[str, Any]) -> Metric:
+    """The metric in which a study's node compares its variants."""
+    return metric(node["metric"], node.get("higher_is_better"))
 
 
 def metric(name: str, higher_is_better: bool | None = None) -> Metric:

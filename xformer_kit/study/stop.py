@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xformer_kit.study.figures import Metric, metric, p_said
-from xformer_kit.study.report.arms import Arm, arms
+from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Difference, paired
 
@@ -76,7 +76,7 @@ def decided(results: Results) -> dict[str, Stopped]:
         never = exempt(results) | open_ | found.keys()
         if _base(results) in open_ or all(v["label"] in never for v in results.variants):
             continue
-        base, *others = arms(part, measured)
+        base, *others = variants(part, measured)
         for arm in others:
             d = paired(base.runs.values, arm.runs.values)
             p = worse(d, margin, measured)
@@ -175,8 +175,8 @@ def _base(results: Results) -> str:
 
 
 def _sentence(
-    arm: Arm,
-    base: Arm,
+    arm: VariantResult,
+    base: VariantResult,
     d: Difference,
     p: float,
     margin: float,

@@ -4,7 +4,7 @@ those that diverged.
 
 from dataclasses import dataclass
 
-from xformer_kit.study.report.arms import Arm
+from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Band, band
 
@@ -34,9 +34,9 @@ def names(results: Results, metric: str) -> list[str]:
     return [name for name in dict.fromkeys((first, "train/loss")) if name in known]
 
 
-def curves(results: Results, arms: list[Arm], name: str) -> list[Curve]:
+def curves(results: Results, variants: list[VariantResult], name: str) -> list[Curve]:
     """Of every variant, all thinned alike."""
-    chosen = [results.of(arm.best.index) for arm in arms]
+    chosen = [results.of(one.best.index) for one in variants]
     most = DRAWN["train" if name.startswith("train/") else "val"]
     longest = max(
         (len(one.curves[name][0]) for each in chosen for one in each if name in one.curves),
@@ -46,12 +46,12 @@ def curves(results: Results, arms: list[Arm], name: str) -> list[Curve]:
     return [_curve(each, name, averaged) for each in chosen]
 
 
-def gaps(results: Results, arms: list[Arm], name: str) -> list[Band]:
+def gaps(results: Results, variants: list[VariantResult], name: str) -> list[Band]:
     """Of every variant but the baseline: variant - baseline along training, seed by seed. What a
     seed does to both is not in it, so that it shows differences that are smaller than those between
     seeds.
     """
-    every = [_finished(results.of(arm.best.index), name) for arm in arms]
+    every = [_finished(results.of(one.best.index), name) for one in variants]
     return [
         band({seed: _minus(mine[seed], every[0][seed]) for seed in mine.keys() & every[0].keys()})
         for mine in every[1:]
