@@ -118,7 +118,7 @@ def held(
     more often. Without a margin only what is better is known to be no worse. Raises ConfigError for
     an expectation at fault.
     """
-    measured = metric(measured) if isinstance(measured, str) else measured
+    measured = metric(measured)
     if wrong := faults(expect, list(runs), baseline):
         raise ConfigError(wrong)
     several = [expect] if isinstance(expect, Mapping) else expect

@@ -58,11 +58,13 @@ class Effect:
     method: str
 
     @property
+    def names(self) -> list[str]:
+        return [f"{factor}={x}" for factor, x in zip(self.factors, self.levels, strict=True)]
+
+    @property
     def name(self) -> str:
         """placement=post, or placement=post with norm=rms."""
-        return " with ".join(
-            f"{factor}={level}" for factor, level in zip(self.factors, self.levels, strict=True)
-        )
+        return " with ".join(self.names)
 
 
 def effects(

@@ -119,12 +119,14 @@ def metric_of(node: Mapping[str, Any]) -> Metric:
     return metric(node["metric"], node.get("higher_is_better"))
 
 
-def metric(name: str, higher_is_better: bool | None = None) -> Metric:
+def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
     """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless it is
     said which way is better.
 
     Raises ConfigError for a name of which that is not known.
     """
+    if isinstance(name, Metric):
+        return name
     last = name.rpartition("/")[2]
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
     if not known and higher_is_better is None:

@@ -75,6 +75,10 @@ class Results:
             outcomes=[replace(o, variant=place[o.variant]) for o in chosen if o.variant in place],
         )
 
+    def label(self, one: Outcome) -> str:
+        """The label of a run's variant."""
+        return self.variants[one.variant]["label"]
+
     def of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, by seed."""
         return sorted((o for o in self.outcomes if o.variant == variant), key=lambda o: o.seed)

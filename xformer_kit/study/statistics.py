@@ -104,6 +104,8 @@ def paired(
     scale: the size of the figures, beside which a difference may be rounding; by default their own.
     Raises ValueError where a figure is not finite.
     """
+    from scipy.stats import ttest_1samp
+
     seeds = sorted(baseline.keys() & variant.keys())
     before, after = (
         _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
@@ -120,17 +122,14 @@ def paired(
     )
     if np.ptp(x) <= rounding:
         return _constant(mean if abs(mean) > rounding else 0.0, len(x), level)
-    p, reach = (
-        _two_sided(mean / sd * math.sqrt(len(x)), len(x)),
-        _t(len(x), level) * sd / math.sqrt(len(x)),
-    )
-    low, high, method = mean - reach, mean + reach, "t"
-    if len(x) >= BOOTSTRAP_FROM and all(
-        map(math.isfinite, bounds := _bootstrap(x, level, resamples))
-    ):
-        low, high, method = *bounds, "bootstrap"
+    test = ttest_1samp(x, 0.0)
+    (low, high), method = map(float, test.confidence_interval(level)), "t"
+    if len(x) >= BOOTSTRAP_FROM:
+        bounds = _bootstrap(x, level, resamples)
+        if all(map(math.isfinite, bounds)):
+            (low, high), method = bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
-    return Difference(mean, low, high, p, effect, len(x), sd, method, level)
+    return Difference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
 
 
 def hedges(count: int) -> float:
@@ -161,6 +160,8 @@ def equivalence(difference: Difference, margin: float) -> float | None:
 
     Raises ValueError for a margin that is not above 0.
     """
+    if not margin > 0:
+        raise ValueError(f"margin: must be above 0; got {margin}.")
     sides = [beyond(difference, margin, sign) for sign in (1, -1)]
     return None if None in sides else max(side for side in sides if side is not None)
 
@@ -171,13 +172,9 @@ def beyond(difference: Difference, margin: float, sign: int) -> float | None:
     is worse, a small p says: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
     Without variance, where there is no t, the sign test: 2^-n if the difference lies below the
     margin, else 1. None for fewer than two seeds.
-
-    Raises ValueError for a margin that is not above 0.
     """
     from scipy.stats import t
 
-    if not margin > 0:
-        raise ValueError(f"margin: must be above 0; got {margin}.")
     if difference.count < 2:
         return None
     left = margin - sign * difference.mean
@@ -227,12 +224,6 @@ def _t(count: int, level: float) -> float:
     from scipy.stats import t
 
     return float(t.ppf((1 + level) / 2, count - 1))
-
-
-def _two_sided(statistic: float, count: int) -> float:
-    from scipy.stats import t
-
-    return float(2 * t.sf(abs(statistic), count - 1))
 
 
 def _constant(value: float, count: int, level: float) -> Difference:
