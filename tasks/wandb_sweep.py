@@ -26,7 +26,7 @@ from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.figures import metric
 from xformer_kit.study.plan import seeds, words_of
-from xformer_kit.study.space import Interval
+from xformer_kit.study.range import Range
 
 METHODS = ("grid", "random", "bayes")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
@@ -276,7 +276,7 @@ def _interval(key: str, given: IntervalSweep) -> dict[str, Any]:
     return kind | {"min": low, "max": high}
 
 
-def _between(between: Interval) -> dict[str, Any]:
+def _between(between: Range) -> dict[str, Any]:
     """An interval of a search."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}

@@ -121,7 +121,7 @@ def study(variants, outcomes, **node) -> Results:
         "hydra.mode=MULTIRUN",
         "hydra.sweep.dir=outputs/runs",
     ]
-    return Results("outputs/studies/placement", whole | node, line, [], list(variants), pool)
+    return Results(whole | node, line, [], list(variants), pool, folder="outputs/studies/placement")
 
 
 def placements(seeds: int = 5, **node) -> Results:

@@ -124,7 +124,7 @@ def study_folder(study: str) -> Path:
     """The directory of a study: one that is named, or of that name under outputs/studies. Raises
     ConfigError where there is none.
     """
-    from tasks.study.settle import PLAN
+    from tasks.study.resolve import PLAN
     from xformer_kit.registry import ConfigError, nearest
 
     home, named = Path("outputs", "studies"), Path(study).expanduser()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.study.settle import PLAN
+from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, shown
 from xformer_kit.registry.saved_files import read_object
 

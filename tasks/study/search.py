@@ -23,7 +23,7 @@ from tasks import summary
 from tasks.study import state
 from tasks.study.collect import read_curves
 from tasks.study.proposals import Proposals
-from tasks.study.settle import Plan
+from tasks.study.resolve import Plan
 from tasks.study.storage import address, errors, importance, study_of, unreachable
 from tasks.typed import typed
 from xformer_kit.config import config_hash

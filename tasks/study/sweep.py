@@ -11,7 +11,7 @@ from tasks.endings import FAILED, SIGNALS
 from tasks.study import state, stopping
 from tasks.study.group import publish
 from tasks.study.group import words as words_of
-from tasks.study.settle import Plan, settled
+from tasks.study.resolve import Plan, resolve
 from tasks.study.table import Table
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.command_lines import xformer
@@ -50,13 +50,13 @@ def go(launcher: Any, words: list[str]) -> None:
     """Run the study that `ask` was given, on Hydra's launcher."""
     line = _asked[-1]
     try:
-        plan = settled(line.study, line.compose, line.argv, tuple(line.parts))
+        plan = resolve(line.study, line.compose, line.argv, tuple(line.parts))
     except ConfigError as error:
         print(*error.faults, sep="\n", file=sys.stderr)
         codes.append(2)
         return
     if plan.node["dry_run"]:
-        from tasks.study.dry import show
+        from tasks.study.dry_run import show
 
         show(plan)
         codes.append(0)
@@ -185,7 +185,7 @@ def ending(plan: Plan, stopped: int) -> int:
     from tasks.study.report import written
 
     states = {run.key: plan.state(run) for run in plan.runs}
-    left_out = stopping.look(plan.plain(), states).left_out
+    left_out = stopping.decide(plan.plain(), states).left_out
     ends = [now.status for key, now in states.items() if key not in left_out]
     try:
         found, said = written(plan.folder)

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tasks.study import state, stopping
-from tasks.study.settle import Plan
+from tasks.study.resolve import Plan
 from xformer_kit.registry.messages import first_line
 from xformer_kit.study.plan import Run
 
@@ -33,7 +33,7 @@ class Table:
         self.plan = plan
         self.states = dict[str, state.State]()
         self.kept = plan.plain()
-        self.stopped = stopping.Look()
+        self.stopped = stopping.StopDecision()
         self.console = screen(stderr=True)
         self.began = time.monotonic()
         self.ready = self._over()
@@ -69,13 +69,13 @@ class Table:
             if now.over and not (run.key in before and before[run.key].over):
                 self.console.print(f"{self._name(run)}: {self._result(now)}", soft_wrap=True)
 
-    def stops(self) -> stopping.Look:
+    def stops(self) -> stopping.StopDecision:
         """What study.stop decides by what was seen at the last look; said once for each variant
         that it ends.
         """
-        before, self.stopped = self.stopped, stopping.look(self.kept, self.states)
-        for label, sentence in self.stopped.said.items():
-            if self.live is None and label not in before.said:
+        before, self.stopped = self.stopped, stopping.decide(self.kept, self.states)
+        for label, sentence in self.stopped.reasons.items():
+            if self.live is None and label not in before.reasons:
                 self.console.print(sentence, soft_wrap=True)
         return self.stopped
 
@@ -125,7 +125,7 @@ class Table:
                     Text(f"{self._count(mine, True)} of {len(mine)}"),
                     Text(str(self._count(mine, False) or "")),
                 ]
-            early = " (stopped early)" if variant.label in self.stopped.said else ""
+            early = " (stopped early)" if variant.label in self.stopped.reasons else ""
             grid.add_row(variant.title + early, *cells)
         grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
         return grid

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from drawings import assert_ticks_are_exact
 
-from tasks.study import climb
-from tasks.study.dry import show
+from tasks.study import ladder_steps
+from tasks.study.dry_run import show
 from tasks.study.report import report
-from tasks.study.settle import Costs, settled
+from tasks.study.resolve import Costs, resolve
 from tests.studies import LAW, ended, ladder, ladder_law, report_of, write
 from xformer_kit.config import preflight
 from xformer_kit.inspect.cost import tokens
@@ -55,7 +55,7 @@ def planned(*words, **more):
     asked = line.study | node(**more)
     if faults := question.faults(asked):
         raise ConfigError(faults)
-    return settled(question.complete(asked, "here"), line.compose, list(words))
+    return resolve(question.complete(asked, "here"), line.compose, list(words))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_a_size_that_breaks_a_rule_is_told_by_its_path():
 
 def test_rungs_that_cannot_be_trained(plan):
     first, costs = plan.variants[0], Costs()
-    (fault,) = climb.faults(
+    (fault,) = ladder_steps.faults(
         plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"]
     )
     assert fault.startswith(
@@ -200,7 +200,7 @@ def test_rungs_that_cannot_be_trained(plan):
         ConfigError,
         match=r"^study.design.multiples: 5 tokens for each parameter are 6,840, which steps of 200",
     ):
-        climb.climbed(first, 1e-3, costs)
+        ladder_steps.with_steps(first, 1e-3, costs)
     short = {
         **first.config,
         "trainer": {**first.config["trainer"], "max_epochs": 1, "limit_train_batches": 10},
@@ -209,14 +209,14 @@ def test_rungs_that_cannot_be_trained(plan):
         ConfigError,
         match=r"^trainer.max_epochs: ends the run after 10 steps, and its rung has 34\. Set",
     ):
-        climb.climbed(replace(first, config=short), 0.01, costs)
+        ladder_steps.with_steps(replace(first, config=short), 0.01, costs)
     alike = [replace(v, cost={**v.cost, "params": 7.0}) for v in plan.variants]
-    fault, _ = climb.unfit(alike)
+    fault, _ = ladder_steps.unfit(alike)
     assert fault.startswith(
         "study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7"
     )
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
-    assert climb.unfit(steep)[0].startswith(
+    assert ladder_steps.unfit(steep)[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"
     )
 

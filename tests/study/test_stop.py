@@ -14,7 +14,7 @@ import pytest
 from tasks.study.progress import progress
 from tasks.study.report import report
 from tasks.study.state import State
-from tasks.study.stopping import Look, look
+from tasks.study.stopping import StopDecision, decide
 from tests.studies import (
     changed,
     diverged,
@@ -209,20 +209,20 @@ def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
 
 def test_the_loop_leaves_out_what_is_stopped():
     whole = results()
-    plan = {"study": whole.study, "variants": whole.variants}
+    plan = {"study": whole.study, "command": [], "parts": [], "variants": whole.variants}
     plan["runs"] = [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in whole.outcomes]
     late = {o.key for o in whole.outcomes if o.seed > 2}
     states = {
         o.key: State("open") if o.key in late else State("finished", facts=dict(o.facts))
         for o in whole.outcomes
     }
-    found = look(plan, states)
+    found = decide(plan, states)
     assert (
         found.left_out == {"k1s3", "k1s4"}
         and found.waiting == {"k2s4", "k3s4"}
-        and list(found.said) == ["placement=post"]
+        and list(found.reasons) == ["placement=post"]
     )
-    assert look(plan | {"study": {**whole.study, "stop": None}}, states) == Look()
+    assert decide(plan | {"study": {**whole.study, "stop": None}}, states) == StopDecision()
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from tasks.callbacks.pruning import Pruning
 from tasks.endings import PRUNED, Pruned
 from tasks.study import search as searching
 from tasks.study import state
+from tasks.study.resolve import Plan
 from tasks.study.search import Search, explore
-from tasks.study.settle import Plan
 from tasks.study.storage import trial_of
 from tests.driving import environment
 from tests.warm import Begun

@@ -91,9 +91,7 @@ def alone(factors: Factors, name: str, label: str) -> Levels:
 def met(factors: Factors, levels: Levels) -> bool:
     """Whether every factor that left its baseline may do so."""
     return all(
-        levels[name] == factor.baseline
-        or all(levels[other] in wanted for other, wanted in factor.when.items())
-        for name, factor in factors.items()
+        levels[name] == factor.baseline or factor.active(levels) for name, factor in factors.items()
     )
 
 

@@ -132,13 +132,8 @@ def _counted(count: int, what: str) -> str:
 
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
     """The overrides of a combination; a factor whose condition is not met says nothing."""
-    met = {
-        name: all(levels[other] in wanted for other, wanted in factor.when.items())
-        for name, factor in factors.items()
-    }
-    return [
-        word for name, factor in factors.items() if met[name] for word in factor.words(levels[name])
-    ]
+    active = {name: factor for name, factor in factors.items() if factor.active(levels)}
+    return [word for name, factor in active.items() for word in factor.words(levels[name])]
 
 
 def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:

@@ -41,19 +41,17 @@ def title(variant: Mapping[str, Any]) -> str:
 class Results:
     """A plan as it was written, with the outcome of every run."""
 
-    folder: str  # the study's directory
     study: Mapping[str, Any]  # the study's complete node
     command: list[str]  # overrides that asked for it
     parts: list[str]  # files of one's own parts
-    variants: list[
-        Mapping[str, Any]
-    ]  # label, name, levels, words, tuned, cost, knob, off; the baseline first
+    # label, name, levels, words, tuned, cost, knob, off; the baseline first
+    variants: list[Mapping[str, Any]]
     outcomes: list[Outcome]
     # what the trials of a search came to; see tasks/study/search.py
     search: Mapping[str, Any] | None = None
-    stopped: Mapping[str, str] = field(
-        default_factory=dict
-    )  # label -> why study.stop ended the variant
+    # label -> why study.stop ended the variant
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""  # the study's directory
 
     @property
     def metric(self) -> Metric:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tasks.study import climb, state
+from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import LONG, Clock
 from xformer_kit.inspect.cost import Cost, tokens
@@ -157,7 +157,7 @@ class Costs:
         return run_key(config, self.of(config)[0].fingerprint)
 
 
-def settled(
+def resolve(
     node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
 ) -> Plan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
@@ -167,13 +167,13 @@ def settled(
     folder = Path("outputs", "studies", node["name"])
     clock = Clock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
     costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
-    made, faults, targets = [], climb.faults(found, command), dict[Any, float]()
+    made, faults, targets = [], ladder_steps.faults(found, command), dict[Any, float]()
     if clock is not None and in_time and not faults:
         clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
     for variant in [] if faults else found:  # the first of each rung is the baseline
         try:
             if node["budget"]["match"] != "none" and variant.rung not in targets:
-                targets[variant.rung] = climb.cost(
+                targets[variant.rung] = ladder_steps.cost(
                     variant.config, variant.rung, node["budget"]["match"], costs
                 )
             made.append(
@@ -182,7 +182,7 @@ def settled(
         except ConfigError as error:
             title = titled(variant.label, variant.rung.said if variant.rung else None, ())
             faults += [f"{fault} [variant {title}]" for fault in error.faults]
-    if faults := faults or climb.unfit(made):
+    if faults := faults or ladder_steps.unfit(made):
         raise ConfigError(faults)
     if clock is not None and not node["dry_run"]:
         clock.write()
@@ -216,7 +216,9 @@ def _sized(
     """A variant with its cost, brought to the budget and to its rung's length where there is
     one.
     """
-    long = climb.climbed(_matched(variant, node, target, costs, compose), node["tolerance"], costs)
+    long = ladder_steps.with_steps(
+        _matched(variant, node, target, costs, compose), node["tolerance"], costs
+    )
     return replace(long, cost=costs.all(long.config))
 
 
@@ -236,7 +238,7 @@ def _matched(
         variant.config,
         target,
         node,
-        lambda config: climb.cost(config, variant.rung, what, costs),
+        lambda config: ladder_steps.cost(config, variant.rung, what, costs),
         refused,
     )
     if not match.words:

@@ -5,8 +5,8 @@ trained.
 from typing import Any
 
 from tasks.bar import compact
-from tasks.study import climb, stopping
-from tasks.study.settle import Plan
+from tasks.study import ladder_steps, stopping
+from tasks.study.resolve import Plan
 from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.question import levels_of
@@ -50,9 +50,9 @@ def show(plan: Plan, console: Any = None) -> None:
         console.print(_space(plan))
         return
     if any(variant.rung for variant in plan.variants):
-        console.print(f"\n{climb.ladder(plan)}")
+        console.print(f"\n{ladder_steps.ladder(plan)}")
     states = {run.key: plan.state(run) for run in plan.runs}
-    stops = stopping.look(plan.plain(), states)
+    stops = stopping.decide(plan.plain(), states)
     left = [run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out]
     seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
     there = len(plan.runs) - len(left) - len(stops.left_out)

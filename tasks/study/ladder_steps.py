@@ -35,7 +35,7 @@ def cost(config: dict[str, Any], rung: Rung | None, what: str, costs: Any) -> fl
     return costs.one(_long(config, rung, costs)[0] if rung and what != "params" else config, what)
 
 
-def climbed(variant: Variant, tolerance: float, costs: Any) -> Variant:
+def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """A variant with the steps of its rung. Raises ConfigError where whole steps miss the tokens by
     more than the tolerance.
     """
