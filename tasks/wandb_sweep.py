@@ -24,7 +24,7 @@ from xformer_kit.config.line import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import seeds, words_of
 from xformer_kit.study.range import Range
 

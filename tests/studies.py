@@ -294,12 +294,12 @@ def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
             }
             words = [] if level == "multi_head" else ["attn=linear"]
             one = variant(label, {"attn": level}, words, **size)
-            said = {
-                "said": f"model.dim={dim} x{multiple}",
+            rung = {
+                "name": f"model.dim={dim} x{multiple}",
                 "words": [f"model.dim={dim}"],
                 "multiple": float(multiple),
             }
-            known.append(one | {"rung": said | {"steps": 1000}})
+            known.append(one | {"rung": rung | {"steps": 1000}})
             exact = ladder_law(params, multiple * params, gain)
             outcomes += [
                 finished(

@@ -66,11 +66,11 @@ def unfit(made: Sequence[Variant]) -> list[str]:
         mine = [v for v in made if v.label == label and v.rung]
         sizes = {v.rung.words: v.cost["params"] for v in mine}
         if len(set(sizes.values())) < len(sizes):
-            said = ", ".join(
+            sizes_text = ", ".join(
                 f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items()
             )
             found.append(
-                f"study.design.sizes: must differ in parameters; {said}. [variant {label}]"
+                f"study.design.sizes: must differ in parameters; {sizes_text}. [variant {label}]"
             )
             continue
         try:

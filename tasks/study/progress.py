@@ -8,8 +8,8 @@ from typing import Any, get_args
 from tasks.study import state, stopping
 from tasks.study.collect import counted
 from tasks.study.saved_plan import read_plan
+from xformer_kit.study.command import command, from_here
 from xformer_kit.study.results import Status, title
-from xformer_kit.study.typed import command, from_here
 
 STATUSES = tuple(status for status in get_args(Status) if status != "left out")
 

@@ -12,25 +12,25 @@ from typing import Any
 
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
-from tasks.study.timing import LONG, Clock
+from tasks.study.timing import LONG, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import budget
 from xformer_kit.study.key import run_key
-from xformer_kit.study.plan import Compose, Run, Variant, runs, titled, variants
+from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
 
 PLAN = "plan.json"
 
 
 @dataclass
-class Plan:
+class StudyPlan:
     """The runs of a study, and where they lie."""
 
     node: dict[str, Any]  # of the study, complete
     command: list[str]  # the overrides that asked for it
     parts: tuple[str, ...]
     variants: list[Variant]
-    runs: list[Run]
+    runs: list[StudyRun]
     costs: "Costs"
     compose: Compose
     size: Callable[[Variant], Variant]  # brings a variant to the budget
@@ -40,15 +40,15 @@ class Plan:
     def folder(self) -> Path:
         return Path("outputs", "studies", self.node["name"])
 
-    def directory(self, run: Run) -> Path:
+    def directory(self, run: StudyRun) -> Path:
         return Path(self.node["runs"], run.key)
 
-    def state(self, run: Run) -> State:
+    def state(self, run: StudyRun) -> State:
         """What has become of a run. One that a search gave up is over in a search alone."""
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
-    def said(self) -> str:
+    def size_text(self) -> str:
         """How large it is."""
         if self.search is not None:
             runs = f", {len(self.runs)} runs so far" if self.runs else ""
@@ -88,7 +88,7 @@ class Plan:
 class Costs:
     """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
 
-    def __init__(self, clock: Clock | None = None, whole: bool = False) -> None:
+    def __init__(self, clock: StepClock | None = None, whole: bool = False) -> None:
         self.known: dict[
             str, tuple[Any, Any, Cost]
         ] = {}  # prepared data, objective, and costs at its vocabulary
@@ -159,13 +159,13 @@ class Costs:
 
 def resolve(
     node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
-) -> Plan:
+) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
     """
     in_time = node["budget"]["match"] == "seconds"
     folder = Path("outputs", "studies", node["name"])
-    clock = Clock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
+    clock = StepClock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
     costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
     made, faults, targets = [], ladder_steps.faults(found, command), dict[Any, float]()
     if clock is not None and in_time and not faults:
@@ -180,7 +180,7 @@ def resolve(
                 _sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose)
             )
         except ConfigError as error:
-            title = titled(variant.label, variant.rung.said if variant.rung else None, ())
+            title = titled(variant.label, variant.rung.name if variant.rung else None, ())
             faults += [f"{fault} [variant {title}]" for fault in error.faults]
     if faults := faults or ladder_steps.unfit(made):
         raise ConfigError(faults)
@@ -192,10 +192,10 @@ def resolve(
     made_of = runs(made, node, costs.key)
     if faults := _twins(made_of):
         raise ConfigError(faults)
-    return Plan(node, command, parts, made, made_of, costs, compose, size)
+    return StudyPlan(node, command, parts, made, made_of, costs, compose, size)
 
 
-def _twins(all_runs: list[Run]) -> list[str]:
+def _twins(all_runs: list[StudyRun]) -> list[str]:
     """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
     run's settings.
     """

@@ -23,15 +23,15 @@ from tasks import summary
 from tasks.study import state
 from tasks.study.collect import read_curves
 from tasks.study.proposals import Proposals
-from tasks.study.resolve import Plan
+from tasks.study.resolve import StudyPlan
 from tasks.study.storage import address, errors, importance, study_of, unreachable
 from tasks.typed import typed
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import factor, space
 from xformer_kit.study.factor import Levels
-from xformer_kit.study.figures import metric
-from xformer_kit.study.plan import Run, Variant, seeds, words_of
+from xformer_kit.study.metric import metric
+from xformer_kit.study.plan import StudyRun, Variant, seeds, words_of
 from xformer_kit.study.question import label, levels_of
 
 PATIENCE = 1.0  # seconds between two looks at trials that other processes hold
@@ -39,22 +39,22 @@ ASKED = ".asked"  # in a run's directory: locked by who proposed the trial, unti
 
 
 @dataclass(frozen=True)
-class Trial(Run):
+class Trial(StudyRun):
     """A run that its training process reports to the storage."""
 
-    said: str = ""  # the override that tells it so
+    report_to: str = ""  # the override that names the storage
 
     @property
     def words(self) -> list[str]:
-        return [*super().words, self.said]
+        return [*super().words, self.report_to]
 
 
-class Search:
+class SearchRunner:
     """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another
     search.
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: StudyPlan):
         self.plan = plan
         self.node = plan.node
         self.base = plan.variants[0]
@@ -117,15 +117,19 @@ class Search:
                 **kept, config=self.base.config
             )  # its words compose it; what is read here is the logger
             variant = self.base if variant.label == self.base.label else variant
-            said = {"storage": address(self.node), "name": self.node["name"], "id": trial._trial_id}
-            said |= {
+            where = {
+                "storage": address(self.node),
+                "name": self.node["name"],
+                "id": trial._trial_id,
+            }
+            where |= {
                 "number": about["number"],
                 "metric": self.node["metric"],
                 "design": self.node["design"],
             }
-            told = None if self.node["design"]["pruner"] == "none" else said
+            trial_node = None if self.node["design"]["pruner"] == "none" else where
             self.runs[trial.number] = Trial(
-                variant, self.first, about["key"], f"++study.trial={factor.text(told)}"
+                variant, self.first, about["key"], f"++study.trial={factor.text(trial_node)}"
             )
         return self.runs[trial.number]
 
@@ -137,7 +141,7 @@ class Search:
                 self._tell(trial, run, now)
         self.write()
 
-    def _tell(self, trial: Any, run: Run, now: state.State) -> None:
+    def _tell(self, trial: Any, run: StudyRun, now: state.State) -> None:
         from optuna.trial import TrialState
 
         name = self.node["metric"]
@@ -228,7 +232,7 @@ class Search:
         asked = any(t.state.name == "WAITING" for t in self.proposals.all())
         return asked or len(self.trials()) < self.node["design"]["trials"]
 
-    def _hold(self, run: Run, held: ExitStack) -> bool:
+    def _hold(self, run: StudyRun, held: ExitStack) -> bool:
         where = self.plan.directory(run)
         return not state.claimed(where) and held.enter_context(state.claim(where, ASKED))
 
@@ -276,7 +280,7 @@ class Search:
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
-    def confirming(self) -> list[Run]:
+    def confirming(self) -> list[StudyRun]:
         """The runs that confirm the best points, and the baseline, at the seeds of which the search
         knew nothing.
         """
@@ -293,12 +297,12 @@ class Search:
             : self.node["design"]["confirm"] or 1
         ]
         self.confirmed = best if self.others and self.node["design"]["confirm"] else []
-        found: list[Run] = []
+        found: list[StudyRun] = []
         for variant in [self.base, *best]:
             config, _ = self.plan.compose(list(variant.everything))
             self.commands[variant.label] = typed(config)
             for seed in self.others if self.confirmed else ():
-                found.append(Run(variant, seed, self.plan.costs.key({**config, "seed": seed})))
+                found.append(StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed})))
         found.sort(key=lambda run: run.seed)  # all variants at the same seeds, where it is stopped
         self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + found
         self.write()
@@ -316,11 +320,11 @@ def _point(trial: Any) -> dict[str, Any]:
 
 
 Launch = Callable[
-    [list[Run]], int
+    [list[StudyRun]], int
 ]  # trains runs until they are over; the code of the signal that stopped it, or 0
 
 
-def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
+def explore(search: SearchRunner, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
     """Run trials until there are as many as were asked for, then confirm the best; returns what
     `launch` does.
     """
@@ -345,7 +349,7 @@ def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], Non
     return launch(runs) if (runs := ours(search.confirming)) else 0
 
 
-def _guarded(search: Search, do: Callable[..., Any], *given: Any) -> Any:
+def _guarded(search: SearchRunner, do: Callable[..., Any], *given: Any) -> Any:
     """Raises ConfigError where the storage does not answer; what is trained is kept."""
     try:
         return do(*given)

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from tasks.study import state, stopping
-from tasks.study.resolve import Plan
+from tasks.study.resolve import StudyPlan
 from xformer_kit.registry.messages import first_line
-from xformer_kit.study.plan import Run
+from xformer_kit.study.plan import StudyRun
 
 EVERY = 1.0  # seconds between two looks
 WIDE = 10  # seeds that have a column each; of more, a row says how many are done
@@ -24,10 +24,10 @@ STYLE = {
 }
 
 
-class Table:
+class ProgressTable:
     """Shows the runs while the block that it guards is at work."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: StudyPlan):
         from tasks.screen import screen
 
         self.plan = plan
@@ -40,10 +40,10 @@ class Table:
         self.live: Any = None
         self.done = threading.Event()
 
-    def __enter__(self) -> "Table":
+    def __enter__(self) -> "ProgressTable":
         plan, reused = self.plan, self.ready
-        said = f"{plan.node['name']}: {plan.said}"
-        self.console.print(f"{said}, of which {reused} are there already" if reused else said)
+        size = f"{plan.node['name']}: {plan.size_text}"
+        self.console.print(f"{size}, of which {reused} are there already" if reused else size)
         if self.console.is_terminal and reused < len(plan.runs):
             from rich.live import Live
 
@@ -91,7 +91,7 @@ class Table:
                 self.states[run.key] = self.plan.state(run)
         return sum(self.states[run.key].over for run in self.plan.runs)
 
-    def _name(self, run: Run) -> str:
+    def _name(self, run: StudyRun) -> str:
         return f"{run.variant.title} seed {run.seed}"
 
     def _result(self, now: state.State) -> str:
@@ -130,11 +130,11 @@ class Table:
         grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
         return grid
 
-    def _count(self, mine: list[Run], over: bool) -> int:
+    def _count(self, mine: list[StudyRun], over: bool) -> int:
         states = [self.states[run.key] for run in mine]
         return sum(s.over if over else s.status == "running" for s in states)
 
-    def _cell(self, run: Run) -> str:
+    def _cell(self, run: StudyRun) -> str:
         now = self.states[run.key]
         if run.key in self.stopped.left_out:
             return "left out"

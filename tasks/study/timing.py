@@ -36,7 +36,7 @@ class Pace(NamedTuple):
     check: float  # a validation
 
 
-class Clock:
+class StepClock:
     """Seconds of an optimizer step of a config: data, forward, backward, clipping and the
     optimizer's own work.
     """

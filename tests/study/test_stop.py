@@ -27,7 +27,7 @@ from tests.studies import (
 )
 from xformer_kit.study import question, stop
 from xformer_kit.study.answer import answer
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.markdown import markdown
 from xformer_kit.study.statistics import paired

@@ -18,7 +18,7 @@ from tasks.study import group
 from tasks.study.report import written
 from xformer_kit.config import config_yaml
 from xformer_kit.study.key import run_key
-from xformer_kit.study.plan import Run, Variant
+from xformer_kit.study.plan import StudyRun, Variant
 from xformer_kit.study.report.sections import document
 
 NODE = {
@@ -40,11 +40,11 @@ LOGGER = {
 }
 
 
-def a_run(**logger) -> Run:
+def a_run(**logger) -> StudyRun:
     variant = Variant(
         "a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0}
     )
-    return Run(variant, 3, "")
+    return StudyRun(variant, 3, "")
 
 
 def records(folder: Path):

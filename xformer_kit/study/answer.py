@@ -9,9 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xformer_kit.study.factorial import Effect
-from xformer_kit.study.figures import Metric, metric, p_said
+from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.power import detectable, seeds_needed
-from xformer_kit.study.statistics import ROUNDING, Difference, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import (
+    ROUNDING,
+    PairedDifference,
+    divergence,
+    equivalence,
+    holm,
+    paired,
+)
 
 MANY = 1000  # seeds: nobody runs more
 
@@ -48,14 +55,14 @@ class Verdict:
 
     name: str
     outcome: str
-    difference: Difference
+    difference: PairedDifference
     p: float | None  # of no difference, after Holm
     p_margin: float | None  # of a difference as large as the margin, after Holm
     sentence: str
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """The study in a sentence, and each variant in one."""
 
     sentence: str
@@ -70,7 +77,7 @@ def answer(
     *,
     margin: float | None = None,
     level: float = 0.95,
-) -> Answer:
+) -> StudyAnswer:
     """Every variant against the baseline over common seeds. margin: a difference in the metric
     below which variants count as equal; without one, equality is never claimed. The p-values of all
     variants are one family, those of equality another.
@@ -95,10 +102,10 @@ def answer(
         sentence = " ".join([*first, *missing(runs, baseline)])
         verdicts.append(Verdict(runs.name, outcome, difference, p, p_margin, sentence))
     partial = any(runs.unfinished or runs.failed for runs in (baseline, *variants))
-    return Answer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
+    return StudyAnswer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
 
 
-def _equal(runs: Runs, difference: Difference, margin: float | None) -> float | None:
+def _equal(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
     if not margin or difference.count < 2:
         return None
     return 1.0 if runs.stopped else equivalence(difference, margin)
@@ -147,7 +154,7 @@ def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
                 (len(baseline.diverged), baseline.ended), (len(runs.diverged), runs.ended)
             )
             share = f"{len(baseline.diverged)} of {baseline.ended}"
-            beside = f"; of {baseline.name} {share} (Fisher's exact test, {p_said(p)})"
+            beside = f"; of {baseline.name} {share} (Fisher's exact test, {format_p(p)})"
         found.append(
             f"{len(runs.diverged)} of the {runs.ended} runs of {runs.name} diverged,"
             f" {where}{beside}."
@@ -175,7 +182,7 @@ class Words:
         self.share = max(1, family)
         self.alpha = 1 - level + ROUNDING
 
-    def outcome(self, difference: Difference, p: float | None, p_margin: float | None) -> str:
+    def outcome(self, difference: PairedDifference, p: float | None, p_margin: float | None) -> str:
         if p is None:
             return "unknown"
         if self._small(p):
@@ -187,40 +194,16 @@ class Words:
         name: str,
         other: str,
         outcome: str,
-        d: Difference,
+        d: PairedDifference,
         p: float | None,
         p_margin: float | None,
         be: str = "is",
     ) -> str:
-        said = self.measured.said
-        if d.method == "no seed":
-            return f"{name} and {other} have no finished seed in common: they are not compared."
-        if d.method == "one seed":
-            way = "equals" if d.mean == 0 else f"{be} {self._way(d.mean)} than"
-            by = "" if d.mean == 0 else f" by {said(abs(d.mean))}"
-            return (
-                f"{name} {way} {other}{by} at the one seed in common, which says nothing of others:"
-                " run at least 5."
-            )
-        within = (
-            f", within the margin of {self.measured.as_given(self.margin)}"
-            if self._small(p_margin)
-            else ""
-        )
-        if d.method == "equal":
-            return (
-                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
-                f" difference shows{within}."
-            )
-        if d.method == "sign":
-            same = (
-                f"{name} {be} {self._way(d.mean)} than {other} by {said(abs(d.mean))} at each of"
-                f" {d.count} seeds alike"
-            )
-            return (
-                f"{same} (sign test,"
-                f" {self._p(p)}{'' if self._small(p) else ': too few seeds to tell'}){within}."
-            )
+        within = ""
+        if self._small(p_margin):
+            within = f", within the margin of {self.measured.as_given(self.margin)}"
+        if d.method not in ("t", "bootstrap"):
+            return self._without_t(name, other, d, p, within, be)
         if outcome in ("better", "worse"):
             ends = (d.low, d.high) if d.mean >= 0 else (-d.high, -d.low)
             size, interval = self._estimate(abs(d.mean), *ends)
@@ -237,28 +220,44 @@ class Words:
             return f"{name} and {other} are equivalent{within[1:]} ({self._measured(d)}; {of})."
         return self.unseen(f"No difference between {name} and {other}", d, p)
 
-    def unseen(self, what: str, d: Difference, p: float | None) -> str:
+    def _without_t(
+        self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
+    ) -> str:
+        if d.method == "no seed":
+            return f"{name} and {other} have no finished seed in common: they are not compared."
+        if d.method == "equal":
+            return (
+                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
+                f" difference shows{within}."
+            )
+        way = f"{name} equals {other}"
+        if d.mean:
+            better = "better" if self.measured.better(d.mean) else "worse"
+            way = f"{name} {be} {better} than {other} by {self.measured.format(abs(d.mean))}"
+        if d.method == "one seed":
+            return f"{way} at the one seed in common, which says nothing of others: run at least 5."
+        few = "" if self._small(p) else ": too few seeds to tell"
+        return f"{way} at each of {d.count} seeds alike (sign test, {self._p(p)}{few}){within}."
+
+    def unseen(self, what: str, d: PairedDifference, p: float | None) -> str:
         """With what was measured, and what could have been seen."""
         return f"{what} was seen ({self._measured(d)}, {self._p(p)}): {self._power(d)}."
 
-    def _measured(self, d: Difference) -> str:
+    def _measured(self, d: PairedDifference) -> str:
         mean, interval = self._estimate(d.mean, d.low, d.high)
         return f"difference {mean}, {interval}, {d.count} seeds"
 
     def _small(self, p: float | None) -> bool:
         return p is not None and p <= self.alpha
 
-    def _way(self, mean: float) -> str:
-        return "better" if self.measured.better(mean) else "worse"
-
     def _p(self, p: float) -> str:
-        return p_said(p, self.alpha) + self.after
+        return format_p(p, self.alpha) + self.after
 
     def _estimate(self, mean: float, low: float, high: float) -> tuple[str, str]:
         text, span = self.measured.estimate(mean, low, high, unit=True)
         return text, f"{100 * self.level:g} % interval {span}"
 
-    def _power(self, d: Difference) -> str:
+    def _power(self, d: PairedDifference) -> str:
         """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
 
         The second figure is the margin, or half of the first: never the difference that was
@@ -268,7 +267,7 @@ class Words:
         seen = detectable(d.sd, d.count, alpha=alpha)
         goal = self.margin or self.measured.up(seen) / 2
         text = (
-            f"with {d.count} seeds a difference of {self.measured.said(self.measured.up(seen))}"
+            f"with {d.count} seeds a difference of {self.measured.format(self.measured.up(seen))}"
             " could have been seen"
         )
         if goal >= seen:

@@ -172,15 +172,15 @@ def _without(name: str) -> str:
 
 
 def _between(
-    name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
+    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
 ) -> dict[str, Factor]:
     """A factor that is an interval, where nothing is wrong with it."""
     if found := list(
-        SETTINGS.faults({"name": "interval", **said}, f"study.factors.{name}", Context())
+        SETTINGS.faults({"name": "interval", **given}, f"study.factors.{name}", Context())
     ):
         faults += found
         return {}
-    between = Range(**said)
+    between = Range(**given)
     if name not in base:
         faults.append(_without(name))
         return {}

@@ -43,7 +43,7 @@ class Variant:
     @property
     def title(self) -> str:
         """What tells it from all other entries of the plan."""
-        return titled(self.name, self.rung.said if self.rung else None, self.tuned)
+        return titled(self.name, self.rung.name if self.rung else None, self.tuned)
 
 
 def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
@@ -51,7 +51,7 @@ def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One training: a variant under a seed. `key` names its directory."""
 
     variant: Variant
@@ -151,11 +151,11 @@ def seeds(node: Mapping[str, Any], first: int) -> list[int]:
 
 def runs(
     found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str, Any]], str]
-) -> list[Run]:
+) -> list[StudyRun]:
     """All runs, seed by seed, so that a study that is stopped early has every variant at the same
     seeds.
     """
-    made = [Run(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
+    made = [StudyRun(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
     return [replace(run, key=key(run.config)) for run in made]
 
 
@@ -187,13 +187,13 @@ def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
 
 def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     """A claim names variants by their label, or as the report calls them."""
-    said = node.get("claim") or {}
-    if unknown := sorted(said.keys() - {"paper", "expect"}):
+    given = node.get("claim") or {}
+    if unknown := sorted(given.keys() - {"paper", "expect"}):
         return [
             f"study.claim.{unknown[0]}: is no part of a claim, which has paper and expect. Leave it"
             " out."
         ]
-    expect = said.get("expect")
+    expect = given.get("expect")
     known = [variant.label for variant in found] + [variant.name for variant in found]
     wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
     ways = (
@@ -201,9 +201,9 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
         if expect and not wrong
         else set()
     )
-    if vain := sorted(ways & claim.WITHIN) if not node["margin"] else []:
-        said = f"must say within what '{vain[0]}' is meant, for the claim expects it"
-        return [f"study.margin: {said}; got {shown(node['margin'])}. Try 0.05."]
+    if within := sorted(ways & claim.WITHIN) if not node["margin"] else []:
+        must = f"must say within what '{within[0]}' is meant, for the claim expects it"
+        return [f"study.margin: {must}; got {shown(node['margin'])}. Try 0.05."]
     return [f"{fault} Or study without a claim: study.claim=null." for fault in wrong]
 
 

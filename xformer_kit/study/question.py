@@ -23,8 +23,8 @@ from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
 from xformer_kit.study.factor import Factor, Levels, label_of, read
-from xformer_kit.study.figures import HIGHER, LOWER, metric
-from xformer_kit.study.ladder import Ladder  # noqa: F401  (a design in a file of its own)
+from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
+from xformer_kit.study.metric import HIGHER, LOWER, metric
 from xformer_kit.study.settings import KNOBS, SETTINGS
 
 WAYS = {  # what a mapping of a study looks like
@@ -109,8 +109,10 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
 
 def _with_way(fault: str) -> str:
     """A sentence on a value that is no mapping, with one that is."""
-    said = re.match(r"study\.(\w+): must be a mapping", fault)
-    return f"{fault} Try study.{said[1]}='{WAYS[said[1]]}'." if said and said[1] in WAYS else fault
+    found = re.match(r"study\.(\w+): must be a mapping", fault)
+    return (
+        f"{fault} Try study.{found[1]}='{WAYS[found[1]]}'." if found and found[1] in WAYS else fault
+    )
 
 
 def _measured(node: Mapping[str, Any]) -> Iterator[str]:

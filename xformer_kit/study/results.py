@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from xformer_kit.study.figures import Metric, metric_of
+from xformer_kit.study.metric import Metric, metric_of
 from xformer_kit.study.plan import titled
 
 Status = Literal[
@@ -29,7 +29,7 @@ class Outcome:
 
 def rung_name(variant: Mapping[str, Any]) -> str | None:
     """The rung of an entry of the plan; None if the study has no ladder."""
-    return (variant.get("rung") or {}).get("said")
+    return (variant.get("rung") or {}).get("name")
 
 
 def title(variant: Mapping[str, Any]) -> str:

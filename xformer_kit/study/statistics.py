@@ -30,7 +30,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """variant - baseline, over the seeds that both have; what cannot be known from so many seeds is
     None.
 
@@ -89,7 +89,7 @@ def paired(
     *,
     scale: float | None = None,
     resamples: int = 9999,
-) -> Difference:
+) -> PairedDifference:
     """variant - baseline at every seed that both have: the seed is the block, so what it does to
     both drops out.
 
@@ -113,7 +113,7 @@ def paired(
     x = after - before
     if len(x) < 2:
         known = float(x[0]) if len(x) else None
-        return Difference(
+        return PairedDifference(
             known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level
         )
     mean, sd = float(x.mean()), float(x.std(ddof=1))
@@ -129,7 +129,7 @@ def paired(
         if all(map(math.isfinite, bounds)):
             (low, high), method = bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
-    return Difference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
+    return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
 
 
 def hedges(count: int) -> float:
@@ -153,7 +153,7 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def equivalence(difference: Difference, margin: float) -> float | None:
+def equivalence(difference: PairedDifference, margin: float) -> float | None:
     """p of the hypothesis that the true difference is as large as the margin or larger, either way:
     two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p says: equal, for
     all that matters. None for fewer than two seeds.
@@ -166,7 +166,7 @@ def equivalence(difference: Difference, margin: float) -> float | None:
     return None if None in sides else max(side for side in sides if side is not None)
 
 
-def beyond(difference: Difference, margin: float, sign: int) -> float | None:
+def beyond(difference: PairedDifference, margin: float, sign: int) -> float | None:
     """p of the hypothesis that `sign` times the true difference is as large as the margin or
     larger: the one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of what
     is worse, a small p says: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
@@ -226,13 +226,13 @@ def _t(count: int, level: float) -> float:
     return float(t.ppf((1 + level) / 2, count - 1))
 
 
-def _constant(value: float, count: int, level: float) -> Difference:
+def _constant(value: float, count: int, level: float) -> PairedDifference:
     """Every seed says the same: no t. The sign test asks only how often chance alone would agree
     with itself.
     """
     if value == 0:
-        return Difference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
-    return Difference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
+        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
+    return PairedDifference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
 
 
 def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, float]:

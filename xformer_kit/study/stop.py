@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xformer_kit.study.figures import Metric, p_said
+from xformer_kit.study.metric import Metric, format_p
 from xformer_kit.study.report.variants import variants
 from xformer_kit.study.results import Outcome, Results
-from xformer_kit.study.statistics import Difference, beyond, paired
+from xformer_kit.study.statistics import PairedDifference, beyond, paired
 
 OVER = ("finished", "diverged", "failed")  # of which nothing more comes
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StoppedVariant:
     """Why a variant was stopped, and after how many seeds."""
 
     seeds: int
@@ -53,9 +53,9 @@ def applied(results: Results) -> Results:
     return replace(results, outcomes=[kept(one) for one in results.outcomes], stopped=sentences)
 
 
-def decided(results: Results) -> dict[str, Stopped]:
+def decided(results: Results) -> dict[str, StoppedVariant]:
     """Label -> why it was stopped, of every variant that was. Empty without study.stop."""
-    node, found = results.study.get("stop"), dict[str, Stopped]()
+    node, found = results.study.get("stop"), dict[str, StoppedVariant]()
     if not node:
         return found
     order, never = results.seeds, exempt(results)
@@ -78,7 +78,7 @@ def decided(results: Results) -> dict[str, Stopped]:
                 seen = f"was stopped after {count} of {len(order)} seeds"
                 look = f"look {number} of {len(looks)}"
                 words = (variant.name, seen, base.name, look)
-                found[variant.label] = Stopped(count, _sentence(words, d, p, results))
+                found[variant.label] = StoppedVariant(count, _sentence(words, d, p, results))
     return found
 
 
@@ -94,7 +94,7 @@ def threshold(alpha: float, looks: int) -> float:
     return alpha / looks
 
 
-def worse(d: Difference, margin: float, measured: Metric) -> float | None:
+def worse(d: PairedDifference, margin: float, measured: Metric) -> float | None:
     """One-sided p of a true difference that is no worse than the margin; None for fewer than two
     seeds.
     """
@@ -155,11 +155,13 @@ def _base(results: Results) -> str:
     return results.variants[0]["label"]
 
 
-def _sentence(words: tuple[str, str, str, str], d: Difference, p: float, results: Results) -> str:
+def _sentence(
+    words: tuple[str, str, str, str], d: PairedDifference, p: float, results: Results
+) -> str:
     (name, seen, base, look), metric, margin = words, results.metric, _margin(results)
     beyond = f", beyond the margin of {metric.as_given(margin)}," if margin else ""
-    how = f"one-sided {'t' if d.sd else 'sign test'}, {p_said(p)}, {look}"
+    how = f"one-sided {'t' if d.sd else 'sign test'}, {format_p(p)}, {look}"
     return (
-        f"{name} {seen}: it was worse than {base} by {metric.said(abs(d.mean))}{beyond} in"
+        f"{name} {seen}: it was worse than {base} by {metric.format(abs(d.mean))}{beyond} in"
         f" {d.count} of them ({how})."
     )

@@ -11,8 +11,8 @@ from xformer_kit.study.answer import answer, effect_sentences, missing
 from xformer_kit.study.claim import Claim, held
 from xformer_kit.study.factor import BASELINE
 from xformer_kit.study.factorial import Cell, Effect
-from xformer_kit.study.figures import Metric
-from xformer_kit.study.report.curves import Curve, curves, gaps, names
+from xformer_kit.study.metric import Metric
+from xformer_kit.study.report.curves import VariantCurve, curves, gaps, names
 from xformer_kit.study.report.fairness import matched, notes, tuning, unequal_times
 from xformer_kit.study.report.laws import Laws, answered, laws, sentences, top
 from xformer_kit.study.report.search import SearchSummary, compared, searched
@@ -52,7 +52,9 @@ class Content:
     secondary: list[SecondaryMetric]
     troubles: list[Trouble]
     notes: list[str]  # on fairness
-    curves: dict[str, list[Curve]]  # metric -> of every variant; first the one that is compared
+    curves: dict[
+        str, list[VariantCurve]
+    ]  # metric -> of every variant; first the one that is compared
     gaps: list[Band]  # of every variant but the baseline, in the metric of the first curve
     versions: dict[str, str]
     samples: list[tuple[str, int, str]]  # variant, seed, text

@@ -9,7 +9,7 @@ from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.laws import Laws, VariantLaw
 from xformer_kit.study.report.variants import MEASURED, PLANNED, VariantResult, metrics
 from xformer_kit.study.results import Results
-from xformer_kit.study.statistics import Difference
+from xformer_kit.study.statistics import PairedDifference
 
 MEASURES = (*MEASURED, "flops_per_token")
 
@@ -49,7 +49,7 @@ def run_rows(results: Results) -> list[Row]:
                 "variant": variant["name"],
                 "label": variant["label"],
                 **_levels(variant["levels"]),
-                **({"rung": rung["said"], "multiple": rung["multiple"]} if rung else {}),
+                **({"rung": rung["name"], "multiple": rung["multiple"]} if rung else {}),
                 "tuned": " ".join(variant["tuned"]),
                 "seed": one.seed,
                 "status": one.status,
@@ -89,7 +89,7 @@ def _bounds(name: str, found: Any, value: str = "mean") -> Row:
 
 def _variant(variant: VariantResult, sentence: str) -> Row:
     found, verdict, runs = variant.best.interval, variant.verdict, variant.runs
-    d: Difference | None = verdict.difference if verdict else None
+    d: PairedDifference | None = verdict.difference if verdict else None
     return {
         "variant": variant.name,
         "label": variant.label,

@@ -17,7 +17,7 @@ Line = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class VariantCurve:
     """One metric of one variant."""
 
     band: Band
@@ -34,7 +34,7 @@ def names(results: Results, metric: str) -> list[str]:
     return [name for name in dict.fromkeys((first, "train/loss")) if name in known]
 
 
-def curves(results: Results, variants: list[VariantResult], name: str) -> list[Curve]:
+def curves(results: Results, variants: list[VariantResult], name: str) -> list[VariantCurve]:
     """Of every variant, all thinned alike."""
     chosen = [results.of(one.best.index) for one in variants]
     most = DRAWN["train" if name.startswith("train/") else "val"]
@@ -73,14 +73,14 @@ def _finished(outcomes: list[Outcome], name: str) -> dict[int, Line]:
     }
 
 
-def _curve(outcomes: list[Outcome], name: str, averaged: int) -> Curve:
+def _curve(outcomes: list[Outcome], name: str, averaged: int) -> VariantCurve:
     finished = {seed: _thinned(line, averaged) for seed, line in _finished(outcomes, name).items()}
     lost = [
         _thinned(one.curves[name], averaged)
         for one in outcomes
         if one.status == "diverged" and name in one.curves
     ]
-    return Curve(band(finished), [line for line in lost if line[0]], averaged)
+    return VariantCurve(band(finished), [line for line in lost if line[0]], averaged)
 
 
 def _thinned(line: Line, count: int) -> Line:

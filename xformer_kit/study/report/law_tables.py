@@ -68,7 +68,7 @@ def _splits(found: Laws) -> list[Table]:
             f"{compact(best.low)} to {compact(best.high)}",
             compact(best.tokens),
             f"{best.tokens / best.parameters:.3g}",
-            found.metric.said(best.loss, 4, unit=False),
+            found.metric.format(best.loss, 4, unit=False),
         ]
         for one in found.each
         if (best := one.best) and one.predicts
@@ -117,6 +117,6 @@ def _rung(one: VariantLaw, step: LadderStep, found: Laws) -> list[str]:
         step.rung,
         *(compact(size) for size in (step.parameters, step.tokens, step.flops)),
         *metric.estimate(mean.mean, mean.low, mean.high),
-        NONE if law is None else metric.said(law, metric.digits(mean.low, mean.high), unit=False),
+        NONE if law is None else metric.format(law, metric.digits(mean.low, mean.high), unit=False),
         f"{mean.count} of {step.runs}",
     ]

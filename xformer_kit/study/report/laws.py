@@ -7,8 +7,8 @@ about all.
 
 from dataclasses import dataclass
 
-from xformer_kit.study.figures import Metric
 from xformer_kit.study.ladder import axis
+from xformer_kit.study.metric import Metric
 from xformer_kit.study.report.numbers import compact
 from xformer_kit.study.report.variants import VariantResult, variants
 from xformer_kit.study.results import Results, rung_name
@@ -131,7 +131,7 @@ def _step(rung, variant: VariantResult) -> LadderStep:
     values = tuple(variant.runs.values[seed] for seed in sorted(variant.runs.values))
     found = variant.best.interval
     return LadderStep(
-        rung["said"], rung["multiple"], params, tokens, flops, found, values, variant.runs.total
+        rung["name"], rung["multiple"], params, tokens, flops, found, values, variant.runs.total
     )
 
 

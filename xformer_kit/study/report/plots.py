@@ -7,9 +7,9 @@ from typing import Any
 
 from xformer_kit.inspect.style import COLOURS, FAINT, INK, bounds, whole
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.figures import Metric, metric
+from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.curves import Curve
+from xformer_kit.study.report.curves import VariantCurve
 from xformer_kit.study.report.document import Figure
 from xformer_kit.study.report.numbers import exact
 from xformer_kit.study.report.style import (
@@ -163,7 +163,7 @@ def curves(content: Content) -> Iterator[Figure]:
             yield _curves(content, name, found)
 
 
-def _curves(content: Content, name: str, found: list[Curve]) -> Figure:
+def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
     measured, look = _metric(name, content), styles(content)
     scale = measured.scale
 
@@ -209,7 +209,9 @@ def _band(
         axes.fill_between(band.steps, low, high, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _lost(axes: Any, variant: VariantResult, curve: Curve, style: LineStyle, scale: float) -> None:
+def _lost(
+    axes: Any, variant: VariantResult, curve: VariantCurve, style: LineStyle, scale: float
+) -> None:
     """Runs that diverged: thin, with a cross at their end, or at the rim if that is beyond the
     limits.
     """

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xformer_kit.study.figures import Metric
+from xformer_kit.study.metric import Metric
 from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Results
 
@@ -102,7 +102,7 @@ def compared(results: Results) -> Results:
 
 def _confirmed(best: VariantResult, metric: Metric) -> str:
     what = best.name if best.name == best.label else f"{best.name} ({best.label})"
-    value = metric.said(best.mean, 4)
+    value = metric.format(best.mean, 4)
     return f"Best at the other seeds: {what}, {metric.name} {value} in the mean."
 
 
@@ -128,10 +128,10 @@ def _found(search: Mapping[str, Any], best: list[Mapping[str, Any]], metric: Met
     first = best[0]
     text = (
         f"Best in the search: trial {first['number']} ({first['label']}), {metric.name}"
-        f" {metric.said(first['value'], 4)} at seed {search['seed']}"
+        f" {metric.format(first['value'], 4)} at seed {search['seed']}"
     )
     base = [point for point in best[1:] if point["number"] == 0]
-    return text + "".join(f" (baseline: {metric.said(p['value'], 4)})" for p in base[:1]) + "."
+    return text + "".join(f" (baseline: {metric.format(p['value'], 4)})" for p in base[:1]) + "."
 
 
 def _partial(search: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:

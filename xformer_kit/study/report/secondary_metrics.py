@@ -8,10 +8,10 @@ itself.
 import math
 from dataclasses import dataclass
 
-from xformer_kit.study.figures import Metric, metric
+from xformer_kit.study.metric import Metric, metric
 from xformer_kit.study.report.variants import MEASURED, VariantResult, metrics, require
 from xformer_kit.study.results import Results
-from xformer_kit.study.statistics import Difference, Interval, interval, paired
+from xformer_kit.study.statistics import Interval, PairedDifference, interval, paired
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class SecondaryMetric:
 
     metric: Metric  # of which no side counts as better
     means: list[Interval]
-    differences: list[Difference | None]
+    differences: list[PairedDifference | None]
 
 
 def secondary_metrics(results: Results, variants: list[VariantResult]) -> list[SecondaryMetric]:

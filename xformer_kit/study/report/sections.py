@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from xformer_kit.study.command import command
 from xformer_kit.study.report import law_plots, law_tables, laws, plots, tables
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import Document, Section
-from xformer_kit.study.typed import command
 
 BEST = 10  # trials in the first table of a search
 

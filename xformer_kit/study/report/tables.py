@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xformer_kit.study.factorial import Effect
-from xformer_kit.study.figures import p_said
+from xformer_kit.study.metric import format_p
 from xformer_kit.study.report.content import Content
 from xformer_kit.study.report.document import NONE, Table
 from xformer_kit.study.report.numbers import clock, compact, percent
 from xformer_kit.study.report.secondary_metrics import SecondaryMetric
 from xformer_kit.study.report.variants import VariantResult
-from xformer_kit.study.statistics import Difference
+from xformer_kit.study.statistics import PairedDifference
 
 MOST_SEEDS = 12  # columns of the table of runs
 OUTCOMES = {
@@ -39,7 +39,7 @@ def means(content: Content) -> Table:
             [
                 variant.full_name,
                 *metric.estimate(found.mean, found.low, found.high),
-                NONE if found.sd is None else metric.said(found.sd, unit=False),
+                NONE if found.sd is None else metric.format(found.sd, unit=False),
                 f"{found.count} of {variant.runs.total}",
             ]
         )
@@ -89,14 +89,14 @@ def differences(content: Content) -> Iterator[Table]:
         yield Table("Differences to the baseline", header, rows, note, text=(len(header) - 1,))
 
 
-def _difference(d: Difference, p: float | None, content: Content) -> list[str]:
+def _difference(d: PairedDifference, p: float | None, content: Content) -> list[str]:
     """Mean, interval, effect size and p of a difference; signs are written out."""
     estimate = content.metric.estimate(d.mean, d.low, d.high, digits=None, signed=True)
     return [*estimate, NONE if d.effect is None else f"{d.effect:.2f}", _p(p)]
 
 
 def _p(p: float | None) -> str:
-    return NONE if p is None else p_said(p).removeprefix("p ").removeprefix("= ")
+    return NONE if p is None else format_p(p).removeprefix("p ").removeprefix("= ")
 
 
 def effects(content: Content) -> Iterator[Table]:
@@ -157,7 +157,7 @@ def trials(content: Content, title: str, points: list[Mapping[str, Any]], note: 
             (
                 _status(point["status"])
                 if point["value"] is None
-                else content.metric.said(point["value"], 4, unit=False)
+                else content.metric.format(point["value"], 4, unit=False)
             ),
             _step(point["step"]),
         ]
@@ -254,7 +254,7 @@ def runs(content: Content) -> Iterator[Table]:
 def _run(variant: VariantResult, seed: int, content: Content) -> str:
     runs = variant.runs
     if seed in runs.values:
-        return content.metric.said(runs.values[seed], 4, unit=False)
+        return content.metric.format(runs.values[seed], 4, unit=False)
     if seed in runs.diverged:
         return f"diverged at {runs.diverged[seed]:,}"
     others = {"failed": runs.failed, "left out": runs.left_out, "open": runs.unfinished}

@@ -8,7 +8,7 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.study.answer import Runs, Verdict
-from xformer_kit.study.figures import Metric
+from xformer_kit.study.metric import Metric
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Interval, interval
 

@@ -1,4 +1,4 @@
-"""How is a figure said? Which way is better, in what unit, and with how many digits."""
+"""Metrics: which side is better, the unit, and with how many digits a value is written."""
 
 import math
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ HIGHER |= {
     "rougeL": "points",
     "tokens_per_second": "tokens/s",
 }
-SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, said in percent
+SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a run. What is said is the figure times `scale`, in `unit`; a difference of
-    shares in percentage points.
+    """A number of a run. It is written times `scale`, in `unit`; a difference of shares in
+    percentage points.
     """
 
     name: str  # val/loss
@@ -58,7 +58,7 @@ class Metric:
         """Whether a variant that differs so from its baseline is the better one."""
         return (difference > 0) == self.higher_is_better
 
-    def said(self, value: float, digits: int | None = None, unit: bool = True) -> str:
+    def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A figure with so many digits behind the point; None: as many as a figure of its size has
         in an error.
         """
@@ -88,8 +88,8 @@ class Metric:
         if mean is None:
             return "-", "-"
         digits = self.digits(low, high, digits)
-        text = self.said(mean, digits, unit)
-        bounds = [self.said(x, digits, unit=False) for x in (low, high) if x is not None]
+        text = self.format(mean, digits, unit)
+        bounds = [self.format(x, digits, unit=False) for x in (low, high) if x is not None]
         if signed:
             text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
         return text, " to ".join(bounds) or "-"
@@ -104,7 +104,7 @@ class Metric:
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
     def up(self, value: float) -> float:
-        """Rounded to what `said` shows, upwards: what could have been seen is not promised too
+        """Rounded to what `format` shows, upwards: what could have been seen is not promised too
         small.
         """
         scaled = value * self.scale
@@ -120,8 +120,8 @@ def metric_of(node: Mapping[str, Any]) -> Metric:
 
 
 def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
-    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless it is
-    said which way is better.
+    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless
+    `higher_is_better` is given.
 
     Raises ConfigError for a name of which that is not known.
     """
@@ -152,7 +152,7 @@ def decimals(error: float) -> int:
     return max(0, -exponent + (1 if lead < 3.55 else 0))
 
 
-def p_said(p: float, alpha: float = 0.05) -> str:
+def format_p(p: float, alpha: float = 0.05) -> str:
     """p = 0.0004; never so rounded that it changes sides of alpha."""
     if p < 1e-4:
         return "p < 0.0001"
