@@ -25,8 +25,9 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.metric import metric
-from xformer_kit.study.plan import seeds, words_of
+from xformer_kit.study.plan import words_of
 from xformer_kit.study.range import Range
+from xformer_kit.study.settings import seeds
 
 METHODS = ("grid", "random", "bayes")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema

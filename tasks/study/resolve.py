@@ -5,11 +5,12 @@ met.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tasks import summary
 from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import LONG, StepClock
@@ -58,25 +59,17 @@ class StudyPlan:
     def write(self) -> None:
         """plan.json: what a report is made of, together with the runs that it names."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self.folder / f".{PLAN}.new"
-        beside.write_text(
-            json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        beside.replace(self.folder / PLAN)
+        summary.write(self.plain(), self.folder / PLAN)
 
     def plain(self) -> dict[str, Any]:
-        at = {
-            id(variant): i for i, variant in enumerate(self.variants)
-        }  # comparing configs would take long
-        kept = [
-            {k: v for k, v in asdict(variant).items() if k != "config"} for variant in self.variants
-        ]
+        # By id, because comparing configs would take long.
+        at = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
             "study": self.node,
             "pool": os.path.relpath(self.node["runs"], self.folder),
             "command": self.command,
             "parts": list(self.parts),
-            "variants": kept,
+            "variants": [variant.plain() for variant in self.variants],
             "search": self.search,
             "runs": [
                 {"variant": at[id(run.variant)], "seed": run.seed, "key": run.key}

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,18 +21,19 @@ from typing import Any
 
 from tasks import summary
 from tasks.study import state
-from tasks.study.collect import read_curves
+from tasks.study.collect import counted
 from tasks.study.proposals import Proposals
 from tasks.study.resolve import StudyPlan
 from tasks.study.storage import address, errors, importance, study_of, unreachable
 from tasks.typed import typed
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
-from xformer_kit.study import factor, space
-from xformer_kit.study.factor import Levels
-from xformer_kit.study.metric import metric
-from xformer_kit.study.plan import StudyRun, Variant, seeds, words_of
-from xformer_kit.study.question import label, levels_of
+from xformer_kit.study import space
+from xformer_kit.study.factor import Levels, text
+from xformer_kit.study.metric import metric_of
+from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
+from xformer_kit.study.question import excluded, label, levels_of
+from xformer_kit.study.settings import seeds
 
 PATIENCE = 1.0  # seconds between two looks at trials that other processes hold
 ASKED = ".asked"  # in a run's directory: locked by who proposed the trial, until its figure is told
@@ -113,23 +114,17 @@ class SearchRunner:
             kept: dict[str, Any] = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
             }
-            variant = Variant(
-                **kept, config=self.base.config
-            )  # its words compose it; what is read here is the logger
-            variant = self.base if variant.label == self.base.label else variant
-            where = {
-                "storage": address(self.node),
-                "name": self.node["name"],
-                "id": trial._trial_id,
-            }
-            where |= {
-                "number": about["number"],
-                "metric": self.node["metric"],
-                "design": self.node["design"],
-            }
-            trial_node = None if self.node["design"]["pruner"] == "none" else where
+            # Its overrides compose it; only the logger is read from this config.
+            variant = Variant(**kept, config=self.base.config)
+            where = {"storage": address(self.node), "id": trial._trial_id}
+            where |= {key: self.node[key] for key in ("name", "metric", "design")}
+            reports = self.node["design"]["pruner"] != "none"
+            node = where | {"number": about["number"]} if reports else None
             self.runs[trial.number] = Trial(
-                variant, self.first, about["key"], f"++study.trial={factor.text(trial_node)}"
+                self.base if variant.label == self.base.label else variant,
+                self.first,
+                about["key"],
+                f"++study.trial={text(node)}",
             )
         return self.runs[trial.number]
 
@@ -149,16 +144,10 @@ class SearchRunner:
         if now.status == "finished" and not isinstance(value, (int, float)):
             return  # the metric does not exist: whoever launches says so
         storage, number = self.study._storage, trial._trial_id
-        try:
-            steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(
-                name, ([], [])
-            )
-        except ConfigError:  # the study's report names it
-            steps, figures = [], []
-        with suppress(RuntimeError):  # another process has told it in between
-            for step, figure in zip(
-                steps, figures, strict=True
-            ):  # of a run of another study, nothing was reported
+        _, curves = counted(now, self.plan.directory(run))
+        with suppress(RuntimeError):  # another process has reported it in between
+            for step, figure in zip(*curves.get(name, ((), ())), strict=True):
+                # A run of another study reported nothing.
                 if step not in trial.intermediate_values:
                     storage.set_trial_intermediate_value(number, step, figure)
             storage.set_trial_user_attr(
@@ -240,19 +229,14 @@ class SearchRunner:
         """A point's variant, composed, checked and brought to the budget, and its key; or why it is
         refused.
         """
-        patterns = [
-            {str(k): factor.label_of(v) for k, v in p.items()} for p in self.node["exclude"] or ()
-        ]
-        if any(pattern.items() <= levels.items() for pattern in patterns):
+        if any(pattern.items() <= levels.items() for pattern in excluded(self.node)):
             return "study.exclude leaves it out"
         words = words_of(self.factors, levels)
         config, wrong = self.plan.compose(words)
         if wrong:
             return wrong[0]
         named = label(self.factors, levels)
-        variant = Variant(
-            named, str((self.node["labels"] or {}).get(named, named)), levels, tuple(words), config
-        )
+        variant = Variant(named, name_of(self.node, named), levels, tuple(words), config)
         try:
             variant = self.plan.size(variant)
         except ConfigError as error:
@@ -263,8 +247,8 @@ class SearchRunner:
         """The trial as a run. One that another search gave up goes on; one that failed is begun
         anew where that is asked.
         """
-        about = {k: v for k, v in asdict(replace(variant, config={})).items() if k != "config"}
-        trial.set_user_attr("run", {"number": len(self.trials()), "key": key, "variant": about})
+        about = {"number": len(self.trials()), "key": key, "variant": variant.plain()}
+        trial.set_user_attr("run", about)
         found = self._run(next(t for t in self.proposals.all() if t.number == trial.number))
         where = self.plan.directory(found)
         if state.of(where, pruned=True).status == "pruned":
@@ -275,8 +259,8 @@ class SearchRunner:
         """Ask for those trials once more that failed or diverged."""
         with _alone(self.plan.folder):
             for trial in self.trials():
-                status = trial.user_attrs.get("ended", {}).get("status")
-                if status in ("failed", "diverged") and trial.user_attrs["pool"] == self.pool:
+                lost = _ended(trial)["status"] in ("failed", "diverged")
+                if lost and trial.user_attrs["pool"] == self.pool:
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
@@ -284,19 +268,12 @@ class SearchRunner:
         """The runs that confirm the best points, and the baseline, at the seeds of which the search
         knew nothing.
         """
-        done = [
-            t for t in self.trials() if t.user_attrs.get("ended", {}).get("status") == "finished"
-        ]
-        better = (
-            -1 if metric(self.node["metric"], self.node["higher_is_better"]).higher_is_better else 1
-        )
-        ranked = [
-            self._run(t).variant for t in sorted(done, key=lambda t: (better * t.value, t.number))
-        ]
-        best = [variant for variant in ranked if variant is not self.base][
-            : self.node["design"]["confirm"] or 1
-        ]
-        self.confirmed = best if self.others and self.node["design"]["confirm"] else []
+        done = [trial for trial in self.trials() if _ended(trial)["status"] == "finished"]
+        sign, confirm = metric_of(self.node).sign, self.node["design"]["confirm"]
+        done.sort(key=lambda trial: (sign * trial.value, trial.number))
+        ranked = [self._run(trial).variant for trial in done]
+        best = [variant for variant in ranked if variant is not self.base][: confirm or 1]
+        self.confirmed = best if self.others and confirm else []
         found: list[StudyRun] = []
         for variant in [self.base, *best]:
             config, _ = self.plan.compose(list(variant.everything))
@@ -309,11 +286,12 @@ class SearchRunner:
         return found
 
 
+def _ended(trial: Any) -> dict[str, Any]:
+    return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
+
+
 def _point(trial: Any) -> dict[str, Any]:
-    about, ended = (
-        trial.user_attrs["run"],
-        trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""}),
-    )
+    about, ended = trial.user_attrs["run"], _ended(trial)
     kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
     return {"number": about["number"], "key": about["key"], "value": value} | ended | kept

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.metric import metric
+from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
 MEANWHILE = (
@@ -139,11 +139,7 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
     import optuna
 
     where = address(node)
-    direction = (
-        "maximize"
-        if metric(node["metric"], node["higher_is_better"]).higher_is_better
-        else "minimize"
-    )
+    direction = "maximize" if metric_of(node).higher_is_better else "minimize"
     storage = opened(where)
     made = {
         "study_name": node["name"],

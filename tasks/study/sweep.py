@@ -47,26 +47,23 @@ def ask(line: Any) -> None:
 
 
 def go(launcher: Any, words: list[str]) -> None:
-    """Run the study that `ask` was given, on Hydra's launcher."""
-    line = _asked[-1]
+    """Run the study that `ask` was given, on Hydra's launcher; `codes` gets its exit code."""
     try:
-        plan = resolve(line.study, line.compose, line.argv, tuple(line.parts))
+        codes.append(_run(launcher, words))
     except ConfigError as error:
         print(*error.faults, sep="\n", file=sys.stderr)
         codes.append(2)
-        return
+
+
+def _run(launcher: Any, words: list[str]) -> int:
+    line = _asked[-1]
+    plan = resolve(line.study, line.compose, line.argv, tuple(line.parts))
     if plan.node["dry_run"]:
         from tasks.study.dry_run import show
 
         show(plan)
-        codes.append(0)
-        return
-    try:
-        search = search_of(plan)
-    except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
-        codes.append(2)
-        return
+        return 0
+    search = search_of(plan)
     plan.write()
     if plan.node["retry"] and search is None:
         again(plan)
@@ -80,11 +77,7 @@ def go(launcher: Any, words: list[str]) -> None:
                 stopped = seek(search, launcher, words, together, table)
         except KeyboardInterrupt:
             stopped = 130
-        except ConfigError as error:
-            print(*error.faults, sep="\n", file=sys.stderr)
-            codes.append(2)
-            return
-    codes.append(ending(plan, stopped))
+    return ending(plan, stopped)
 
 
 def search_of(plan: StudyPlan) -> Any:

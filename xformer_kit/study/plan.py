@@ -3,7 +3,7 @@ that compose it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -12,6 +12,7 @@ from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
 from xformer_kit.study.question import label, levels_of
+from xformer_kit.study.settings import seeds
 
 Compose = Callable[
     [list[str]], tuple[dict[str, Any], list[str]]
@@ -40,9 +41,15 @@ class Variant:
         size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
+    def plain(self) -> dict[str, Any]:
+        """As plan.json holds it: without its config, which its overrides compose."""
+        node = asdict(replace(self, config={}))
+        del node["config"]
+        return node
+
     @property
     def title(self) -> str:
-        """What tells it from all other entries of the plan."""
+        """What distinguishes it from all other entries of the plan."""
         return titled(self.name, self.rung.name if self.rung else None, self.tuned)
 
 
@@ -80,10 +87,9 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     tried = 0
     for levels in chosen:
         named = label(factors, levels)
-        name, words = str((node["labels"] or {}).get(named, named)), words_of(factors, levels)
-        known = dict[
-            tuple[str, ...], dict[str, Any]
-        ]()  # rungs of a size have one config until their steps are counted
+        name, words = name_of(node, named), words_of(factors, levels)
+        # Rungs of a size have one config until their steps are counted.
+        known: dict[tuple[str, ...], dict[str, Any]] = {}
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
             if size not in known:
@@ -113,14 +119,15 @@ def _of(names: list[str], count: int) -> str:
 
 def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> None:
     """Raises ConfigError where so many variants make more runs than the study may have."""
-    each, most = len(rungs) * len(list(tunings(node))) * len(seeds(node, 0)), node["max_runs"]
+    of_seeds, most = len(seeds(node)), node["max_runs"]
+    each = len(rungs) * len(list(tunings(node))) * of_seeds
     if count * each <= most:
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
     fits = most // each - 1  # variants beside the baseline
     raise ConfigError(
         f"study.max_runs: must hold the runs of the design; got {most}, and"
-        f" {_counted(count, 'variant')} with {_counted(len(seeds(node, 0)), 'seed')}{times} make"
+        f" {_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
         f" {count * each}. Raise it, or take fewer seeds or levels"
         + (f", or design={{name: random, count: {fits}}}." if fits > 0 and len(rungs) == 1 else ".")
     )
@@ -128,6 +135,11 @@ def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+def name_of(node: Mapping[str, Any], label: str) -> str:
+    """What the report calls a variant."""
+    return str((node["labels"] or {}).get(label, label))
 
 
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
@@ -142,11 +154,6 @@ def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
     for key, values in (node["tune"] or {}).items():
         points = [[*point, f"{key}={text(value)}"] for point in points for value in values]
     yield from points
-
-
-def seeds(node: Mapping[str, Any], first: int) -> list[int]:
-    given = node["seeds"]
-    return list(given) if isinstance(given, list) else list(range(first, first + given))
 
 
 def runs(

@@ -25,7 +25,7 @@ from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
 from xformer_kit.study.factor import Factor, Levels, label_of, read
 from xformer_kit.study.ladder import LadderDesign  # noqa: F401  (a design in a file of its own)
 from xformer_kit.study.metric import HIGHER, LOWER, metric
-from xformer_kit.study.settings import KNOBS, SETTINGS
+from xformer_kit.study.settings import KNOBS, SETTINGS, seeds
 
 WAYS = {  # what a mapping of a study looks like
     "claim": "{paper: ..., expect: {variant: placement=post, is: worse}}",
@@ -235,7 +235,7 @@ def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[
 def _stopped(node: Mapping[str, Any]) -> Iterator[str]:
     if not node["stop"]:
         return
-    count = node["seeds"] if isinstance(node["seeds"], int) else len(node["seeds"])
+    count = len(seeds(node))
     after, design = node["stop"]["after"], node["design"]["name"]
     if after >= count:
         yield (
@@ -258,9 +258,7 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     factors, wrong = read(node)
     if wrong:
         raise ConfigError(wrong)
-    patterns = [
-        {str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()
-    ]
+    patterns = excluded(node)
     design = DESIGNS.create(node["design"])
     found = distinct(design, factors, patterns)
     if patterns and len(found) == 1 and not design.adaptive:
@@ -274,6 +272,13 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
             " design=factorial, which takes all."
         )
     return factors, found
+
+
+def excluded(node: Mapping[str, Any]) -> list[Levels]:
+    """The combinations of levels that are not run."""
+    return [
+        {str(k): label_of(v) for k, v in pattern.items()} for pattern in node.get("exclude") or ()
+    ]
 
 
 def label(factors: Mapping[str, Factor], levels: Levels) -> str:

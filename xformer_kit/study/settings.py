@@ -1,7 +1,8 @@
 """The options of a study's node, of its budget, and of its rule for stopping."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from xformer_kit.registry import above, at_least, shown, within
 from xformer_kit.study.design import Design
@@ -49,6 +50,12 @@ class Stop:
         yield from at_least(options, "seeds", after=2)
         yield from at_least(options, margin=0)
         yield from within(options, alpha=(1e-6, 1))
+
+
+def seeds(node: Mapping[str, Any], first: int = 0) -> list[int]:
+    """The seeds of a study's complete node, from `first` on if it gives their number."""
+    given = node["seeds"]
+    return list(given) if isinstance(given, list) else list(range(first, first + given))
 
 
 SIZES = ("ffn.width", "model.dim", "model.layers")

@@ -13,19 +13,20 @@ from typing import Any
 
 from xformer_kit.study.factor import Factor, Levels
 from xformer_kit.study.range import COUNTED
+from xformer_kit.study.settings import seeds
 
 Factors = Mapping[str, Factor]
 
 
 def faults(node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
     """What a search cannot do with a study's complete node."""
-    design, seeds = node["design"], node["seeds"]
+    design = node["design"]
     if node["tune"]:
         yield (
             "study.tune: a search tunes whatever it varies; got a list of values beside it. Make"
             " each key a factor."
         )
-    confirmed = (1 + design["confirm"]) * ((seeds if isinstance(seeds, int) else len(seeds)) - 1)
+    confirmed = (1 + design["confirm"]) * (len(seeds(node)) - 1)
     if (count := design["trials"] + confirmed) > node["max_runs"]:
         yield (
             f"study.max_runs: must hold the runs of the search; got {node['max_runs']}, and"
