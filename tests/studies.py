@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tasks.logging.csv_log import CsvLog
 from tasks.run.exit_codes import NONFINITE
+from xformer_kit.study.report.content import content
+from xformer_kit.study.report.document import Document
+from xformer_kit.study.report.sections import document
 from xformer_kit.study.results import Outcome, Results
 
 VERSIONS = {"python": "3.11.7", "xformer_kit": "0.1.0", "torch": "2.13.0"}
@@ -118,7 +121,7 @@ def study(variants, outcomes, **node) -> Results:
         "hydra.mode=MULTIRUN",
         "hydra.sweep.dir=outputs/runs",
     ]
-    return Results("outputs/studies/placement", whole | node, line, [], list(variants), pool)
+    return Results(whole | node, line, [], list(variants), pool, folder="outputs/studies/placement")
 
 
 def placements(seeds: int = 5, **node) -> Results:
@@ -141,6 +144,10 @@ def placements(seeds: int = 5, **node) -> Results:
             for i in range(4)
         ]
     return study(known, outcomes, **node)
+
+
+def report_of(results: Results) -> Document:
+    return document(content(results))
 
 
 def write(results: Results, root: Path) -> Path:
@@ -287,12 +294,12 @@ def ladder(multiples=(5, 10, 20), seeds: int = 3, noise: float = 0.002, **node):
             }
             words = [] if level == "multi_head" else ["attn=linear"]
             one = variant(label, {"attn": level}, words, **size)
-            said = {
-                "said": f"model.dim={dim} x{multiple}",
+            rung = {
+                "name": f"model.dim={dim} x{multiple}",
                 "words": [f"model.dim={dim}"],
                 "multiple": float(multiple),
             }
-            known.append(one | {"rung": said | {"steps": 1000}})
+            known.append(one | {"rung": rung | {"steps": 1000}})
             exact = ladder_law(params, multiple * params, gain)
             outcomes += [
                 finished(

@@ -125,7 +125,7 @@ def study_folder(study: str) -> Path:
     """A study's directory, given as a path or as a name under outputs/studies. Raises ConfigError
     if there is none.
     """
-    from tasks.study.settle import PLAN
+    from tasks.study.resolve import PLAN
     from xformer_kit.registry import nearest
 
     home, named = Path("outputs", "studies"), Path(study).expanduser()

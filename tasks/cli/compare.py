@@ -67,7 +67,7 @@ def _show(found: Any) -> None:
 
 def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
     from xformer_kit.config.difference import written
-    from xformer_kit.study.figures import SHARES
+    from xformer_kit.study.metric import SHARES
 
     for path in found.differing:
         yield (
@@ -99,7 +99,7 @@ def _rows(found: Any) -> Iterator[tuple[str, list[str]]]:
 
 def _figure(name: str, values: list[float]) -> str:
     """A mean with what it may be off at 95 %; of one run its figure."""
-    from xformer_kit.study.figures import decimals, metric
+    from xformer_kit.study.metric import decimals, metric
     from xformer_kit.study.statistics import interval
 
     found = interval(values)
@@ -110,10 +110,10 @@ def _figure(name: str, values: list[float]) -> str:
     if found.mean is None:
         return "-"
     if not found.sd:
-        return measured.said(found.mean, 4 if found.sd is None else None, unit=False)
+        return measured.format(found.mean, 4 if found.sd is None else None, unit=False)
     reach = found.high - found.mean
     digits = decimals(reach * measured.scale)
     return (
-        f"{measured.said(found.mean, digits, unit=False)} ±"
-        f" {measured.said(reach, digits, unit=False)}"
+        f"{measured.format(found.mean, digits, unit=False)} ±"
+        f" {measured.format(reach, digits, unit=False)}"
     )

@@ -17,8 +17,8 @@ from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.command_lines import resume, xformer
-from xformer_kit.study.answer import Answer, Runs, answer
-from xformer_kit.study.figures import metric
+from xformer_kit.study.answer import Runs, StudyAnswer, answer
+from xformer_kit.study.metric import metric
 from xformer_kit.study.statistics import interval
 
 COST = ("params", "flops_per_token", "tokens_per_second", "peak_memory_bytes")
@@ -56,7 +56,7 @@ class Comparison:
     differing: list[str]  # config paths
     metrics: list[str]  # figures at the end of a run that all finished runs have
     metric: str  # in which the groups are judged
-    judged: Answer | None  # of groups with a seed in common; None of one group
+    judged: StudyAnswer | None  # of groups with a seed in common; None of one group
     notes: list[str]  # what makes the figures hard to compare
 
     def plain(self) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from xformer_kit.config.line import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
-from xformer_kit.study.figures import metric
-from xformer_kit.study.plan import seeds, words_of
-from xformer_kit.study.space import Interval
+from xformer_kit.study.metric import metric
+from xformer_kit.study.plan import words_of
+from xformer_kit.study.range import Range
+from xformer_kit.study.settings import seeds
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # of a parameter, by W&B's schema
 TRIED = 64  # combinations that are composed before the file is written; of more, a sample
@@ -281,7 +282,7 @@ def _distribution(low: float, high: float, log: bool, whole: bool) -> dict[str, 
     return kind | {"min": low, "max": high}
 
 
-def _between(between: Interval) -> dict[str, Any]:
+def _between(between: Range) -> dict[str, Any]:
     """An interval of a search."""
     if between.step and (values := between.values()) is not None:
         return {"values": values}

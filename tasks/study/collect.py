@@ -1,6 +1,7 @@
 """A study's directory and the pool, read into results."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,66 +11,71 @@ from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_columns
 from xformer_kit.study.results import Outcome, Results
 
+Curves = dict[str, tuple[list[int], list[float]]]  # metric -> (steps, values)
+
 
 def results(folder: Path) -> Results:
-    """What came of a study so far. Raises ConfigError where the directory holds none."""
+    """What became of a study so far. Raises ConfigError if the directory holds none."""
     plan = read_plan(folder)
-    pool = (folder / plan["pool"]).resolve()
-    search = plan.get("search")
-    outcomes = [outcome(run, pool / run["key"], search is not None) for run in plan["runs"]]
+    pool, pruned = (folder / plan["pool"]).resolve(), plan.get("search") is not None
+    outcomes = [read_run(run, pool / run["key"], pruned) for run in plan["runs"]]
+    return results_of(plan, outcomes, str(folder))
+
+
+def results_of(plan: Mapping[str, Any], outcomes: list[Outcome], folder: str = "") -> Results:
+    """plan: as plan.json holds it."""
     return Results(
-        str(folder),
         plan["study"],
         plan["command"],
         plan["parts"],
         plan["variants"],
         outcomes,
-        search,
+        plan.get("search"),
+        folder=folder,
     )
 
 
-def outcome(run: dict[str, Any], directory: Path, pruned: bool = False) -> Outcome:
-    """What came of a run. One with a damaged metrics.csv counts as failed, and its figures for
-    nothing.
-    """
+def read_run(run: Mapping[str, Any], directory: Path, pruned: bool = False) -> Outcome:
+    """A run with its curves. One with a damaged metrics.csv counts as failed."""
     now, curves = counted(state.of(directory, pruned), directory)
-    step = now.step if now.status != "finished" else now.facts["steps"]
+    return outcome(run, now, str(directory), curves)
+
+
+def outcome(
+    run: Mapping[str, Any], now: state.State, directory: str = "", curves: Curves | None = None
+) -> Outcome:
     return Outcome(
         run["variant"],
         run["seed"],
         run["key"],
         now.status,
-        str(directory),
-        step,
+        directory,
+        now.step,
         now.why,
         now.facts,
-        curves,
+        curves or {},
     )
 
 
-def counted(
-    now: state.State, directory: Path
-) -> tuple[state.State, dict[str, tuple[list[int], list[float]]]]:
-    """As what a run counts in its study, and its curves: as failed if they cannot be read."""
+def counted(now: state.State, directory: Path) -> tuple[state.State, Curves]:
+    """A run's state in its study, and its curves: failed if they cannot be read."""
     try:
         return now, read_curves(directory / "metrics.csv")
     except ConfigError as error:
         return state.State("failed", why=str(error)), {}
 
 
-def read_curves(path: Path) -> dict[str, tuple[list[int], list[float]]]:
-    """Metric -> (steps, values) of a run's metrics.csv, without what is not finite. Raises
-    ConfigError for a damaged file.
-    """
+def read_curves(path: Path) -> Curves:
+    """The finite values of a run's metrics.csv. Raises ConfigError for a damaged file."""
     try:
         found = read_columns(path)
     except FileNotFoundError:
         return {}
-    return {name: _finite(*columns) for name, columns in found.items()}
-
-
-def _finite(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
-    kept = [
-        (step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)
-    ]
-    return [step for step, _ in kept], [value for _, value in kept]
+    finite = {
+        name: [pair for pair in zip(*columns, strict=True) if math.isfinite(pair[1])]
+        for name, columns in found.items()
+    }
+    return {
+        name: ([step for step, _ in pairs], [value for _, value in pairs])
+        for name, pairs in finite.items()
+    }

@@ -11,13 +11,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tasks.logging.wandb_run import GROUP, JOB_TYPE, TAG, begun, first_line
 from xformer_kit.study.factor import text
-from xformer_kit.study.plan import Run
+from xformer_kit.study.plan import StudyRun
 from xformer_kit.study.results import Results
 
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
@@ -25,18 +24,20 @@ REPORT = "report"  # job type
 DOTS = 150  # per inch of a picture
 
 
-def words(node: Mapping[str, Any], run: Run) -> list[str]:
+def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
     """Overrides that tell a run's logger where it belongs, of what the user leaves open."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
     name = " ".join((run.variant.name, *run.variant.tuned))
-    said = {
+    known = {
         "group": node["name"][:GROUP],
         "job_type": name[:JOB_TYPE],
         "tags": [*tags(node), f"seed={run.seed}"],
     }
-    return [f"logger.{key}={text(value)}" for key, value in said.items() if logger.get(key) is None]
+    return [
+        f"logger.{key}={text(value)}" for key, value in known.items() if logger.get(key) is None
+    ]
 
 
 def tags(node: Mapping[str, Any]) -> list[str]:
@@ -47,7 +48,7 @@ def tags(node: Mapping[str, Any]) -> list[str]:
 
 
 def publish(
-    node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, said: Any
+    node: Mapping[str, Any], logger: Mapping[str, Any], results: Results, content: Any
 ) -> None:
     """The report as a W&B run, once for each content: tables of variants, runs and effects, the
     pictures, and the page.
@@ -57,16 +58,16 @@ def publish(
     """
     if logger["name"] != "wandb" or not node["log_report"]:
         return
-    folder, tables = Path(results.folder), dict(_tables(results, said))
+    folder, tables = Path(results.folder), dict(_tables(results, content))
     facts = {
-        "question": said.question,
-        "answer": said.sentence,
-        "metric": said.metric.name,
-        "partial": said.partial,
+        "question": content.question,
+        "answer": content.sentence,
+        "metric": content.metric.name,
+        "partial": content.partial,
     }
-    facts |= {"claim": said.claim.outcome} if said.claim else {}
+    facts |= {"claim": content.claim.outcome} if content.claim else {}
     where = [logger.get(key) for key in ("project", "entity")]
-    known = json.dumps([where, facts, said.sentences, tables], default=str).encode()
+    known = json.dumps([where, facts, content.sentences, tables], default=str).encode()
     number = hashlib.sha256(known).hexdigest()[:8]
     mark = folder / f".wandb_{number}"
     try:
@@ -74,7 +75,7 @@ def publish(
     except FileExistsError:
         return
     try:
-        line = _log(node, logger, folder, number, facts, tables, said)
+        line = _log(node, logger, folder, number, facts, tables, content)
     except Exception as error:
         mark.unlink(missing_ok=True)
         line = (
@@ -83,19 +84,21 @@ def publish(
     print(line, file=sys.stderr)
 
 
-def _tables(results: Results, said: Any) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
+def _tables(
+    results: Results, content: Any
+) -> Iterator[tuple[str, tuple[list[str], list[list[Any]]]]]:
     """Name -> columns and rows, in figures with all their digits; of the effects, as the report
-    says them.
+    shows them.
     """
     from xformer_kit.study.report import csv_files, tables
 
-    variants, runs = csv_files.variant_rows(said), csv_files.run_rows(results)
+    variants, runs = csv_files.variant_rows(content), csv_files.run_rows(results)
     for row in runs:
         row["wandb"] = _number(Path(row.pop("directory")))
     for name, rows in (("variants", variants), ("runs", runs)):
         columns = csv_files.columns_of(rows)
         yield name, (columns, [[_cell(row.get(column)) for column in columns] for row in rows])
-    for table in tables.effects(said):
+    for table in tables.effects(content):
         yield table.title.lower(), (table.header, table.rows)
 
 
@@ -118,7 +121,7 @@ def _log(
     number: str,
     facts: Mapping[str, Any],
     tables: Mapping[str, tuple[list[str], list[list[Any]]]],
-    said: Any,
+    content: Any,
 ) -> str:
     own = {
         "group": logger.get("group") or node["name"][:GROUP],
@@ -128,10 +131,10 @@ def _log(
         "name": f"{node['name']} {REPORT}",
         "id": number,
         "job_type": REPORT,
-        "notes": said.question,
+        "notes": content.question,
     }
     run, line = begun(
-        logger, folder, **own, **named, config={"study": node, "command": said.command}
+        logger, folder, **own, **named, config={"study": node, "command": content.results.command}
     )
     try:
         import wandb
@@ -141,28 +144,23 @@ def _log(
             for name, (columns, rows) in tables.items()
         }
         page = (folder / "report.html").read_text(encoding="utf-8")
-        run.log(made | dict(_pictures(said)) | {"report": wandb.Html(page, inject=False)})
+        run.log(made | dict(_pictures(content)) | {"report": wandb.Html(page, inject=False)})
         run.summary.update(dict(facts))
     finally:
         run.finish()
     return f"Its report: {line}" if line else "Its report is logged to W&B."
 
 
-def _pictures(said: Any) -> Iterator[tuple[str, Any]]:
+def _pictures(content: Any) -> Iterator[tuple[str, Any]]:
     import wandb
     from PIL import Image
 
-    from xformer_kit.study.report.plots import pictures
+    from xformer_kit.study.report.sections import document
 
-    for picture in pictures(said):
-        seen = io.BytesIO()
-        picture.draw(partial(_save, seen))
-        seen.seek(0)
-        yield (
-            picture.name.replace("/", " "),
-            wandb.Image(Image.open(seen), caption=f"{picture.title}. {picture.note}"),
-        )
-
-
-def _save(file: io.BytesIO, figure: Any) -> None:
-    figure.savefig(file, format="png", dpi=DOTS)
+    for picture in document(content).figures:
+        file = io.BytesIO()
+        with picture.drawn() as figure:
+            figure.savefig(file, format="png", dpi=DOTS)
+        file.seek(0)
+        caption = f"{picture.title}. {picture.note}"
+        yield picture.name.replace("/", " "), wandb.Image(Image.open(file), caption=caption)

@@ -14,17 +14,16 @@ NEEDED = ("scipy", "matplotlib", "jinja2")
 
 
 def report(folder: Path) -> Results:
-    """`written`, for whoever needs the results alone."""
+    """Writes the report and returns the results."""
     return written(folder)[0]
 
 
 def written(folder: Path) -> tuple[Results, Any]:
-    """The results, and what the report says of them, None without the extra `study`.
+    """Writes report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv; each is
+    renamed when it is complete. Returns the results and the report's content.
 
-    Write report.html, report.md, runs.csv, variants.csv, and of a ladder laws.csv, each beside and
-    renamed, so that one that is there is whole. Without the extra it says so, and writes nothing.
-    Raises ConfigError where the directory holds no study, or where its metric or its claim is at
-    fault.
+    Without the extra `study` it prints that, writes nothing, and the content is None. Raises
+    ConfigError if the directory holds no study, or for a metric or a claim at fault.
     """
     found = results(folder)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
@@ -39,30 +38,28 @@ def written(folder: Path) -> tuple[Results, Any]:
     from xformer_kit.study.report.content import content
     from xformer_kit.study.report.html import html
     from xformer_kit.study.report.markdown import markdown
+    from xformer_kit.study.report.sections import document
 
     found = stop.applied(found)
-    said = content(found)
-    pages = {
-        "report.html": html(said),
-        "report.md": markdown(said),
+    values = content(found)
+    page = document(values)
+    files = {
+        "report.html": html(page),
+        "report.md": markdown(page),
         "runs.csv": csv_files.runs(found),
-        "variants.csv": csv_files.variants(said),
+        "variants.csv": csv_files.variants(values),
     }
-    if said.laws:
-        pages["laws.csv"] = csv_files.laws(said.laws)
-    for name, text in pages.items():
-        _write(folder / name, text)
-    _show(said, folder / "report.html")
-    return found, said
+    if values.laws:
+        files["laws.csv"] = csv_files.laws(values.laws)
+    for name, text in files.items():
+        beside = folder / f".{name}.new"
+        beside.write_text(text, encoding="utf-8", newline="")
+        os.replace(beside, folder / name)
+    _show(page, values.search.sentences if values.search else [], folder / "report.html")
+    return found, values
 
 
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8", newline="")
-    os.replace(beside, path)
-
-
-def _show(said: Any, path: Path) -> None:
+def _show(page: Any, search: list[str], path: Path) -> None:
     """Question, answer, a sentence for each variant, and where the rest is."""
     from rich.text import Text
 
@@ -70,23 +67,17 @@ def _show(said: Any, path: Path) -> None:
 
     console = screen()
     console.print()
-    console.print(Text(said.question, style="bold"))
-    if said.partial:
-        console.print(Text(said.partial, style="yellow"))
-    console.print(Text(said.sentence))
-    if said.claim:
-        console.print(Text(said.claimed))
+    console.print(Text(page.title, style="bold"))
+    if page.partial:
+        console.print(Text(page.partial, style="yellow"))
+    for text in filter(None, (page.answer, page.claim)):
+        console.print(Text(text))
     console.print()
-    for sentence in said.sentences[:MOST]:
+    for _, sentence in page.verdicts[:MOST]:
         console.print(Text(f"- {sentence}"))
-    if (more := len(said.sentences) - MOST) > 0:
+    if (more := len(page.verdicts) - MOST) > 0:
         console.print(Text(f"- and {more} others, in the report"))
     console.print()
-    if said.search:
-        found = (
-            said.search.found,
-            said.search.confirmed(said.arms, said.metric),
-            said.search.sentence,
-        )
-        console.print(Text("".join(f"{sentence}\n" for sentence in found if sentence)))
+    if search:
+        console.print(Text("".join(f"{sentence}\n" for sentence in search)))
     console.print(Text.assemble(("Report  ", "dim"), str(path)), soft_wrap=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.study.settle import PLAN
+from tasks.study.resolve import PLAN
 from xformer_kit.registry import ConfigError, shown
 from xformer_kit.registry.saved_files import read_object
 
@@ -14,14 +14,14 @@ HUGE = 1e300
 WAY = "Start the study again; its runs are kept."
 
 
-class Leaf(NamedTuple):
+class Check(NamedTuple):
     """A value: what it must be, in words, and whether it is."""
 
     what: str
     fits: Callable[[Any], bool]
 
-    def __or__(self, other: "Leaf") -> "Leaf":
-        return Leaf(
+    def __or__(self, other: "Check") -> "Check":
+        return Check(
             f"{self.what} or {other.what}", lambda value: self.fits(value) or other.fits(value)
         )
 
@@ -31,27 +31,27 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < HUGE
 
 
-NULL = Leaf("null", lambda value: value is None)
-TEXT = Leaf(
+NULL = Check("null", lambda value: value is None)
+TEXT = Check(
     "a text without a null character", lambda value: isinstance(value, str) and "\0" not in value
 )
-WORD = Leaf("an override such as model.dim=64", lambda value: TEXT.fits(value) and "=" in value)
-NUMBER = Leaf("a number", _is_number)
-ABOVE = Leaf("a number above 0", lambda value: _is_number(value) and value > 0)
-COUNT = Leaf("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
-TRUTH = Leaf("true or false", lambda value: isinstance(value, bool))
-OBJECT = Leaf("an object", lambda value: isinstance(value, dict))
-LEVELS = Leaf(
+WORD = Check("an override such as model.dim=64", lambda value: TEXT.fits(value) and "=" in value)
+NUMBER = Check("a number", _is_number)
+ABOVE = Check("a number above 0", lambda value: _is_number(value) and value > 0)
+COUNT = Check("a whole number from 0 on", lambda value: type(value) is int and value >= 0)
+TRUTH = Check("true or false", lambda value: isinstance(value, bool))
+OBJECT = Check("an object", lambda value: isinstance(value, dict))
+LEVELS = Check(
     "an object of texts",
     lambda value: isinstance(value, dict) and all(map(TEXT.fits, value.values())),
 )
-LISTS = Leaf(
+LISTS = Check(
     "an object of lists",
     lambda value: isinstance(value, dict) and all(isinstance(v, list) for v in value.values()),
 )
 
 
-class Either(NamedTuple):
+class Nullable(NamedTuple):
     """A shape, or null, or no such key."""
 
     shape: Any
@@ -61,17 +61,17 @@ STUDY = {
     "name": TEXT,
     "question": TEXT | NULL,
     "metric": TEXT,
-    "higher_is_better": Either(TRUTH),
-    "margin": Either(ABOVE),
-    "also": Either([TEXT]),
-    "design": {"name": TEXT, "ahead": Either(NUMBER)},
-    "budget": {"match": TEXT, "tolerance": ABOVE, "by": Either(TEXT)},
-    "claim": Either({"paper": Either(TEXT)}),
-    "tune": Either(LISTS),
-    "stop": Either({"after": COUNT, "margin": NUMBER | NULL, "alpha": ABOVE}),
+    "higher_is_better": Nullable(TRUTH),
+    "margin": Nullable(ABOVE),
+    "also": Nullable([TEXT]),
+    "design": {"name": TEXT, "ahead": Nullable(NUMBER)},
+    "budget": {"match": TEXT, "tolerance": ABOVE, "by": Nullable(TEXT)},
+    "claim": Nullable({"paper": Nullable(TEXT)}),
+    "tune": Nullable(LISTS),
+    "stop": Nullable({"after": COUNT, "margin": NUMBER | NULL, "alpha": ABOVE}),
 }
-COST = {"steps": NUMBER} | {name: Either(NUMBER) for name in ("params", "flops", "tokens")}
-RUNG = {"said": TEXT, "multiple": NUMBER}
+COST = {"steps": NUMBER} | {name: Nullable(NUMBER) for name in ("params", "flops", "tokens")}
+RUNG = {"name": TEXT, "multiple": NUMBER}
 VARIANT = {
     "label": TEXT,
     "name": TEXT,
@@ -81,7 +81,7 @@ VARIANT = {
     "knob": [TEXT],
     "off": NUMBER,
     "cost": COST,
-    "rung": Either(RUNG),
+    "rung": Nullable(RUNG),
 }
 POINT = {
     "number": COUNT,
@@ -99,7 +99,7 @@ SEARCH = {
     "confirmed": [TEXT],
     "commands": LISTS,
     "importance": OBJECT,
-    "versions": Either(LEVELS),
+    "versions": Nullable(LEVELS),
     "points": [POINT],
 }
 SHAPE = {
@@ -109,7 +109,7 @@ SHAPE = {
     "parts": [TEXT],
     "variants": [VARIANT],
     "runs": [{"variant": COUNT, "seed": COUNT, "key": TEXT}],
-    "search": Either(SEARCH),
+    "search": Nullable(SEARCH),
 }
 
 
@@ -132,9 +132,9 @@ def fault(value: Any, shape: Any, place: str) -> str | None:
     """The first value that is not of its shape: its place, what it must be and what it is; None
     where all are.
     """
-    if isinstance(shape, Leaf):
+    if isinstance(shape, Check):
         return None if shape.fits(value) else f"{place} must be {shape.what}; got {shown(value)}"
-    if isinstance(shape, Either):
+    if isinstance(shape, Nullable):
         return None if value is None else fault(value, shape.shape, place)
     if not isinstance(value, type(shape)):
         return (
@@ -150,7 +150,9 @@ def fault(value: Any, shape: Any, place: str) -> str | None:
 
 def _missing(value: Mapping[str, Any], shape: Mapping[str, Any], place: str) -> str | None:
     """Keys that an object must have and lacks."""
-    lacks = [key for key, one in shape.items() if key not in value and not isinstance(one, Either)]
+    lacks = [
+        key for key, one in shape.items() if key not in value and not isinstance(one, Nullable)
+    ]
     whose = f"{place} must" if place else "must"
     return (
         f"{whose} have {', '.join(lacks)}; got {', '.join(value) or 'nothing'}" if lacks else None

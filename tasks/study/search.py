@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -22,39 +22,40 @@ from typing import Any
 from tasks.logging import summary
 from tasks.run.to_overrides import to_overrides
 from tasks.study import state
-from tasks.study.collect import read_curves
+from tasks.study.collect import counted
 from tasks.study.proposals import Proposals
-from tasks.study.settle import Plan
+from tasks.study.resolve import StudyPlan
 from tasks.study.storage import address, errors, importance, study_of, unreachable
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
-from xformer_kit.study import factor, space
-from xformer_kit.study.factor import Levels
-from xformer_kit.study.figures import metric
-from xformer_kit.study.plan import Run, Variant, seeds, words_of
-from xformer_kit.study.question import label, levels_of
+from xformer_kit.study import space
+from xformer_kit.study.factor import Levels, text
+from xformer_kit.study.metric import metric_of
+from xformer_kit.study.plan import StudyRun, Variant, name_of, words_of
+from xformer_kit.study.question import excluded, label, levels_of
+from xformer_kit.study.settings import seeds
 
 PATIENCE = 1.0  # seconds between two looks at trials that other processes hold
 ASKED = ".asked"  # in a run's directory: locked by who proposed the trial, until its figure is told
 
 
 @dataclass(frozen=True)
-class Trial(Run):
+class Trial(StudyRun):
     """A run that its training process reports to the storage."""
 
-    said: str = ""  # the override that tells it so
+    report_to: str = ""  # the override that names the storage
 
     @property
     def words(self) -> list[str]:
-        return [*super().words, self.said]
+        return [*super().words, self.report_to]
 
 
-class Search:
+class SearchRunner:
     """The trials of a search. Raises ConfigError where the storage cannot be used, or holds another
     search.
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: StudyPlan):
         self.plan = plan
         self.node = plan.node
         self.base = plan.variants[0]
@@ -113,19 +114,17 @@ class Search:
             kept: dict[str, Any] = {
                 k: tuple(v) if isinstance(v, list) else v for k, v in about["variant"].items()
             }
-            variant = Variant(
-                **kept, config=self.base.config
-            )  # its words compose it; what is read here is the logger
-            variant = self.base if variant.label == self.base.label else variant
-            said = {"storage": address(self.node), "name": self.node["name"], "id": trial._trial_id}
-            said |= {
-                "number": about["number"],
-                "metric": self.node["metric"],
-                "design": self.node["design"],
-            }
-            told = None if self.node["design"]["pruner"] == "none" else said
+            # Its overrides compose it; only the logger is read from this config.
+            variant = Variant(**kept, config=self.base.config)
+            where = {"storage": address(self.node), "id": trial._trial_id}
+            where |= {key: self.node[key] for key in ("name", "metric", "design")}
+            reports = self.node["design"]["pruner"] != "none"
+            node = where | {"number": about["number"]} if reports else None
             self.runs[trial.number] = Trial(
-                variant, self.first, about["key"], f"++study.trial={factor.text(told)}"
+                self.base if variant.label == self.base.label else variant,
+                self.first,
+                about["key"],
+                f"++study.trial={text(node)}",
             )
         return self.runs[trial.number]
 
@@ -137,7 +136,7 @@ class Search:
                 self._tell(trial, run, now)
         self.write()
 
-    def _tell(self, trial: Any, run: Run, now: state.State) -> None:
+    def _tell(self, trial: Any, run: StudyRun, now: state.State) -> None:
         from optuna.trial import TrialState
 
         name = self.node["metric"]
@@ -145,16 +144,10 @@ class Search:
         if now.status == "finished" and not isinstance(value, (int, float)):
             return  # the metric does not exist: whoever launches says so
         storage, number = self.study._storage, trial._trial_id
-        try:
-            steps, figures = read_curves(self.plan.directory(run) / "metrics.csv").get(
-                name, ([], [])
-            )
-        except ConfigError:  # the study's report names it
-            steps, figures = [], []
-        with suppress(RuntimeError):  # another process has told it in between
-            for step, figure in zip(
-                steps, figures, strict=True
-            ):  # of a run of another study, nothing was reported
+        _, curves = counted(now, self.plan.directory(run))
+        with suppress(RuntimeError):  # another process has reported it in between
+            for step, figure in zip(*curves.get(name, ((), ())), strict=True):
+                # A run of another study reported nothing.
                 if step not in trial.intermediate_values:
                     storage.set_trial_intermediate_value(number, step, figure)
             storage.set_trial_user_attr(
@@ -228,7 +221,7 @@ class Search:
         asked = any(t.state.name == "WAITING" for t in self.proposals.all())
         return asked or len(self.trials()) < self.node["design"]["trials"]
 
-    def _hold(self, run: Run, held: ExitStack) -> bool:
+    def _hold(self, run: StudyRun, held: ExitStack) -> bool:
         where = self.plan.directory(run)
         return not state.claimed(where) and held.enter_context(state.claim(where, ASKED))
 
@@ -236,19 +229,14 @@ class Search:
         """A point's variant, composed, checked and brought to the budget, and its key; or why it is
         refused.
         """
-        patterns = [
-            {str(k): factor.label_of(v) for k, v in p.items()} for p in self.node["exclude"] or ()
-        ]
-        if any(pattern.items() <= levels.items() for pattern in patterns):
+        if any(pattern.items() <= levels.items() for pattern in excluded(self.node)):
             return "study.exclude leaves it out"
         words = words_of(self.factors, levels)
         config, wrong = self.plan.compose(words)
         if wrong:
             return wrong[0]
         named = label(self.factors, levels)
-        variant = Variant(
-            named, str((self.node["labels"] or {}).get(named, named)), levels, tuple(words), config
-        )
+        variant = Variant(named, name_of(self.node, named), levels, tuple(words), config)
         try:
             variant = self.plan.size(variant)
         except ConfigError as error:
@@ -259,8 +247,8 @@ class Search:
         """The trial as a run. One that another search gave up goes on; one that failed is begun
         anew where that is asked.
         """
-        about = {k: v for k, v in asdict(replace(variant, config={})).items() if k != "config"}
-        trial.set_user_attr("run", {"number": len(self.trials()), "key": key, "variant": about})
+        about = {"number": len(self.trials()), "key": key, "variant": variant.plain()}
+        trial.set_user_attr("run", about)
         found = self._run(next(t for t in self.proposals.all() if t.number == trial.number))
         where = self.plan.directory(found)
         if state.of(where, pruned=True).status == "pruned":
@@ -271,56 +259,50 @@ class Search:
         """Ask for those trials once more that failed or diverged."""
         with _alone(self.plan.folder):
             for trial in self.trials():
-                status = trial.user_attrs.get("ended", {}).get("status")
-                if status in ("failed", "diverged") and trial.user_attrs["pool"] == self.pool:
+                lost = _ended(trial)["status"] in ("failed", "diverged")
+                if lost and trial.user_attrs["pool"] == self.pool:
                     shutil.rmtree(self.plan.directory(self._run(trial)), ignore_errors=True)
                     self.study.enqueue_trial(trial.params, user_attrs={"retry": True})
 
-    def confirming(self) -> list[Run]:
+    def confirming(self) -> list[StudyRun]:
         """The runs that confirm the best points, and the baseline, at the seeds of which the search
         knew nothing.
         """
-        done = [
-            t for t in self.trials() if t.user_attrs.get("ended", {}).get("status") == "finished"
-        ]
-        better = (
-            -1 if metric(self.node["metric"], self.node["higher_is_better"]).higher_is_better else 1
-        )
-        ranked = [
-            self._run(t).variant for t in sorted(done, key=lambda t: (better * t.value, t.number))
-        ]
-        best = [variant for variant in ranked if variant is not self.base][
-            : self.node["design"]["confirm"] or 1
-        ]
-        self.confirmed = best if self.others and self.node["design"]["confirm"] else []
-        found: list[Run] = []
+        done = [trial for trial in self.trials() if _ended(trial)["status"] == "finished"]
+        sign, confirm = metric_of(self.node).sign, self.node["design"]["confirm"]
+        done.sort(key=lambda trial: (sign * trial.value, trial.number))
+        ranked = [self._run(trial).variant for trial in done]
+        best = [variant for variant in ranked if variant is not self.base][: confirm or 1]
+        self.confirmed = best if self.others and confirm else []
+        found: list[StudyRun] = []
         for variant in [self.base, *best]:
             config, _ = self.plan.compose(list(variant.everything))
             self.commands[variant.label] = to_overrides(config)
             for seed in self.others if self.confirmed else ():
-                found.append(Run(variant, seed, self.plan.costs.key({**config, "seed": seed})))
+                found.append(StudyRun(variant, seed, self.plan.costs.key({**config, "seed": seed})))
         found.sort(key=lambda run: run.seed)  # all variants at the same seeds, where it is stopped
         self.plan.runs[:] = [run for run in self.plan.runs if isinstance(run, Trial)] + found
         self.write()
         return found
 
 
+def _ended(trial: Any) -> dict[str, Any]:
+    return trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""})
+
+
 def _point(trial: Any) -> dict[str, Any]:
-    about, ended = (
-        trial.user_attrs["run"],
-        trial.user_attrs.get("ended", {"status": "running", "step": None, "why": ""}),
-    )
+    about, ended = trial.user_attrs["run"], _ended(trial)
     kept = {key: about["variant"][key] for key in ("label", "levels", "words", "knob")}
     value = trial.value if ended["status"] == "finished" else None
     return {"number": about["number"], "key": about["key"], "value": value} | ended | kept
 
 
 Launch = Callable[
-    [list[Run]], int
+    [list[StudyRun]], int
 ]  # trains runs until they are over; the code of the signal that stopped it, or 0
 
 
-def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
+def explore(search: SearchRunner, at_once: int, launch: Launch, look: Callable[[], None]) -> int:
     """Run trials until there are as many as were asked for, then confirm the best; returns what
     `launch` does.
     """
@@ -345,7 +327,7 @@ def explore(search: Search, at_once: int, launch: Launch, look: Callable[[], Non
     return launch(runs) if (runs := ours(search.confirming)) else 0
 
 
-def _guarded(search: Search, do: Callable[..., Any], *given: Any) -> Any:
+def _guarded(search: SearchRunner, do: Callable[..., Any], *given: Any) -> Any:
     """Raises ConfigError where the storage does not answer; what is trained is kept."""
     try:
         return do(*given)

@@ -6,15 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tasks.logging import summary
 from tasks.run.exit_codes import FAILED, NONFINITE, PRUNED, SIGNALS
 from xformer_kit.registry.saved_files import read_whole_rows
+from xformer_kit.study.results import Status
 
-Status = Literal[
-    "finished", "diverged", "failed", "pruned", "running", "stopped", "open", "left out"
-]
 CLAIM = ".claimed"  # a file that whoever runs the run holds locked
 # attempts, and seconds between them: whoever asks whether a run is claimed holds it for an instant
 LOOKS, A_LOOK = (
@@ -24,14 +22,9 @@ LOOKS, A_LOOK = (
 
 
 class State(NamedTuple):
-    """`step` of `steps` where the run is under way, or where it diverged; `why` in a sentence where
-    it did not finish.
-    """
-
     status: Status
-    step: int | None = None
-    steps: int | None = None
-    why: str = ""
+    step: int | None = None  # the last one that was recorded, or the one that diverged
+    why: str = ""  # a sentence if the run did not finish
     facts: dict[str, Any] = {}  # of summary.json
 
     @property
@@ -45,18 +38,18 @@ def of(run_dir: Path, pruned: bool = False) -> State:
     it goes on.
     """
     if (facts := summary.read(run_dir)) is not None:
-        return State("finished", facts["steps"], facts["steps"], facts=facts)
+        return State("finished", facts["steps"], facts=facts)
     ended = summary.read(run_dir, summary.ENDED)
     if claimed(run_dir):
-        return State("running", *progress(run_dir))
+        return State("running", last_step(run_dir))
     if ended is not None and ended["code"] == NONFINITE:
-        return State("diverged", ended["step"], why=ended["text"])
+        return State("diverged", ended["step"], ended["text"])
     if ended is not None and ended["code"] == PRUNED:
-        return State("pruned" if pruned else "stopped", *progress(run_dir), why=ended["text"])
+        return State("pruned" if pruned else "stopped", last_step(run_dir), ended["text"])
     if ended is not None and ended["code"] < 128:
         return State("failed", why=ended["text"])
-    done, steps = progress(run_dir)
-    return State("stopped" if done else "open", done, steps)
+    done = last_step(run_dir)
+    return State("stopped" if done else "open", done)
 
 
 def left(run_dir: Path, code: int) -> None:
@@ -76,15 +69,13 @@ def left(run_dir: Path, code: int) -> None:
         )
 
 
-def progress(run_dir: Path) -> tuple[int | None, int | None]:
-    """(last step that the records show, None where they show none; steps of the run, where the
-    config says).
-    """
+def last_step(run_dir: Path) -> int | None:
+    """The last step in the records; None if there is none."""
     try:
         columns, rows = read_whole_rows(run_dir / "metrics.csv")
     except OSError:
-        return None, None
-    return (int(rows[-1][columns.index("step")]) if rows else None), None
+        return None
+    return int(rows[-1][columns.index("step")]) if rows else None
 
 
 @contextmanager

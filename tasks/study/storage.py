@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
 MEANWHILE = (
@@ -116,17 +116,17 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
     import re
 
     shown = re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", where)  # a password stays where it is
-    said = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
+    reason = " ".join(str(error.__cause__ or error).split("\n")[0].split()) or type(error).__name__
     way = (
         "Name a file of its own, a database such as sqlite:///search.db, or wait until no other"
         " program holds it."
     )
-    if missing := re.search(r"No module named '(\w+)'", said):
+    if missing := re.search(r"No module named '(\w+)'", reason):
         way = f"Install the database's driver: pip install {DRIVERS.get(missing[1], missing[1])}."
     elif where.startswith("postgres://"):
         way = f"Write postgresql://{shown.removeprefix('postgres://')}."
     return ConfigError(
-        f"study.storage: {shown} cannot be used as a search's storage: {said.rstrip('.')}. {way}"
+        f"study.storage: {shown} cannot be used as a search's storage: {reason.rstrip('.')}. {way}"
     )
 
 
@@ -139,11 +139,7 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
     import optuna
 
     where = address(node)
-    direction = (
-        "maximize"
-        if metric(node["metric"], node["higher_is_better"]).higher_is_better
-        else "minimize"
-    )
+    direction = "maximize" if metric_of(node).higher_is_better else "minimize"
     storage = opened(where)
     made = {
         "study_name": node["name"],
@@ -185,26 +181,26 @@ def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> 
             for name in names[:3]
         )
         return f"another space: {was or 'its order differs'}. {way}"
-    said = {
+    known = {
         "config": "another config beside the space",
         "data": "other data",
         "metric": "another metric",
         "seed": "another seed",
     }
-    return f"{' and '.join(said.get(key, key) for key in keys)}. {way}"
+    return f"{' and '.join(known.get(key, key) for key in keys)}. {way}"
 
 
-def trial_of(said: dict[str, Any]) -> Any:
+def trial_of(trial: dict[str, Any]) -> Any:
     """The trial that a run is, in the process that trains it."""
     import optuna
 
     study = optuna.load_study(
-        study_name=said["name"],
-        storage=opened(said["storage"]),
+        study_name=trial["name"],
+        storage=opened(trial["storage"]),
         sampler=optuna.samplers.RandomSampler(),
-        pruner=pruner(said["design"]),
+        pruner=pruner(trial["design"]),
     )
-    return optuna.trial.Trial(study, said["id"])
+    return optuna.trial.Trial(study, trial["id"])
 
 
 def importance(study: Any) -> dict[str, float]:

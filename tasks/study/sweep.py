@@ -11,14 +11,14 @@ from tasks.run.exit_codes import FAILED, SIGNALS
 from tasks.study import state, stopping
 from tasks.study.group import publish
 from tasks.study.group import words as words_of
-from tasks.study.settle import Plan, settled
-from tasks.study.table import Table
+from tasks.study.resolve import StudyPlan, resolve
+from tasks.study.table import ProgressTable
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.command_lines import xformer
 from xformer_kit.study import question
+from xformer_kit.study.command import command
 from xformer_kit.study.design import DESIGNS
-from xformer_kit.study.plan import Run
-from xformer_kit.study.typed import command
+from xformer_kit.study.plan import StudyRun
 
 STOPPED = [
     128 + number for number in SIGNALS
@@ -47,32 +47,29 @@ def ask(line: Any) -> None:
 
 
 def go(launcher: Any, words: list[str]) -> None:
-    """Run the study that `ask` was given, on Hydra's launcher."""
-    line = _asked[-1]
+    """Run the study that `ask` was given, on Hydra's launcher; `codes` gets its exit code."""
     try:
-        plan = settled(line.study, line.compose, line.argv, tuple(line.parts))
+        codes.append(_run(launcher, words))
     except ConfigError as error:
         print(*error.faults, sep="\n", file=sys.stderr)
         codes.append(2)
-        return
+
+
+def _run(launcher: Any, words: list[str]) -> int:
+    line = _asked[-1]
+    plan = resolve(line.study, line.compose, line.argv, tuple(line.parts))
     if plan.node["dry_run"]:
-        from tasks.study.dry import show
+        from tasks.study.dry_run import show
 
         show(plan)
-        codes.append(0)
-        return
-    try:
-        search = search_of(plan)
-    except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
-        codes.append(2)
-        return
+        return 0
+    search = search_of(plan)
     plan.write()
     if plan.node["retry"] and search is None:
         again(plan)
     together = type(launcher).__name__ != "BasicLauncher"
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends with how to go on
-    with Table(plan) as table:
+    with ProgressTable(plan) as table:
         try:
             if search is None:
                 stopped = launch(plan, launcher, words, together, table)
@@ -80,35 +77,33 @@ def go(launcher: Any, words: list[str]) -> None:
                 stopped = seek(search, launcher, words, together, table)
         except KeyboardInterrupt:
             stopped = 130
-        except ConfigError as error:
-            print(*error.faults, sep="\n", file=sys.stderr)
-            codes.append(2)
-            return
-    codes.append(ending(plan, stopped))
+    return ending(plan, stopped)
 
 
-def search_of(plan: Plan) -> Any:
+def search_of(plan: StudyPlan) -> Any:
     """The search, where the study's design proposes its variants one after another; else None."""
     if not DESIGNS[plan.node["design"]["name"]].adaptive:
         return None
-    from tasks.study.search import Search
+    from tasks.study.search import SearchRunner
 
-    search = Search(plan)
+    search = SearchRunner(plan)
     search.write()
     return search
 
 
-def seek(search: Any, launcher: Any, words: list[str], together: bool, table: Table) -> int:
+def seek(search: Any, launcher: Any, words: list[str], together: bool, table: ProgressTable) -> int:
     """Launch what a search proposes; returns as `launch` does."""
     from tasks.study.search import explore, side_by_side
 
-    def train(runs: list[Run]) -> int:
+    def train(runs: list[StudyRun]) -> int:
         return launch(replace(search.plan, runs=runs), launcher, words, together, table)
 
     return explore(search, side_by_side(launcher, search.node["design"]), train, table.look)
 
 
-def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: Table) -> int:
+def launch(
+    plan: StudyPlan, launcher: Any, words: list[str], together: bool, table: ProgressTable
+) -> int:
     """Launch what is open until nothing is; returns the code of the signal that ended it, or 0."""
     number, tried = 0, Counter[str]()
     while True:
@@ -133,9 +128,12 @@ def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: T
         batch = free if together else free[:1]
         tried.update(run.key for run in batch)
         given = [word for word in words if not word.lstrip("+").startswith("seed=")]
-        told = [_asked[-1].job([*given, *run.words]) + words_of(plan.node, run) for run in batch]
+        given_jobs = [
+            _asked[-1].job([*given, *run.words]) + words_of(plan.node, run) for run in batch
+        ]
         jobs = [
-            [*said, f"hydra.sweep.subdir={run.key}"] for said, run in zip(told, batch, strict=True)
+            [*job, f"hydra.sweep.subdir={run.key}"]
+            for job, run in zip(given_jobs, batch, strict=True)
         ]
         for done in launcher.launch(jobs, initial_job_idx=number):
             if done.return_value in STOPPED:
@@ -150,7 +148,7 @@ def launch(plan: Plan, launcher: Any, words: list[str], together: bool, table: T
                 state.left(where, FAILED)
 
 
-def unmeasured(plan: Plan, table: Table) -> str | None:
+def unmeasured(plan: StudyPlan, table: ProgressTable) -> str | None:
     """The sentence for a metric that finished runs do not have; what they have is only known from
     one.
     """
@@ -171,7 +169,7 @@ def unmeasured(plan: Plan, table: Table) -> str | None:
     return None
 
 
-def again(plan: Plan) -> None:
+def again(plan: StudyPlan) -> None:
     """Take back the endings of runs that failed or diverged, so that they are run once more."""
     import shutil
 
@@ -180,23 +178,23 @@ def again(plan: Plan) -> None:
             shutil.rmtree(directory)
 
 
-def ending(plan: Plan, stopped: int) -> int:
+def ending(plan: StudyPlan, stopped: int) -> int:
     """The report, and the exit code: 0 where every run finished or diverged, 1 where one failed."""
     from tasks.study.report import written
 
     states = {run.key: plan.state(run) for run in plan.runs}
-    left_out = stopping.look(plan.plain(), states).left_out
+    left_out = stopping.decide(plan.plain(), states).left_out
     ends = [now.status for key, now in states.items() if key not in left_out]
     try:
-        found, said = written(plan.folder)
+        found, content = written(plan.folder)
     except ConfigError as error:  # what only the runs can tell, such as which metrics they have
         print(*error.faults, sep="\n", file=sys.stderr)
         return stopped or 2
     if stopped:
         print(f"Stopped. Go on with: {command(plan.command)}", file=sys.stderr)
         return stopped
-    if said is not None:
-        publish(plan.node, plan.variants[0].config["logger"], found, said)
+    if content is not None:
+        publish(plan.node, plan.variants[0].config["logger"], found, content)
     if count := ends.count("failed"):
         again_ = command(plan.command, "study.retry=true")
         print(

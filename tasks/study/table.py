@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from tasks.study import state, stopping
-from tasks.study.settle import Plan
+from tasks.study.resolve import StudyPlan
 from xformer_kit.registry.messages import first_line
-from xformer_kit.study.plan import Run
+from xformer_kit.study.plan import StudyRun
 
 EVERY = 1.0  # seconds between two looks
 WIDE = 10  # seeds that have a column each; of more, a row says how many are done
@@ -24,26 +24,26 @@ STYLE = {
 }
 
 
-class Table:
+class ProgressTable:
     """Shows the runs while the block that it guards is at work."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: StudyPlan):
         from tasks.logging.console import screen
 
         self.plan = plan
         self.states = dict[str, state.State]()
         self.kept = plan.plain()
-        self.stopped = stopping.Look()
+        self.stopped = stopping.StopDecision()
         self.console = screen(stderr=True)
         self.began = time.monotonic()
         self.ready = self._over()
         self.live: Any = None
         self.done = threading.Event()
 
-    def __enter__(self) -> "Table":
+    def __enter__(self) -> "ProgressTable":
         plan, reused = self.plan, self.ready
-        said = f"{plan.node['name']}: {plan.said}"
-        self.console.print(f"{said}, of which {reused} are there already" if reused else said)
+        size = f"{plan.node['name']}: {plan.size_text}"
+        self.console.print(f"{size}, of which {reused} are there already" if reused else size)
         if self.console.is_terminal and reused < len(plan.runs):
             from rich.live import Live
 
@@ -69,13 +69,13 @@ class Table:
             if now.over and not (run.key in before and before[run.key].over):
                 self.console.print(f"{self._name(run)}: {self._result(now)}", soft_wrap=True)
 
-    def stops(self) -> stopping.Look:
+    def stops(self) -> stopping.StopDecision:
         """What study.stop decides by what was seen at the last look; said once for each variant
         that it ends.
         """
-        before, self.stopped = self.stopped, stopping.look(self.kept, self.states)
-        for label, sentence in self.stopped.said.items():
-            if self.live is None and label not in before.said:
+        before, self.stopped = self.stopped, stopping.decide(self.kept, self.states)
+        for label, sentence in self.stopped.reasons.items():
+            if self.live is None and label not in before.reasons:
                 self.console.print(sentence, soft_wrap=True)
         return self.stopped
 
@@ -91,7 +91,7 @@ class Table:
                 self.states[run.key] = self.plan.state(run)
         return sum(self.states[run.key].over for run in self.plan.runs)
 
-    def _name(self, run: Run) -> str:
+    def _name(self, run: StudyRun) -> str:
         return f"{run.variant.title} seed {run.seed}"
 
     def _result(self, now: state.State) -> str:
@@ -125,16 +125,16 @@ class Table:
                     Text(f"{self._count(mine, True)} of {len(mine)}"),
                     Text(str(self._count(mine, False) or "")),
                 ]
-            early = " (stopped early)" if variant.label in self.stopped.said else ""
+            early = " (stopped early)" if variant.label in self.stopped.reasons else ""
             grid.add_row(variant.title + early, *cells)
         grid.caption, grid.caption_justify, grid.caption_style = self._caption(), "left", "dim"
         return grid
 
-    def _count(self, mine: list[Run], over: bool) -> int:
+    def _count(self, mine: list[StudyRun], over: bool) -> int:
         states = [self.states[run.key] for run in mine]
         return sum(s.over if over else s.status == "running" for s in states)
 
-    def _cell(self, run: Run) -> str:
+    def _cell(self, run: StudyRun) -> str:
         now = self.states[run.key]
         if run.key in self.stopped.left_out:
             return "left out"

@@ -5,7 +5,6 @@ What a budget of seconds gives a variant must not change when the study goes on,
 is written down.
 """
 
-import json
 import math
 import statistics
 import time
@@ -15,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tasks.logging import summary
 from xformer_kit.config import config_hash
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
@@ -36,7 +36,7 @@ class Pace(NamedTuple):
     check: float  # a validation
 
 
-class Clock:
+class StepClock:
     """Seconds of an optimizer step of a config: data, forward, backward, clipping and the
     optimizer's own work.
     """
@@ -98,9 +98,7 @@ class Clock:
     def write(self) -> None:
         if self.known:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.path.with_name(f".{FILE}.new")
-            beside.write_text(json.dumps(self.known, indent=1) + "\n")
-            beside.replace(self.path)
+            summary.write(self.known, self.path)
 
 
 def _read(path: Path) -> dict[str, float]:

@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestPower
 
 from xformer_kit.study.answer import Runs, answer, effect_sentences
 from xformer_kit.study.factorial import Cell, effects
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.power import detectable
 from xformer_kit.study.statistics import paired
 

@@ -10,7 +10,7 @@ import pytest
 from xformer_kit import ConfigError
 from xformer_kit.config import conf_dir, preflight
 from xformer_kit.study import claim, question
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.plan import seeds, variants, words_of
 
 FOLDER = Path(conf_dir(), "study", "findings")

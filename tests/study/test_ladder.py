@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from drawings import assert_ticks_are_exact
 
-from tasks.study import climb
-from tasks.study.dry import show
+from tasks.study import ladder_steps
+from tasks.study.dry_run import show
 from tasks.study.report import report
-from tasks.study.settle import Costs, settled
-from tests.studies import LAW, ended, ladder, ladder_law, write
+from tasks.study.resolve import Costs, resolve
+from tests.studies import LAW, ended, ladder, ladder_law, report_of, write
 from xformer_kit.config import preflight
 from xformer_kit.inspect.cost import tokens
 from xformer_kit.registry import ConfigError
@@ -23,7 +23,7 @@ from xformer_kit.study import question
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
 from xformer_kit.study.report.markdown import markdown
-from xformer_kit.study.report.plots import pictures
+from xformer_kit.study.report.sections import document
 from xformer_kit.study.results import title
 from xformer_kit.study.scaling import Point, fit
 
@@ -55,7 +55,7 @@ def planned(*words, **more):
     asked = line.study | node(**more)
     if faults := question.faults(asked):
         raise ConfigError(faults)
-    return settled(question.complete(asked, "here"), line.compose, list(words))
+    return resolve(question.complete(asked, "here"), line.compose, list(words))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_a_size_that_breaks_a_rule_is_told_by_its_path():
 
 def test_rungs_that_cannot_be_trained(plan):
     first, costs = plan.variants[0], Costs()
-    (fault,) = climb.faults(
+    (fault,) = ladder_steps.faults(
         plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"]
     )
     assert fault.startswith(
@@ -200,7 +200,7 @@ def test_rungs_that_cannot_be_trained(plan):
         ConfigError,
         match=r"^study.design.multiples: 5 tokens for each parameter are 6,840, which steps of 200",
     ):
-        climb.climbed(first, 1e-3, costs)
+        ladder_steps.with_steps(first, 1e-3, costs)
     short = {
         **first.config,
         "trainer": {**first.config["trainer"], "max_epochs": 1, "limit_train_batches": 10},
@@ -209,14 +209,14 @@ def test_rungs_that_cannot_be_trained(plan):
         ConfigError,
         match=r"^trainer.max_epochs: ends the run after 10 steps, and its rung has 34\. Set",
     ):
-        climb.climbed(replace(first, config=short), 0.01, costs)
+        ladder_steps.with_steps(replace(first, config=short), 0.01, costs)
     alike = [replace(v, cost={**v.cost, "params": 7.0}) for v in plan.variants]
-    fault, _ = climb.unfit(alike)
+    fault, _ = ladder_steps.unfit(alike)
     assert fault.startswith(
         "study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7"
     )
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
-    assert climb.unfit(steep)[0].startswith(
+    assert ladder_steps.unfit(steep)[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"
     )
 
@@ -228,7 +228,7 @@ def climbed():
 
 def test_known_laws_come_back_with_their_intervals(climbed):
     """What the fit is asked: parameters and tokens of each run, not those of the top rung."""
-    base, other = climbed.laws.climbs
+    base, other = climbed.laws.each
     for mine, factor in ((base, LAW["A"]), (other, 1.3 * LAW["A"])):
         truth = LAW | {"A": factor}
         assert mine.law.points == 45 and mine.law.intervals.keys() == truth.keys()
@@ -255,7 +255,7 @@ def test_intervals_of_predictions_hold_the_truth(climbed):
     have a chance of 1 %.
     """
     size, held = climbed.laws.parameters, 0
-    exact = [(step.parameters, step.tokens) for step in climbed.laws.climbs[0].steps]
+    exact = [(step.parameters, step.tokens) for step in climbed.laws.each[0].steps]
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0, 0.002, len(exact))
         points = [
@@ -284,7 +284,7 @@ def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
     assert page.count("<svg") >= 3 and 'id="laws-said"' in page and 'id="laws-compute-said"' in page
     assert "an extrapolation" in page and "where nothing was run" in text
     base, other = csv.DictReader(io.StringIO((folder / "laws.csv").read_text()))
-    law = climbed.laws.climbs[0].law
+    law = climbed.laws.each[0].law
     assert (
         float(base["alpha"]) == law.alpha and float(base["alpha_low"]) == law.intervals["alpha"][0]
     )
@@ -294,9 +294,10 @@ def test_the_report_says_it_in_all_forms(climbed, tmp_path, capsys):
 
 
 def test_ticks_of_the_laws_are_exact(climbed):
-    drawn = {picture.name: picture for picture in pictures(climbed)}
+    drawn = {picture.name: picture for picture in document(climbed).figures}
     for name in ("laws", "laws compute"):
-        drawn[name].draw(assert_ticks_are_exact)
+        with drawn[name].drawn() as figure:
+            assert_ticks_are_exact(figure)
 
 
 def test_a_ladder_that_is_not_climbed_has_no_law_yet():
@@ -310,15 +311,15 @@ def test_a_ladder_that_is_not_climbed_has_no_law_yet():
     ]  # two sizes of the baseline are open
     said = content(replace(whole, outcomes=kept))
     assert (
-        said.laws.climbs[0].law is None
-        and said.laws.climbs[1].law is not None
-        and said.laws.climbs[1].gap is None
+        said.laws.each[0].law is None
+        and said.laws.each[1].law is not None
+        and said.laws.each[1].gap is None
     )
     assert said.sentences[0].startswith(
         "baseline has no law yet. A scaling law needs at least 4 numbers of parameters; got 3."
     )
     assert said.partial.startswith("Partial: 6 of 30 runs have not finished (6 not started).")
-    assert "no law yet" in html(said) and "no law yet" in markdown(said)
+    assert "no law yet" in html(document(said)) and "no law yet" in markdown(document(said))
 
 
 def test_a_law_that_the_runs_do_not_tell_predicts_nothing_anywhere():
@@ -328,19 +329,21 @@ def test_a_law_that_the_runs_do_not_tell_predicts_nothing_anywhere():
     whole = ladder()
     flat = [replace(o, facts={**o.facts, "val/loss": 3.0 + 0.01 * o.seed}) for o in whole.outcomes]
     said = content(replace(whole, outcomes=flat))
-    assert said.laws.climbs[0].law.at_bounds and not said.laws.climbs[0].predicts
+    assert said.laws.each[0].law.at_bounds and not said.laws.each[0].predicts
     assert "predicts nothing" in said.sentences[0] and said.sentence.startswith(
         "The runs show no law yet."
     )
-    assert "Extrapolated" in markdown(content(whole)) and "Extrapolated" not in markdown(said)
+    assert "Extrapolated" in markdown(report_of(whole)) and "Extrapolated" not in markdown(
+        document(said)
+    )
 
 
 def test_at_one_number_of_tokens_per_parameter_the_law_is_one_of_size():
     said = content(ladder(multiples=(20,)))
-    law = said.laws.climbs[0].law
+    law = said.laws.each[0].law
     assert (
         law.beta is None
         and law.intervals.keys() == {"E", "A", "alpha"}
-        and said.laws.climbs[0].best is None
+        and said.laws.each[0].best is None
     )
-    assert "L(N) = " in said.sentences[0] and "along D = 20 N" in markdown(said)
+    assert "L(N) = " in said.sentences[0] and "along D = 20 N" in markdown(document(said))

@@ -9,7 +9,7 @@ import types
 import pytest
 import torch
 
-from tasks.study.settle import Costs, settled
+from tasks.study.resolve import Costs, resolve
 from tests.warm import laid_over
 from xformer_kit.config import compose, preflight
 from xformer_kit.model.build import build_model
@@ -40,7 +40,7 @@ def asked(*words: str, **node):
 
 def planned(*words: str, **node):
     line = asked(*words, **node)
-    return settled(line.study, line.compose, list(line.argv))
+    return resolve(line.study, line.compose, list(line.argv))
 
 
 def test_the_study_that_is_shipped():

@@ -18,6 +18,7 @@ from studies import (
     partial,
     placements,
     plain_study,
+    report_of,
     study,
     tuned,
     variant,
@@ -26,11 +27,12 @@ from studies import (
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.report import csv_files
 from xformer_kit.study.report.content import content
+from xformer_kit.study.report.document import address
 from xformer_kit.study.report.html import html
-from xformer_kit.study.report.links import address
 from xformer_kit.study.report.markdown import fenced, markdown, plain
 from xformer_kit.study.report.plots import front
-from xformer_kit.study.report.tables import WORDS
+from xformer_kit.study.report.sections import document
+from xformer_kit.study.report.tables import OUTCOMES
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -104,13 +106,13 @@ def made(request):
     """(results, content, page, Markdown) of a study of each kind."""
     results = KINDS[request.param]()
     said = content(results)
-    return results, said, Page(html(said)), markdown(said)
+    return results, said, Page(html(document(said))), markdown(document(said))
 
 
 def test_every_variant_and_every_run_that_went_wrong_is_in_all_forms(made):
     results, said, page, text = made
     runs, variants = rows_of(csv_files.runs(results)), rows_of(csv_files.variants(said))
-    assert len(runs) == len(results.outcomes) and len(variants) == len(said.arms)
+    assert len(runs) == len(results.outcomes) and len(variants) == len(said.variants)
     unescaped = {tuple(row) for row in markdown_rows(text)}
     for variant_ in results.variants:
         assert variant_["name"] in page.text and plain(variant_["name"]) in text
@@ -147,13 +149,13 @@ def test_the_forms_have_the_same_figures(made):
         for row in page.rows
         if len(row) == 5 and row[4].endswith(f"of {rounded.get(row[0], {}).get('runs')}")
     ]
-    assert len(means) == len(said.arms)
+    assert len(means) == len(said.variants)
     for name, mean, span, *_ in means:
         _agree(mean, rounded[name]["mean"])
         for shown, column in zip(span.split(" to "), ("low", "high"), strict=False):
             _agree(shown, rounded[name][column])
-    differences = [row for row in page.rows if row[-1] in tuple(WORDS.values())]
-    assert len(differences) == len(said.arms) - 1
+    differences = [row for row in page.rows if row[-1] in list(OUTCOMES.values())[1:]]
+    assert len(differences) == len(said.variants) - 1
     for name, mean, span, effect, *_ in differences:
         _agree(mean, rounded[name]["difference"])
         _agree(effect, rounded[name]["effect_size"])
@@ -187,7 +189,7 @@ def test_a_claim_links_its_paper():
         plain_study(claim={"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": expect})
     )
     assert said.claim.outcome == "held"
-    page = Page(html(said))
+    page = Page(html(document(said)))
     assert [link for link in page.links if not link.startswith("#")] == [
         "https://arxiv.org/abs/2002.04745"
     ]
@@ -195,7 +197,7 @@ def test_a_claim_links_its_paper():
     assert "its p is not corrected for the other variants" in page.text
     assert (
         "[Xiong et al., 2020, arXiv:2002.04745](https://arxiv.org/abs/2002.04745)): The claim held."
-        in markdown(said)
+        in markdown(document(said))
     )
 
 
@@ -214,8 +216,8 @@ def test_further_metrics_have_intervals_and_no_verdict():
     results, alone = placements(also=names), content(placements())
     said = content(results)
     assert (said.sentence, said.sentences) == (alone.sentence, alone.sentences)
-    assert [arm.verdict for arm in said.arms] == [arm.verdict for arm in alone.arms]
-    page, text = Page(html(said)), markdown(said)
+    assert [arm.verdict for arm in said.variants] == [arm.verdict for arm in alone.variants]
+    page, text = Page(html(document(said))), markdown(document(said))
     assert (
         page.rows == markdown_rows(text)
         and "val/perplexity (" not in page.text
@@ -248,7 +250,7 @@ def test_a_metric_of_ones_own_is_better_the_way_it_is_said():
             replace(o, facts={**o.facts, "val/surprise": o.facts.get("val/loss")})
             for o in known.outcomes
         ]
-        return content(replace(known, outcomes=own)).arms[1].verdict.outcome
+        return content(replace(known, outcomes=own)).variants[1].verdict.outcome
 
     assert [verdict(higher) for higher in (False, True)] == ["worse", "better"]
 
@@ -267,7 +269,7 @@ def test_a_question_is_text_and_no_markup():
     known = [variant(), changed("placement", "<i>a</i> & $b$")]
     outcomes = [finished(i, s, 2.3 + i + 0.1 * s * (1 + i)) for i in range(2) for s in range(2)]
     said = content(study(known, outcomes, question=question))
-    page, text = Page(html(said)), markdown(said)
+    page, text = Page(html(document(said))), markdown(document(said))
     assert question in page.text and "placement=<i>a</i> & $b$" in page.text
     assert text.startswith(
         r'# Is &lt;b&gt;post&lt;/b&gt; &amp; "pre" \| \`norm\` \*worse\*? $x_1$ &lt;script&gt;'
@@ -277,7 +279,7 @@ def test_a_question_is_text_and_no_markup():
 
 def test_a_sample_cannot_leave_its_fence():
     assert fenced("a\n```\nb") == "````text\na\n```\nb\n````"
-    text = markdown(content(plain_study()))
+    text = markdown(report_of(plain_study()))
     assert "```text\nThe cat of variant 1 sat on\n  the <mat> of seed 1.\n```" in text
 
 
@@ -295,20 +297,22 @@ def test_a_partial_study_says_so_first():
         == "Partial: 4 of 12 runs have not finished (1 running, 1 stopped half-way, 1 not started,"
         " 1 failed). What follows holds for the runs that have, and may change."
     )
-    text = markdown(said)
+    text = markdown(document(said))
     assert (
         text.index(said.partial) < text.index(said.sentence)
-        and said.partial in Page(html(said)).text
+        and said.partial in Page(html(document(said))).text
     )
     assert content(plain_study()).partial == "" and "Partial" not in markdown(
-        content(plain_study())
+        report_of(plain_study())
     )
 
 
 def test_a_study_that_has_just_begun_has_a_report_too():
     known = [variant(), changed("placement", "post")]
     said = content(study(known, [ended(i, s, "open") for i in range(2) for s in range(3)]))
-    assert "Partial: 6 of 6 runs have not finished (6 not started)." in Page(html(said)).text
+    assert (
+        "Partial: 6 of 6 runs have not finished (6 not started)." in Page(html(document(said))).text
+    )
     assert said.sentences[0].startswith("baseline (placement=pre) has no finished run yet.")
 
 
@@ -317,8 +321,8 @@ def test_variants_are_compared_at_their_own_best_point():
     is not its best.
     """
     said = content(tuned())
-    assert [arm.best.tuned for arm in said.arms] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
-    assert said.arms[1].verdict.difference.mean == pytest.approx(
+    assert [arm.best.tuned for arm in said.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
+    assert said.variants[1].verdict.difference.mean == pytest.approx(
         0.05 + 0.002 * (0 + 5 % 3 + 10 % 3 - 1 - 2) / 3
     )
     assert said.tuning[0].startswith(
@@ -328,7 +332,7 @@ def test_variants_are_compared_at_their_own_best_point():
         "The best optim.lr of placement=post, 0.01, is the largest that was tried: it may do better"
         " beyond."
     ]
-    points = [row for row in Page(html(said)).rows if row[-1:] == ["best"]]
+    points = [row for row in Page(html(document(said))).rows if row[-1:] == ["best"]]
     assert [row[:2] for row in points] == [
         ["baseline", "optim.lr=0.003"],
         ["placement=post", "optim.lr=0.01"],
@@ -346,8 +350,8 @@ def test_higher_is_better_where_the_metric_says_so():
     said = content(
         replace(results, study={**results.study, "metric": "val/accuracy"}, outcomes=shares)
     )
-    assert [arm.best.tuned for arm in said.arms] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
-    assert "points" in said.sentences[1] and "higher is better" in markdown(said)
+    assert [arm.best.tuned for arm in said.variants] == [("optim.lr=0.003",), ("optim.lr=0.01",)]
+    assert "points" in said.sentences[1] and "higher is better" in markdown(document(said))
 
 
 def test_main_effects_and_interactions_of_a_factorial():
@@ -357,7 +361,7 @@ def test_main_effects_and_interactions_of_a_factorial():
     assert found == pytest.approx(
         {"placement=post": 0.125, "norm=rms": 0.045, "placement=post with norm=rms": 0.05}, abs=2e-3
     )
-    page = Page(html(said)).text
+    page = Page(html(document(said))).text
     assert all(" ".join(sentence.split()) in page for *_, sentence in said.effects)
     assert content(plain_study()).effects == []
 
@@ -421,7 +425,10 @@ def test_a_figure_that_is_not_finite_is_no_figure():
     outcomes = [finished(i, s, 2.3 + i + 0.1 * s) for i in range(2) for s in range(3)]
     outcomes[3] = replace(outcomes[3], facts={**outcomes[3].facts, "val/loss": float("nan")})
     said = content(study(known, outcomes))
-    assert said.arms[1].runs.diverged == {0: 1000} and said.arms[1].verdict.difference.count == 2
+    assert (
+        said.variants[1].runs.diverged == {0: 1000}
+        and said.variants[1].verdict.difference.count == 2
+    )
 
 
 def test_a_metric_that_no_run_has_is_named_with_those_that_exist():
@@ -438,7 +445,7 @@ def test_runs_that_ended_early_are_marked():
         results.outcomes[0], facts={**results.outcomes[0].facts, "stopped": "after 3 hours"}
     )
     said = content(replace(results, outcomes=[first, *results.outcomes[1:]]))
-    assert [(t.status, t.why) for t in said.troubles if t.variant == "baseline"] == [
+    assert [(one.status, one.why) for one in said.troubles if one.name == "baseline"] == [
         ("ended early", "after 3 hours")
     ]
 
@@ -475,7 +482,7 @@ def test_a_study_of_many_variants_stays_legible():
             ],
         )
     )
-    page = html(said)
+    page = html(document(said))
     assert "A sentence on each of the 30 variants" in Page(page).text
     legend = re.findall(
         r">(placement=p\d+|baseline|22 others)</text>",

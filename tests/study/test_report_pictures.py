@@ -5,34 +5,34 @@ from dataclasses import replace
 
 import pytest
 from drawings import assert_ticks_are_exact
-from studies import KINDS, changed, finished, ladder, placements, study, variant
+from studies import KINDS, changed, finished, ladder, placements, report_of, study, variant
 
-from xformer_kit.study.report.content import content
 from xformer_kit.study.report.html import html
-from xformer_kit.study.report.plots import pictures
 
 PHONE = 390 - 2 * 16  # pixels between the margins of a page on a phone
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ticks_of_pictures_are_exact(kind):
-    for picture in pictures(content(KINDS[kind]())):
-        picture.draw(lambda figure: assert_ticks_are_exact(figure, ["optimizer step", "trial"]))
+    for picture in report_of(KINDS[kind]()).figures:
+        with picture.drawn() as figure:
+            assert_ticks_are_exact(figure, ["optimizer step", "trial"])
 
 
 @pytest.mark.parametrize("flops", [1.02e15, 3.1e13, 987.0])
 def test_ticks_of_costs_that_hardly_differ_are_exact(flops):
     known = [variant(flops=flops), changed("placement", "post", flops=1.04 * flops)]
-    said = content(
+    report = report_of(
         study(known, [finished(i, seed, 2.3 + 0.1 * i) for i in range(2) for seed in range(2)])
     )
-    (picture,) = [one for one in pictures(said) if one.name == "cost flops"]
-    picture.draw(assert_ticks_are_exact)
+    (picture,) = [one for one in report.figures if one.name == "cost flops"]
+    with picture.drawn() as figure:
+        assert_ticks_are_exact(figure)
 
 
 def test_a_variant_of_few_steps_is_within_the_axes_of_its_curves():
     known = [variant(), changed("placement", "post", steps=150)]
-    said = content(
+    report = report_of(
         study(
             known,
             [
@@ -43,13 +43,11 @@ def test_a_variant_of_few_steps_is_within_the_axes_of_its_curves():
         )
     )
 
-    def within(figure):
+    (picture,) = [one for one in report.figures if one.name == "curve train/loss"]
+    with picture.drawn() as figure:
         (axes,) = figure.axes
         (low, high), short = axes.get_ylim(), min(axes.lines, key=lambda line: line.get_xdata()[-1])
         assert short.get_xdata()[-1] == 150 and low <= min(short.get_ydata()) <= high
-
-    (picture,) = [one for one in pictures(said) if one.name == "curve train/loss"]
-    picture.draw(within)
 
 
 def long_names():
@@ -81,8 +79,9 @@ def test_nothing_of_a_picture_is_beyond_its_rim(kind):
             and box.y1 <= height + 0.02
         )
 
-    for picture in pictures(content(ALL[kind]())):
-        picture.draw(within)
+    for picture in report_of(ALL[kind]()).figures:
+        with picture.drawn() as figure:
+            within(figure)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -90,7 +89,7 @@ def test_a_page_fits_a_phone(kind):
     """Pictures are as wide as the page, with letters of 8 pixels at least, and only tables are
     scrolled.
     """
-    page = html(content(ALL[kind]()))
+    page = html(report_of(ALL[kind]()))
     pictures_ = re.findall(r"<figure>\s*<svg([^>]*)>(.*?)</svg>\s*<figcaption", page, re.DOTALL)
     assert len(pictures_) == page.count("<svg") > 0
     for head, body in pictures_:

@@ -5,7 +5,7 @@ import pytest
 from xformer_kit.study import space
 from xformer_kit.study.factor import read
 from xformer_kit.study.question import complete, faults
-from xformer_kit.study.space import Interval
+from xformer_kit.study.range import Range
 
 NODE = {
     "design": {"name": "search"},
@@ -50,8 +50,8 @@ def test_a_space_by_eye():
     assert asked() == []
     factors, _ = read(NODE)
     assert [f.interval for f in factors.values()] == [
-        Interval(1e-4, 1e-2, True),
-        Interval(4, 16, step=4),
+        Range(1e-4, 1e-2, True),
+        Range(4, 16, step=4),
         None,
         None,
     ]
@@ -94,7 +94,7 @@ def test_points_of_a_small_space_are_counted_once():
 
 @pytest.mark.parametrize("value", [0.0001, 0.00123456, 0.01])
 def test_what_is_drawn_lies_within_its_ends(value):
-    between = Interval(1e-4, 1e-2, True)
+    between = Range(1e-4, 1e-2, True)
     assert between.holds(between.exact(value))
 
 
@@ -103,27 +103,27 @@ def test_what_is_drawn_lies_within_its_ends(value):
     [
         (
             {"low": 1e-2, "high": 1e-4},
-            (
-                "study.factors.lr: must go from a number to a larger one; got low 0.01 and high"
-                " 0.0001. Swap them."
-            ),
+            ("study.factors.lr.high: must be above low; got low 0.01 and high 0.0001. Swap them."),
         ),
         (
             {"low": 2, "high": 2},
             (
-                "study.factors.lr: must go from a number to a larger one; got low 2 and high 2. "
-                "For 2 alone, list it as a level: [2]."
+                "study.factors.lr.high: must be above low; got low 2 and high 2. "
+                "List it as a level: [2]."
             ),
         ),
         (
             {"low": 0, "high": 1, "log": True},
-            "study.factors.lr.low: must be above 0 on a logarithmic scale; got 0.",
+            "study.factors.lr.low: must be above 0; got 0. Raise it, or leave log out.",
         ),
-        ({"low": 0.1}, "study.factors.lr.high: must be a number; got null."),
+        (
+            {"low": 0.1},
+            "study.factors.lr.high: settings 'interval' needs this option; give it a value.",
+        ),
         ({"low": 0.1, "high": "x"}, "study.factors.lr.high: must be a number; got 'x'."),
         (
-            {"low": 0.1, "hgih": 1},
-            "study.factors.lr.hgih: an interval has no such word. Did you mean 'high'?",
+            {"low": 0.1, "high": 1, "hgih": 1},
+            "study.factors.lr.hgih: the config has no such key. Did you mean 'high'?",
         ),
         (
             {"low": 1e-4, "high": 1e-2, "log": True, "step": 1e-4},
@@ -205,6 +205,6 @@ def test_a_storage_belongs_to_a_search():
 
 
 def test_a_step_counts_as_whole_or_not():
-    assert Interval(0, 1).values() == [0, 1] and Interval(0.0, 1.0).values() is None
-    assert Interval(0.0, 0.3, step=0.1).values() == [0.0, 0.1, 0.2, 0.3]
+    assert Range(0, 1).values() == [0, 1] and Range(0.0, 1.0).values() is None
+    assert Range(0.0, 0.3, step=0.1).values() == [0.0, 0.1, 0.2, 0.3]
     assert complete(NODE, "x")["design"]["trials"] == 30

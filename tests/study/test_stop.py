@@ -14,11 +14,20 @@ import pytest
 from tasks.study.progress import progress
 from tasks.study.report import report
 from tasks.study.state import State
-from tasks.study.stopping import Look, look
-from tests.studies import changed, diverged, ended, finished, study, variant, write
+from tasks.study.stopping import StopDecision, decide
+from tests.studies import (
+    changed,
+    diverged,
+    ended,
+    finished,
+    report_of,
+    study,
+    variant,
+    write,
+)
 from xformer_kit.study import question, stop
 from xformer_kit.study.answer import answer
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.report.content import content
 from xformer_kit.study.report.markdown import markdown
 from xformer_kit.study.statistics import paired
@@ -114,10 +123,10 @@ def test_later_runs_change_no_decision_and_no_report():
         ]
 
     pages = {
-        markdown(content(stop.applied(replace(whole, outcomes=late(status)))))
+        markdown(report_of(stop.applied(replace(whole, outcomes=late(status)))))
         for status in ("open", "running", "failed")
     }
-    assert pages == {markdown(content(stop.applied(whole)))}
+    assert pages == {markdown(report_of(stop.applied(whole)))}
     reordered = replace(whole, outcomes=sorted(whole.outcomes, key=lambda o: (o.seed, -o.variant)))
     assert stop.decided(reordered) == stop.decided(whole)
 
@@ -155,14 +164,14 @@ def test_a_stopped_variant_is_no_test_and_leaves_the_family_as_large():
     runs lie.
     """
     said = content(stop.applied(results()))
-    post, output, _ = (arm.verdict for arm in said.arms[1:])
+    post, output, _ = (arm.verdict for arm in said.variants[1:])
     assert (post.outcome, post.p, post.p_margin) == ("stopped", None, None)
-    raw = [paired(said.arms[0].runs.values, arm.runs.values).p for arm in said.arms[2:]]
+    raw = [paired(said.variants[0].runs.values, arm.runs.values).p for arm in said.variants[2:]]
     assert output.p == pytest.approx(
         min(1, max(3 * min(raw), 2 * raw[0] if raw[0] > raw[1] else 0))
     )
-    better = replace(said.arms[1].runs, values={s: 1.0 + 0.01 * s for s in range(3)})
-    verdict = answer(said.arms[0].runs, [better], "val/loss", margin=9.0).verdicts[0]
+    better = replace(said.variants[1].runs, values={s: 1.0 + 0.01 * s for s in range(3)})
+    verdict = answer(said.variants[0].runs, [better], "val/loss", margin=9.0).verdicts[0]
     assert (
         verdict.outcome == "stopped"
         and "better" not in verdict.sentence
@@ -200,20 +209,20 @@ def test_it_is_marked_in_all_forms(tmp_path, capsys, monkeypatch):
 
 def test_the_loop_leaves_out_what_is_stopped():
     whole = results()
-    plan = {"study": whole.study, "variants": whole.variants}
+    plan = {"study": whole.study, "command": [], "parts": [], "variants": whole.variants}
     plan["runs"] = [{"variant": o.variant, "seed": o.seed, "key": o.key} for o in whole.outcomes]
     late = {o.key for o in whole.outcomes if o.seed > 2}
     states = {
         o.key: State("open") if o.key in late else State("finished", facts=dict(o.facts))
         for o in whole.outcomes
     }
-    found = look(plan, states)
+    found = decide(plan, states)
     assert (
         found.left_out == {"k1s3", "k1s4"}
         and found.waiting == {"k2s4", "k3s4"}
-        and list(found.said) == ["placement=post"]
+        and list(found.reasons) == ["placement=post"]
     )
-    assert look(plan | {"study": {**whole.study, "stop": None}}, states) == Look()
+    assert decide(plan | {"study": {**whole.study, "stop": None}}, states) == StopDecision()
 
 
 @pytest.mark.parametrize(

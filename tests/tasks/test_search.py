@@ -21,8 +21,8 @@ from tasks.logging import summary
 from tasks.run.exit_codes import PRUNED, Pruned
 from tasks.study import search as searching
 from tasks.study import state
-from tasks.study.search import Search, explore
-from tasks.study.settle import Plan
+from tasks.study.resolve import StudyPlan
+from tasks.study.search import SearchRunner, explore
 from tasks.study.storage import trial_of
 from tests.driving import environment
 from tests.warm import Begun
@@ -74,7 +74,7 @@ class World:
         self.most = math.inf  # runs after which it is stopped
         self.search = self.begin()
 
-    def begin(self) -> Search:
+    def begin(self) -> SearchRunner:
         """As a process does that is given the study."""
         costs = SimpleNamespace(
             of=lambda config: (SimpleNamespace(fingerprint="8ef4"), None, None), key=self.key
@@ -83,8 +83,8 @@ class World:
         base, _ = self.compose(words)
         levels = {key: str(value) for key, value in self.node["baseline"].items()}
         first = Variant("baseline", "baseline", levels, words, base, cost={"steps": 30})
-        return Search(
-            Plan(
+        return SearchRunner(
+            StudyPlan(
                 self.node,
                 [],
                 (),
@@ -366,7 +366,7 @@ def test_a_hopeless_trial_is_ended_and_marked(home, config):
 def _said(run):
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    return OverridesParser.create().parse_override(run.said).value()
+    return OverridesParser.create().parse_override(run.report_to).value()
 
 
 def _played(world, run, loss):

@@ -15,8 +15,8 @@ from tasks.study import state
 from tests.driving import environment
 from tests.warm import train
 from xformer_kit.config import config_yaml, preflight, read_config
+from xformer_kit.study.command import command
 from xformer_kit.study.statistics import paired
-from xformer_kit.study.typed import command
 
 WORDS = [
     "study=norm_placement",

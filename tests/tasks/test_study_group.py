@@ -21,8 +21,8 @@ from tasks.study import group
 from tasks.study.report import written
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.study.key import run_key
-from xformer_kit.study.plan import Run, Variant
-from xformer_kit.study.report.plots import pictures
+from xformer_kit.study.plan import StudyRun, Variant
+from xformer_kit.study.report.sections import document
 
 NODE = {
     "name": "placement",
@@ -43,11 +43,11 @@ LOGGER = {
 }
 
 
-def a_run(**logger) -> Run:
+def a_run(**logger) -> StudyRun:
     variant = Variant(
         "a", "placement=post, norm=layer", {}, (), {"logger": LOGGER | logger, "seed": 0}
     )
-    return Run(variant, 3, "")
+    return StudyRun(variant, 3, "")
 
 
 def records(folder: Path):
@@ -151,7 +151,7 @@ def test_the_report_is_a_run_of_the_group(logged):
             ["" if row[c] is None else str(row[c]) for c in columns] for row in shown
         ]
     drawn = sorted(path.name.split("_0_")[0] for path in media.rglob("*.png"))
-    assert drawn == sorted(picture.name.replace("/", " ") for picture in pictures(said))
+    assert drawn == sorted(picture.name.replace("/", " ") for picture in document(said).figures)
     (page,) = media.rglob("*.html")
     assert page.read_text() == (folder / "report.html").read_text()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasks.study import timing
-from tasks.study.timing import Clock, Pace, measured
+from tasks.study.timing import Pace, StepClock, measured
 from xformer_kit.data import prepare
 from xformer_kit.optim import OPTIMIZERS
 
@@ -17,7 +17,7 @@ from xformer_kit.optim import OPTIMIZERS
 def test_validations_are_counted(tmp_path, monkeypatch, steps, every, seconds):
     monkeypatch.setattr(timing, "measured", lambda config, prepared, long: Pace(4.0, 0.1, 5.0))
     clock, config = (
-        Clock(tmp_path),
+        StepClock(tmp_path),
         {"seed": 3, "trainer": {"val_every": every, "max_steps": steps}},
     )
     assert clock.beside(config, None, steps) == seconds
@@ -65,7 +65,7 @@ def test_a_cold_process_and_a_busy_machine_make_no_variant_slower_than_another(
         return Pace(0.0, config["cost"] * (3.0 if len(calls) == 1 else 1 + 0.1 * len(calls)), 0.0)
 
     monkeypatch.setattr(timing, "measured", slower)
-    clock = Clock(tmp_path)
+    clock = StepClock(tmp_path)
     costs = {"baseline": 1.0, "same": 1.0, "double": 2.0}
     asked = [({"part": n, "cost": c, "trainer": {}}, None) for n, c in costs.items()]
     clock.together(asked)

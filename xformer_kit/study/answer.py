@@ -9,9 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xformer_kit.study.factorial import Effect
-from xformer_kit.study.figures import Metric, decimals, metric, p_said
+from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.power import detectable, seeds_needed
-from xformer_kit.study.statistics import ROUNDING, Difference, divergence, equivalence, holm, paired
+from xformer_kit.study.statistics import (
+    ROUNDING,
+    PairedDifference,
+    divergence,
+    equivalence,
+    holm,
+    paired,
+)
 
 MANY = 1000  # seeds: nobody runs more
 
@@ -48,14 +55,14 @@ class Verdict:
 
     name: str
     outcome: str
-    difference: Difference
+    difference: PairedDifference
     p: float | None  # of no difference, after Holm
     p_margin: float | None  # of a difference as large as the margin, after Holm
     sentence: str
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """The study in a sentence, and each variant in one."""
 
     sentence: str
@@ -70,40 +77,35 @@ def answer(
     *,
     margin: float | None = None,
     level: float = 0.95,
-) -> Answer:
+) -> StudyAnswer:
     """Every variant against the baseline over common seeds. margin: a difference in the metric
     below which variants count as equal; without one, equality is never claimed. The p-values of all
     variants are one family, those of equality another.
     """
-    measured = metric(measured) if isinstance(measured, str) else measured
+    measured = metric(measured)
     differences = [paired(baseline.values, runs.values, level) for runs in variants]
     # A variant that was stopped stands as a test that was not passed.
     ps = holm([1.0 if runs.stopped else d.p for runs, d in zip(variants, differences, strict=True)])
     ps_margin = holm(
         [_equal(runs, d, margin) for runs, d in zip(variants, differences, strict=True)]
     )
-    family = max(1, sum(p is not None for p in ps))
-    said = Words(measured, level, margin, family)
+    words = Words(measured, level, margin, family=sum(p is not None for p in ps))
     verdicts = []
     for runs, difference, p, p_margin in zip(variants, differences, ps, ps_margin, strict=True):
-        outcome = (
-            "diverged"
-            if runs.diverged and not runs.values
-            else said.outcome(difference, p, p_margin)
-        )
         if runs.stopped:
             outcome, p, p_margin, first = "stopped", None, None, [runs.stopped]
-        elif outcome == "diverged":
-            first = []
+        elif runs.diverged and not runs.values:
+            outcome, first = "diverged", []
         else:
-            first = [said.compared(runs.name, baseline.name, outcome, difference, p, p_margin)]
+            outcome = words.outcome(difference, p, p_margin)
+            first = [words.compared(runs.name, baseline.name, outcome, difference, p, p_margin)]
         sentence = " ".join([*first, *missing(runs, baseline)])
         verdicts.append(Verdict(runs.name, outcome, difference, p, p_margin, sentence))
     partial = any(runs.unfinished or runs.failed for runs in (baseline, *variants))
-    return Answer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
+    return StudyAnswer(_summary(baseline, variants, verdicts, measured, margin), verdicts, partial)
 
 
-def _equal(runs: Runs, difference: Difference, margin: float | None) -> float | None:
+def _equal(runs: Runs, difference: PairedDifference, margin: float | None) -> float | None:
     if not margin or difference.count < 2:
         return None
     return 1.0 if runs.stopped else equivalence(difference, margin)
@@ -115,41 +117,26 @@ def effect_sentences(
     """Main effects and interactions of a factorial design, each in a sentence; their p-values are
     one family.
     """
-    measured = metric(measured) if isinstance(measured, str) else measured
+    measured = metric(measured)
     ps = holm([effect.difference.p for effect in effects])
-    said = Words(measured, level, None, max(1, sum(p is not None for p in ps)))
-    found = []
-    for effect, p in zip(effects, ps, strict=True):
-        outcome = said.outcome(effect.difference, p, None)
-        names = [f"{f}={x}" for f, x in zip(effect.factors, effect.levels, strict=True)]
-        if effect.method == "not crossed":
-            found.append(
-                f"Of {' with '.join(names)} these runs say nothing: no combination has all of its"
-                " levels."
-            )
-            continue
-        if len(names) == 2:
-            together = f"{names[0]} and {names[1]} together"
-            found.append(
-                said.compared(
-                    together,
-                    "their effects apart",
-                    outcome,
-                    effect.difference,
-                    p,
-                    None,
-                    plural=True,
-                )
-            )
-            if outcome == "unseen" and effect.difference.sd:
-                found[-1] = said.unseen(
-                    f"No interaction of {names[0]} with {names[1]}", effect.difference, p
-                )
-        else:
-            zero = f"{effect.factors[0]}={effect.baseline[0]}"
-            found.append(said.compared(names[0], zero, outcome, effect.difference, p, None))
-        found[-1] += _basis(effect)
-    return found
+    words = Words(measured, level, None, family=sum(p is not None for p in ps))
+    return [_effect_sentence(effect, p, words) for effect, p in zip(effects, ps, strict=True)]
+
+
+def _effect_sentence(effect: Effect, p: float | None, words: "Words") -> str:
+    d, names = effect.difference, effect.names
+    outcome = words.outcome(d, p, None)
+    if effect.method == "not crossed":
+        return f"Of {effect.name} these runs say nothing: no combination has all of its levels."
+    if len(names) == 1:
+        zero = f"{effect.factors[0]}={effect.baseline[0]}"
+        text = words.compared(names[0], zero, outcome, d, p, None)
+    elif outcome == "unseen" and d.sd:
+        text = words.unseen(f"No interaction of {effect.name}", d, p)
+    else:
+        both = f"{names[0]} and {names[1]} together"
+        text = words.compared(both, "their effects apart", outcome, d, p, None, be="are")
+    return text + _basis(effect)
 
 
 def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
@@ -167,22 +154,20 @@ def missing(runs: Runs, baseline: Runs | None = None) -> list[str]:
                 (len(baseline.diverged), baseline.ended), (len(runs.diverged), runs.ended)
             )
             share = f"{len(baseline.diverged)} of {baseline.ended}"
-            beside = f"; of {baseline.name} {share} (Fisher's exact test, {p_said(p)})"
+            beside = f"; of {baseline.name} {share} (Fisher's exact test, {format_p(p)})"
         found.append(
             f"{len(runs.diverged)} of the {runs.ended} runs of {runs.name} diverged,"
             f" {where}{beside}."
         )
-    for seeds, what in ((runs.failed, "failed"), (runs.unfinished, "not finished")):
+    for seeds, verbs in (
+        (runs.failed, "has failed/have failed"),
+        (runs.unfinished, "is not finished/are not finished"),
+    ):
         if seeds:
-            which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
-            verb = (
-                ("have" if len(seeds) > 1 else "has")
-                if what == "failed"
-                else ("are" if len(seeds) > 1 else "is")
-            )
-            found.append(
-                f"{len(seeds)} of {runs.total} runs {verb} {what} ({which}): this is partial."
-            )
+            one, several = verbs.split("/")
+            verb, noun = (several, "seeds") if len(seeds) > 1 else (one, "seed")
+            which = f"{noun} {', '.join(map(str, sorted(seeds)))}"
+            found.append(f"{len(seeds)} of {runs.total} runs {verb} ({which}): this is partial.")
     return found
 
 
@@ -193,10 +178,11 @@ class Words:
         self.measured = measured
         self.level = level
         self.margin = margin
-        self.family = family
+        self.after = " after Holm" if family > 1 else ""
+        self.share = max(1, family)
         self.alpha = 1 - level + ROUNDING
 
-    def outcome(self, difference: Difference, p: float | None, p_margin: float | None) -> str:
+    def outcome(self, difference: PairedDifference, p: float | None, p_margin: float | None) -> str:
         if p is None:
             return "unknown"
         if self._small(p):
@@ -208,45 +194,21 @@ class Words:
         name: str,
         other: str,
         outcome: str,
-        d: Difference,
+        d: PairedDifference,
         p: float | None,
         p_margin: float | None,
-        plural: bool = False,
+        be: str = "is",
     ) -> str:
-        be, said = ("are" if plural else "is"), self.measured.said
-        if d.method == "no seed":
-            return f"{name} and {other} have no finished seed in common: they are not compared."
-        if d.method == "one seed":
-            way = "equals" if d.mean == 0 else f"{be} {self._way(d.mean)} than"
-            by = "" if d.mean == 0 else f" by {said(abs(d.mean))}"
-            return (
-                f"{name} {way} {other}{by} at the one seed in common, which says nothing of others:"
-                " run at least 5."
-            )
-        within = (
-            f", within the margin of {self.measured.as_given(self.margin)}"
-            if self._small(p_margin)
-            else ""
-        )
-        if d.method == "equal":
-            return (
-                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
-                f" difference shows{within}."
-            )
-        if d.method == "sign":
-            same = (
-                f"{name} {be} {self._way(d.mean)} than {other} by {said(abs(d.mean))} at each of"
-                f" {d.count} seeds alike"
-            )
-            return (
-                f"{same} (sign test,"
-                f" {self._p(p)}{'' if self._small(p) else ': too few seeds to tell'}){within}."
-            )
+        within = ""
+        if self._small(p_margin):
+            within = f", within the margin of {self.measured.as_given(self.margin)}"
+        if d.method not in ("t", "bootstrap"):
+            return self._without_t(name, other, d, p, within, be)
         if outcome in ("better", "worse"):
-            digits, low, high = self._bounds(d, of_size=True)
-            by = f"{name} {be} {outcome} than {other} by {said(abs(d.mean), digits)}"
+            ends = (d.low, d.high) if d.mean >= 0 else (-d.high, -d.low)
+            size, interval = self._estimate(abs(d.mean), *ends)
             return (
-                f"{by} ({self._interval(low, high)}, {d.count} seeds,"
+                f"{name} {be} {outcome} than {other} by {size} ({interval}, {d.count} seeds,"
                 f" {self._p(p)}){within and ', yet' + within[1:]}."
             )
         if outcome == "no worse":
@@ -258,49 +220,54 @@ class Words:
             return f"{name} and {other} are equivalent{within[1:]} ({self._measured(d)}; {of})."
         return self.unseen(f"No difference between {name} and {other}", d, p)
 
-    def unseen(self, what: str, d: Difference, p: float | None) -> str:
+    def _without_t(
+        self, name: str, other: str, d: PairedDifference, p: float | None, within: str, be: str
+    ) -> str:
+        if d.method == "no seed":
+            return f"{name} and {other} have no finished seed in common: they are not compared."
+        if d.method == "equal":
+            return (
+                f"{name} and {other} have the very same figures at all {d.count} seeds: no"
+                f" difference shows{within}."
+            )
+        way = f"{name} equals {other}"
+        if d.mean:
+            better = "better" if self.measured.better(d.mean) else "worse"
+            way = f"{name} {be} {better} than {other} by {self.measured.format(abs(d.mean))}"
+        if d.method == "one seed":
+            return f"{way} at the one seed in common, which says nothing of others: run at least 5."
+        few = "" if self._small(p) else ": too few seeds to tell"
+        return f"{way} at each of {d.count} seeds alike (sign test, {self._p(p)}{few}){within}."
+
+    def unseen(self, what: str, d: PairedDifference, p: float | None) -> str:
         """With what was measured, and what could have been seen."""
         return f"{what} was seen ({self._measured(d)}, {self._p(p)}): {self._power(d)}."
 
-    def _measured(self, d: Difference) -> str:
-        digits, low, high = self._bounds(d, of_size=False)
-        return (
-            f"difference {self.measured.said(d.mean, digits)}, {self._interval(low, high)},"
-            f" {d.count} seeds"
-        )
+    def _measured(self, d: PairedDifference) -> str:
+        mean, interval = self._estimate(d.mean, d.low, d.high)
+        return f"difference {mean}, {interval}, {d.count} seeds"
 
     def _small(self, p: float | None) -> bool:
         return p is not None and p <= self.alpha
 
-    def _way(self, mean: float) -> str:
-        return "better" if self.measured.better(mean) else "worse"
-
     def _p(self, p: float) -> str:
-        return p_said(p, self.alpha) + (" after Holm" if self.family > 1 else "")
+        return format_p(p, self.alpha) + self.after
 
-    def _interval(self, low: str, high: str) -> str:
-        return f"{100 * self.level:g} % interval {low} to {high}"
+    def _estimate(self, mean: float, low: float, high: float) -> tuple[str, str]:
+        text, span = self.measured.estimate(mean, low, high, unit=True)
+        return text, f"{100 * self.level:g} % interval {span}"
 
-    def _bounds(self, d: Difference, of_size: bool) -> tuple[int, str, str]:
-        digits = decimals((d.high - d.low) / 2 * self.measured.scale)
-        low, high = (-d.high, -d.low) if of_size and d.mean < 0 else (d.low, d.high)
-        return (
-            digits,
-            self.measured.said(low, digits, unit=False),
-            self.measured.said(high, digits, unit=False),
-        )
-
-    def _power(self, d: Difference) -> str:
+    def _power(self, d: PairedDifference) -> str:
         """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
 
         The second figure is the margin, or half of the first: never the difference that was
         measured, whose power says no more than its p (Hoenig and Heisey, 2001).
         """
-        alpha = (1 - self.level) / self.family  # what the first of a family has to pass
+        alpha = (1 - self.level) / self.share  # what the first of a family has to pass
         seen = detectable(d.sd, d.count, alpha=alpha)
         goal = self.margin or self.measured.up(seen) / 2
         text = (
-            f"with {d.count} seeds a difference of {self.measured.said(self.measured.up(seen))}"
+            f"with {d.count} seeds a difference of {self.measured.format(self.measured.up(seen))}"
             " could have been seen"
         )
         if goal >= seen:
@@ -351,12 +318,11 @@ def _summary(
         if chosen:
             parts.append(text.format(_names(v.name for v in chosen)))
     every = (baseline, *variants)
-    lost = {runs.name: len(runs.diverged) for runs in every if runs.diverged}
+    lost = [
+        f"{runs.name} ({len(runs.diverged)} of {runs.ended})" for runs in every if runs.diverged
+    ]
     if lost:
-        parts.append(
-            "diverged: "
-            + ", ".join(f"{name} ({n} of {_by(every, name).ended})" for name, n in lost.items())
-        )
+        parts.append(f"diverged: {', '.join(lost)}")
     open_ = sum(len(runs.unfinished) + len(runs.failed) for runs in every)
     if open_:
         parts.append(
@@ -371,7 +337,3 @@ def _summary(
 def _names(names: Iterable[str]) -> str:
     """Names in a row; those of several factors, which hold commas, in quotes."""
     return ", ".join(f"'{name}'" if "," in name else name for name in names)
-
-
-def _by(every: Sequence[Runs], name: str) -> Runs:
-    return next(runs for runs in every if runs.name == name)

@@ -17,10 +17,10 @@ from typing import Any
 
 from xformer_kit.registry import ConfigError, nearest, shown
 from xformer_kit.study.answer import Runs, Words, missing
-from xformer_kit.study.figures import Metric, metric, p_said
+from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.statistics import (
     ROUNDING,
-    Difference,
+    PairedDifference,
     beyond,
     divergence,
     equivalence,
@@ -44,7 +44,7 @@ class Claim:
 
     outcome: str
     sentence: str
-    differences: tuple[Difference, ...]  # variant - than, one for each expectation
+    differences: tuple[PairedDifference, ...]  # variant - than, one for each expectation
     ps: tuple[float | None, ...]  # of what decided, after Holm over the expectations
 
 
@@ -118,7 +118,7 @@ def held(
     more often. Without a margin only what is better is known to be no worse. Raises ConfigError for
     an expectation at fault.
     """
-    measured = metric(measured) if isinstance(measured, str) else measured
+    measured = metric(measured)
     if wrong := faults(expect, list(runs), baseline):
         raise ConfigError(wrong)
     several = [expect] if isinstance(expect, Mapping) else expect
@@ -217,23 +217,23 @@ class _Test:
         )
         if by_loss and (self.difference.p is None or self.p_lost < self.difference.p):
             often = "more" if self.lost_more else "less"
-            said = (
+            text = (
                 f"{self.one.variant} is {seen} than {self.one.than}, for it diverges {often} often"
-                f" ({p_said(p)})."
+                f" ({format_p(p)})."
             )
         else:
-            # What is better is not said to be within a margin, which it may well have left on that
+            # What is better is not reported as within a margin, which it may well have left on that
             # side.
             p, p_margin = (apart, None if seen == "better" else p) if self.by_margin else (p, None)
-            said = words.compared(
+            text = words.compared(
                 self.one.variant, self.one.than, seen, self.difference, p, p_margin
             )
             if self.by_margin and outcome == OPEN and seen in ("better", "worse"):
-                said += (
+                text += (
                     f" That may be more than the margin of {self.measured.as_given(self.margin)},"
                     " or less."
                 )
-        return outcome, " ".join([said, *missing(self.variant, self.than)])
+        return outcome, " ".join([text, *missing(self.variant, self.than)])
 
     def _within(self, shown: bool, differs: bool) -> tuple[str, str]:
         d, one_sided = self.difference, self.one.way == "no_worse"

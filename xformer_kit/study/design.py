@@ -22,11 +22,11 @@ Factors = Mapping[str, Factor]
 
 @dataclass(frozen=True)
 class Rung:
-    """A size, and how long it is trained. `said`: model.dim=96 x10, ten tokens for each
+    """A size, and how long it is trained. `name`: model.dim=96 x10, ten tokens for each
     parameter.
     """
 
-    said: str
+    name: str
     words: tuple[str, ...]  # overrides of the size
     multiple: float  # tokens for each parameter
     steps: int = 0  # optimizer steps that make so many tokens; 0 until the parameters are counted
@@ -91,9 +91,7 @@ def alone(factors: Factors, name: str, label: str) -> Levels:
 def met(factors: Factors, levels: Levels) -> bool:
     """Whether every factor that left its baseline may do so."""
     return all(
-        levels[name] == factor.baseline
-        or all(levels[other] in wanted for other, wanted in factor.when.items())
-        for name, factor in factors.items()
+        levels[name] == factor.baseline or factor.active(levels) for name, factor in factors.items()
     )
 
 
@@ -136,7 +134,7 @@ class OneAtATime(Design):
 
 
 @DESIGNS.register("pairs", also_called=("pairwise", "two_way"))
-class Pairs(Design):
+class PairsDesign(Design):
     """The baseline, every level alone, and every two levels of two factors together: which changes
     do not add up.
     """
@@ -155,7 +153,7 @@ class Pairs(Design):
 
 
 @DESIGNS.register("factorial", also_called=("full", "grid", "full_factorial"))
-class Factorial(Design):
+class FactorialDesign(Design):
     """All combinations of all levels."""
 
     no_stop = AVERAGES
@@ -166,7 +164,7 @@ class Factorial(Design):
 
 
 @DESIGNS.register("fractional", also_called=("fractional_factorial",))
-class Fractional(Design):
+class FractionalDesign(Design):
     """A regular fraction of the combinations of factors of two levels: main effects at a part of
     the runs.
 
@@ -226,7 +224,7 @@ class Fractional(Design):
 
 
 @DESIGNS.register("random", also_called=("sample",))
-class Random(Design):
+class RandomDesign(Design):
     """So many different combinations, drawn evenly from all."""
 
     def __init__(
@@ -252,7 +250,7 @@ class Random(Design):
 
 
 @DESIGNS.register("search", also_called=("optuna", "bayes", "hyperparameter_search"))
-class Search(Design):
+class SearchDesign(Design):
     """The best point of a space: Optuna proposes, from what became of the points before (Akiba et
     al., 2019, arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011,
     section 4; Watanabe, 2023, arXiv:2304.11127). Factors can be intervals. Every trial is run at

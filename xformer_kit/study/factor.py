@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from xformer_kit.registry import nearest, shown
+from xformer_kit.registry import Context, nearest, shown
 from xformer_kit.registry.command_lines import quoted
-from xformer_kit.study.space import Interval, interval
+from xformer_kit.study.range import SETTINGS, Range
 
 Levels = dict[str, str]  # factor -> label of its level
 BASELINE = "baseline"  # label of a level that has no other
@@ -37,12 +37,16 @@ class Factor:
     levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # numbers that a search draws from; its level is then the baseline's alone
-    interval: Interval | None = None
+    interval: Range | None = None
 
     @property
     def others(self) -> list[str]:
         """Labels of the levels that are not the baseline's."""
         return [label for label in self.levels if label != self.baseline]
+
+    def active(self, levels: Levels) -> bool:
+        """Whether its condition is met."""
+        return all(levels[other] in wanted for other, wanted in self.when.items())
 
     def words(self, label: str) -> list[str]:
         if label not in self.levels and self.interval is not None:
@@ -55,8 +59,10 @@ class Factor:
         return text(self.interval.exact(value))
 
     def labels(self) -> list[str] | None:
-        """Of all numbers of the interval; None where they are too many."""
-        values = self.interval.values() if self.interval is not None else None
+        """Of all levels, or of all numbers of the interval; None if those are too many."""
+        if self.interval is None:
+            return list(self.levels)
+        values = self.interval.values()
         return None if values is None else [self.label(value) for value in values]
 
 
@@ -166,24 +172,27 @@ def _without(name: str) -> str:
 
 
 def _between(
-    name: str, said: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
+    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
 ) -> dict[str, Factor]:
     """A factor that is an interval, where nothing is wrong with it."""
-    between = interval(f"study.factors.{name}", said)
-    if not isinstance(between, Interval):
-        faults += between
-    elif name not in base:
+    if found := list(
+        SETTINGS.faults({"name": "interval", **given}, f"study.factors.{name}", Context())
+    ):
+        faults += found
+        return {}
+    between = Range(**given)
+    if name not in base:
         faults.append(_without(name))
-    elif not between.holds(base[name]):
+        return {}
+    if not between.holds(base[name]):
         kind = "a whole number" if between.whole else "a number"
         faults.append(
-            f"study.baseline.{name}: must be {kind} of its interval, {between.said}; got"
+            f"study.baseline.{name}: must be {kind} of its interval, {between}; got"
             f" {shown(base[name])}. The search begins with it."
         )
-    else:
-        label = text(base[name])
-        return {name: Factor(name, label, {label: {name: base[name]}}, {}, between)}
-    return {}
+        return {}
+    label = text(base[name])
+    return {name: Factor(name, label, {label: {name: base[name]}}, {}, between)}
 
 
 def _factor(

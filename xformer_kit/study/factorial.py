@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xformer_kit.study.statistics import Difference, paired
+from xformer_kit.study.statistics import PairedDifference, paired
 
 Arm = tuple[Any, ...]  # levels of the factors in question
 
@@ -51,18 +51,20 @@ class Effect:
     factors: tuple[str, ...]
     levels: Arm
     baseline: Arm
-    difference: Difference
+    difference: PairedDifference
     used: int  # combinations of the other factors; where additive, combinations of all
     combinations: int  # that were run at any of the levels in question
     seeds: int  # that were run
     method: str
 
     @property
+    def names(self) -> list[str]:
+        return [f"{factor}={x}" for factor, x in zip(self.factors, self.levels, strict=True)]
+
+    @property
     def name(self) -> str:
         """placement=post, or placement=post with norm=rms."""
-        return " with ".join(
-            f"{factor}={level}" for factor, level in zip(self.factors, self.levels, strict=True)
-        )
+        return " with ".join(self.names)
 
 
 def effects(
@@ -188,7 +190,7 @@ def _additive(
     )
 
 
-def _of_contrasts(each: dict[int, float], scale: float, confidence: float) -> Difference:
+def _of_contrasts(each: dict[int, float], scale: float, confidence: float) -> PairedDifference:
     # The figures' own size goes along, by which `paired` tells a difference from rounding.
     return paired(dict.fromkeys(each, 0.0), each, confidence, scale=scale)
 

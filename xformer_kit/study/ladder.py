@@ -15,14 +15,14 @@ from typing import Any
 from xformer_kit.registry import ConfigError, above, apart, shown
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 from xformer_kit.study.scaling import fewest
 
 LENGTH = "trainer.max_steps"  # what a rung's tokens are made by
 
 
 @DESIGNS.register("ladder", also_called=("scaling", "scaling_law", "scaling_laws"))
-class Ladder(OneAtATime):
+class LadderDesign(OneAtATime):
     """The baseline, and every level of every factor alone, each at all sizes x tokens per
     parameter.
 
@@ -72,7 +72,7 @@ class Ladder(OneAtATime):
         yield from _budget(node["budget"], self.sizes)
         try:
             higher = metric(node["metric"], node["higher_is_better"]).higher_is_better
-        except ConfigError:  # which is said by whoever reads the metric
+        except ConfigError:  # reported where the metric is checked
             return
         if higher:
             yield (
@@ -98,15 +98,15 @@ def _sizes(options: Any) -> Iterator[str]:
             " 128, 192]}."
         )
     elif len(set(lengths.values())) > 1:
-        said = ", ".join(f"{count} of {key}" for key, count in lengths.items())
-        yield f"sizes: must give every override as many values as there are sizes; got {said}."
+        counts = ", ".join(f"{count} of {key}" for key, count in lengths.items())
+        yield f"sizes: must give every override as many values as there are sizes; got {counts}."
     else:
         each = list(zip(*options.sizes.values(), strict=True))
         if twice := next((size for i, size in enumerate(each) if size in each[:i]), None):
-            said = ", ".join(
+            size = ", ".join(
                 f"{key}={text(value)}" for key, value in zip(lengths, twice, strict=True)
             )
-            yield f"sizes: must differ; got {said} twice."
+            yield f"sizes: must differ; got {size} twice."
 
 
 @apart
@@ -124,7 +124,7 @@ def _enough(options: Any) -> Iterator[str]:
         len(set(options.multiples)),
     )
     if len(counts) == 1 and multiples and (count := counts.pop()) < (needed := fewest(multiples)):
-        said = (
+        law = (
             "one number of tokens per parameter"
             if multiples == 1
             else f"{multiples} numbers of tokens per parameter"
@@ -134,7 +134,7 @@ def _enough(options: Any) -> Iterator[str]:
             if multiples == 1 and count == fewest(2)
             else ""
         )
-        yield f"sizes: must be at least {needed} for a law with {said}; got {count}.{more}"
+        yield f"sizes: must be at least {needed} for a law with {law}; got {count}.{more}"
 
 
 def axis(multiples: Iterable[float]) -> str | None:

@@ -3,7 +3,7 @@ that compose it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -12,6 +12,7 @@ from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
 from xformer_kit.study.question import label, levels_of
+from xformer_kit.study.settings import seeds
 
 Compose = Callable[
     [list[str]], tuple[dict[str, Any], list[str]]
@@ -40,10 +41,16 @@ class Variant:
         size = (*self.rung.words, f"trainer.max_steps={self.rung.steps}") if self.rung else ()
         return (*self.words, *size, *self.tuned, *self.knob)
 
+    def plain(self) -> dict[str, Any]:
+        """As plan.json holds it: without its config, which its overrides compose."""
+        node = asdict(replace(self, config={}))
+        del node["config"]
+        return node
+
     @property
     def title(self) -> str:
-        """What tells it from all other entries of the plan."""
-        return titled(self.name, self.rung.said if self.rung else None, self.tuned)
+        """What distinguishes it from all other entries of the plan."""
+        return titled(self.name, self.rung.name if self.rung else None, self.tuned)
 
 
 def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
@@ -51,7 +58,7 @@ def titled(name: str, rung: str | None, tuned: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One training: a variant under a seed. `key` names its directory."""
 
     variant: Variant
@@ -80,10 +87,9 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     tried = 0
     for levels in chosen:
         named = label(factors, levels)
-        name, words = str((node["labels"] or {}).get(named, named)), words_of(factors, levels)
-        known = dict[
-            tuple[str, ...], dict[str, Any]
-        ]()  # rungs of a size have one config until their steps are counted
+        name, words = name_of(node, named), words_of(factors, levels)
+        # Rungs of a size have one config until their steps are counted.
+        known: dict[tuple[str, ...], dict[str, Any]] = {}
         for rung, tuned in product(rungs, tunings(node)):
             size = (*(rung.words if rung else ()), *tuned)
             if size not in known:
@@ -113,14 +119,15 @@ def _of(names: list[str], count: int) -> str:
 
 def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> None:
     """Raises ConfigError where so many variants make more runs than the study may have."""
-    each, most = len(rungs) * len(list(tunings(node))) * len(seeds(node, 0)), node["max_runs"]
+    of_seeds, most = len(seeds(node)), node["max_runs"]
+    each = len(rungs) * len(list(tunings(node))) * of_seeds
     if count * each <= most:
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
     fits = most // each - 1  # variants beside the baseline
     raise ConfigError(
         f"study.max_runs: must hold the runs of the design; got {most}, and"
-        f" {_counted(count, 'variant')} with {_counted(len(seeds(node, 0)), 'seed')}{times} make"
+        f" {_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
         f" {count * each}. Raise it, or take fewer seeds or levels"
         + (f", or design={{name: random, count: {fits}}}." if fits > 0 and len(rungs) == 1 else ".")
     )
@@ -130,15 +137,15 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
+def name_of(node: Mapping[str, Any], label: str) -> str:
+    """What the report calls a variant."""
+    return str((node["labels"] or {}).get(label, label))
+
+
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
     """The overrides of a combination; a factor whose condition is not met says nothing."""
-    met = {
-        name: all(levels[other] in wanted for other, wanted in factor.when.items())
-        for name, factor in factors.items()
-    }
-    return [
-        word for name, factor in factors.items() if met[name] for word in factor.words(levels[name])
-    ]
+    active = {name: factor for name, factor in factors.items() if factor.active(levels)}
+    return [word for name, factor in active.items() for word in factor.words(levels[name])]
 
 
 def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -149,18 +156,13 @@ def tunings(node: Mapping[str, Any]) -> Iterator[list[str]]:
     yield from points
 
 
-def seeds(node: Mapping[str, Any], first: int) -> list[int]:
-    given = node["seeds"]
-    return list(given) if isinstance(given, list) else list(range(first, first + given))
-
-
 def runs(
     found: list[Variant], node: Mapping[str, Any], key: Callable[[dict[str, Any]], str]
-) -> list[Run]:
+) -> list[StudyRun]:
     """All runs, seed by seed, so that a study that is stopped early has every variant at the same
     seeds.
     """
-    made = [Run(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
+    made = [StudyRun(v, seed, "") for seed in seeds(node, found[0].config["seed"]) for v in found]
     return [replace(run, key=key(run.config)) for run in made]
 
 
@@ -192,13 +194,13 @@ def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
 
 def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     """A claim names variants by their label, or as the report calls them."""
-    said = node.get("claim") or {}
-    if unknown := sorted(said.keys() - {"paper", "expect"}):
+    given = node.get("claim") or {}
+    if unknown := sorted(given.keys() - {"paper", "expect"}):
         return [
             f"study.claim.{unknown[0]}: is no part of a claim, which has paper and expect. Leave it"
             " out."
         ]
-    expect = said.get("expect")
+    expect = given.get("expect")
     known = [variant.label for variant in found] + [variant.name for variant in found]
     wrong = [] if expect is None else claim.faults(expect, list(dict.fromkeys(known)))
     ways = (
@@ -206,9 +208,9 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
         if expect and not wrong
         else set()
     )
-    if vain := sorted(ways & claim.WITHIN) if not node["margin"] else []:
-        said = f"must say within what '{vain[0]}' is meant, for the claim expects it"
-        return [f"study.margin: {said}; got {shown(node['margin'])}. Try 0.05."]
+    if within := sorted(ways & claim.WITHIN) if not node["margin"] else []:
+        must = f"must say within what '{within[0]}' is meant, for the claim expects it"
+        return [f"study.margin: {must}; got {shown(node['margin'])}. Try 0.05."]
     return [f"{fault} Or study without a claim: study.claim=null." for fault in wrong]
 
 

@@ -1,9 +1,10 @@
 """What came of a study's runs? Plain data, from which statistics and reports are made."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from xformer_kit.study.metric import Metric, metric_of
 from xformer_kit.study.plan import titled
 
 Status = Literal[
@@ -26,28 +27,55 @@ class Outcome:
     curves: Mapping[str, tuple[list[int], list[float]]] = field(default_factory=dict)
 
 
+def rung_name(variant: Mapping[str, Any]) -> str | None:
+    """The rung of an entry of the plan; None if the study has no ladder."""
+    return (variant.get("rung") or {}).get("name")
+
+
 def title(variant: Mapping[str, Any]) -> str:
-    """What tells an entry of the plan from all others."""
-    return titled(variant["name"], (variant.get("rung") or {}).get("said"), variant["tuned"])
+    """What distinguishes an entry of the plan from all others."""
+    return titled(variant["name"], rung_name(variant), variant["tuned"])
 
 
 @dataclass(frozen=True)
 class Results:
     """A plan as it was written, with the outcome of every run."""
 
-    folder: str  # the study's directory
     study: Mapping[str, Any]  # the study's complete node
     command: list[str]  # overrides that asked for it
     parts: list[str]  # files of one's own parts
-    variants: list[
-        Mapping[str, Any]
-    ]  # label, name, levels, words, tuned, cost, knob, off; the baseline first
+    # label, name, levels, words, tuned, cost, knob, off; the baseline first
+    variants: list[Mapping[str, Any]]
     outcomes: list[Outcome]
     # what the trials of a search came to; see tasks/study/search.py
     search: Mapping[str, Any] | None = None
-    stopped: Mapping[str, str] = field(
-        default_factory=dict
-    )  # label -> why study.stop ended the variant
+    # label -> why study.stop ended the variant
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""  # the study's directory
+
+    @property
+    def metric(self) -> Metric:
+        """In which the variants are compared. Raises ConfigError if its better side is unknown."""
+        return metric_of(self.study)
+
+    @property
+    def seeds(self) -> list[int]:
+        """In the study's order."""
+        return list(dict.fromkeys(one.seed for one in self.outcomes))
+
+    def only(self, kept: Sequence[int], outcomes: Iterable[Outcome] | None = None) -> "Results":
+        """The results of these variants, in this order."""
+        place = {old: new for new, old in enumerate(kept)}
+        chosen = self.outcomes if outcomes is None else outcomes
+        return replace(
+            self,
+            variants=[self.variants[i] for i in kept],
+            outcomes=[replace(o, variant=place[o.variant]) for o in chosen if o.variant in place],
+        )
+
+    def label(self, one: Outcome) -> str:
+        """The label of a run's variant."""
+        return self.variants[one.variant]["label"]
 
     def of(self, variant: int) -> list[Outcome]:
         """The runs of a variant, by seed."""

@@ -30,7 +30,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """variant - baseline, over the seeds that both have; what cannot be known from so many seeds is
     None.
 
@@ -89,7 +89,7 @@ def paired(
     *,
     scale: float | None = None,
     resamples: int = 9999,
-) -> Difference:
+) -> PairedDifference:
     """variant - baseline at every seed that both have: the seed is the block, so what it does to
     both drops out.
 
@@ -104,6 +104,8 @@ def paired(
     scale: the size of the figures, beside which a difference may be rounding; by default their own.
     Raises ValueError where a figure is not finite.
     """
+    from scipy.stats import ttest_1samp
+
     seeds = sorted(baseline.keys() & variant.keys())
     before, after = (
         _finite({seed: side[seed] for seed in seeds}, "seed") for side in (baseline, variant)
@@ -111,7 +113,7 @@ def paired(
     x = after - before
     if len(x) < 2:
         known = float(x[0]) if len(x) else None
-        return Difference(
+        return PairedDifference(
             known, None, None, None, None, len(x), None, "one seed" if len(x) else "no seed", level
         )
     mean, sd = float(x.mean()), float(x.std(ddof=1))
@@ -120,17 +122,14 @@ def paired(
     )
     if np.ptp(x) <= rounding:
         return _constant(mean if abs(mean) > rounding else 0.0, len(x), level)
-    p, reach = (
-        _two_sided(mean / sd * math.sqrt(len(x)), len(x)),
-        _t(len(x), level) * sd / math.sqrt(len(x)),
-    )
-    low, high, method = mean - reach, mean + reach, "t"
-    if len(x) >= BOOTSTRAP_FROM and all(
-        map(math.isfinite, bounds := _bootstrap(x, level, resamples))
-    ):
-        low, high, method = *bounds, "bootstrap"
+    test = ttest_1samp(x, 0.0)
+    (low, high), method = map(float, test.confidence_interval(level)), "t"
+    if len(x) >= BOOTSTRAP_FROM:
+        bounds = _bootstrap(x, level, resamples)
+        if all(map(math.isfinite, bounds)):
+            (low, high), method = bounds, "bootstrap"
     effect = hedges(len(x)) * mean / sd if len(x) > 2 else None
-    return Difference(mean, low, high, p, effect, len(x), sd, method, level)
+    return PairedDifference(mean, low, high, float(test.pvalue), effect, len(x), sd, method, level)
 
 
 def hedges(count: int) -> float:
@@ -154,30 +153,28 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def equivalence(difference: Difference, margin: float) -> float | None:
+def equivalence(difference: PairedDifference, margin: float) -> float | None:
     """p of the hypothesis that the true difference is as large as the margin or larger, either way:
     two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p says: equal, for
     all that matters. None for fewer than two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
+    if not margin > 0:
+        raise ValueError(f"margin: must be above 0; got {margin}.")
     sides = [beyond(difference, margin, sign) for sign in (1, -1)]
     return None if None in sides else max(side for side in sides if side is not None)
 
 
-def beyond(difference: Difference, margin: float, sign: int) -> float | None:
+def beyond(difference: PairedDifference, margin: float, sign: int) -> float | None:
     """p of the hypothesis that `sign` times the true difference is as large as the margin or
     larger: the one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of what
     is worse, a small p says: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
     Without variance, where there is no t, the sign test: 2^-n if the difference lies below the
     margin, else 1. None for fewer than two seeds.
-
-    Raises ValueError for a margin that is not above 0.
     """
     from scipy.stats import t
 
-    if not margin > 0:
-        raise ValueError(f"margin: must be above 0; got {margin}.")
     if difference.count < 2:
         return None
     left = margin - sign * difference.mean
@@ -229,19 +226,13 @@ def _t(count: int, level: float) -> float:
     return float(t.ppf((1 + level) / 2, count - 1))
 
 
-def _two_sided(statistic: float, count: int) -> float:
-    from scipy.stats import t
-
-    return float(2 * t.sf(abs(statistic), count - 1))
-
-
-def _constant(value: float, count: int, level: float) -> Difference:
+def _constant(value: float, count: int, level: float) -> PairedDifference:
     """Every seed says the same: no t. The sign test asks only how often chance alone would agree
     with itself.
     """
     if value == 0:
-        return Difference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
-    return Difference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
+        return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)
+    return PairedDifference(value, None, None, 2.0 ** (1 - count), None, count, 0.0, "sign", level)
 
 
 def _bootstrap(x: np.ndarray, level: float, resamples: int) -> tuple[float, float]:

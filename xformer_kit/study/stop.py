@@ -14,81 +14,77 @@ A variant that was stopped is not tested any more. In Holm's family it stands wi
 that was not passed: that can only make false alarms rarer, for it and for the others.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xformer_kit.study.figures import Metric, metric, p_said
-from xformer_kit.study.report.arms import Arm, arms
+from xformer_kit.study.metric import Metric, format_p
+from xformer_kit.study.report.variants import variants
 from xformer_kit.study.results import Outcome, Results
-from xformer_kit.study.statistics import Difference, paired
+from xformer_kit.study.statistics import PairedDifference, beyond, paired
 
 OVER = ("finished", "diverged", "failed")  # of which nothing more comes
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """Why a variant was stopped, and behind how many seeds."""
+class StoppedVariant:
+    """Why a variant was stopped, and after how many seeds."""
 
     seeds: int
     sentence: str  # stopped after 3 of 5 seeds: ...
 
 
 def applied(results: Results) -> Results:
-    """The results without what the study stopped: outcomes of seeds behind it are left out,
-    whatever became of them.
+    """The results without what the study stopped: outcomes of later seeds are left out, whatever
+    became of them.
     """
-    found, order = decided(results), seeds(results)
+    found, order = decided(results), results.seeds
     if not found:
         return results
 
     def kept(one: Outcome) -> Outcome:
-        gone = found.get(results.variants[one.variant]["label"])
-        if gone is None or one.seed in order[: gone.seeds]:
+        stopped = found.get(results.label(one))
+        if stopped is None or one.seed in order[: stopped.seeds]:
             return one
-        return Outcome(one.variant, one.seed, one.key, "left out", one.directory, why=gone.sentence)
+        why = stopped.sentence
+        return Outcome(one.variant, one.seed, one.key, "left out", one.directory, why=why)
 
-    stopped = {label: gone.sentence for label, gone in found.items()}
-    return replace(results, outcomes=[kept(one) for one in results.outcomes], stopped=stopped)
+    sentences = {label: stopped.sentence for label, stopped in found.items()}
+    return replace(results, outcomes=[kept(one) for one in results.outcomes], stopped=sentences)
 
 
-def decided(results: Results) -> dict[str, Stopped]:
+def decided(results: Results) -> dict[str, StoppedVariant]:
     """Label -> why it was stopped, of every variant that was. Empty without study.stop."""
-    node = results.study.get("stop")
+    node, found = results.study.get("stop"), dict[str, StoppedVariant]()
     if not node:
-        return {}
-    order, measured = (
-        seeds(results),
-        metric(results.study["metric"], results.study.get("higher_is_better")),
-    )
-    margin = node["margin"] if node["margin"] is not None else results.study.get("margin") or 0.0
-    looks, found = range(node["after"], len(order)), dict[str, Stopped]()
-    for count in looks:
-        part = replace(
-            results, outcomes=[one for one in results.outcomes if one.seed in order[:count]]
-        )
-        open_ = {
-            results.variants[one.variant]["label"]
-            for one in part.outcomes
-            if one.status not in OVER
-        }
-        never = exempt(results) | open_ | found.keys()
-        if _base(results) in open_ or all(v["label"] in never for v in results.variants):
+        return found
+    order, never = results.seeds, exempt(results)
+    looks = range(node["after"], len(order))
+    for number, count in enumerate(looks, 1):
+        outcomes = [one for one in results.outcomes if one.seed in order[:count]]
+        unfinished = {results.label(one) for one in outcomes if one.status not in OVER}
+        left = {one["label"] for one in results.variants} - never - unfinished - found.keys()
+        if _base(results) in unfinished or not left:
             continue
-        base, *others = arms(part, measured)
-        for arm in others:
-            d = paired(base.runs.values, arm.runs.values)
-            p = worse(d, margin, measured)
+        base, *others = variants(replace(results, outcomes=outcomes), results.metric)
+        for variant in others:
+            d = paired(base.runs.values, variant.runs.values)
+            p = worse(d, _margin(results), results.metric)
             if (
-                arm.label not in never
+                variant.label in left
                 and p is not None
                 and p <= threshold(node["alpha"], len(looks))
             ):
-                of = f"look {count - looks.start + 1} of {len(looks)}"
-                sentence = _sentence(arm, base, d, p, margin, measured, (count, len(order)), of)
-                found[arm.label] = Stopped(count, sentence)
+                seen = f"was stopped after {count} of {len(order)} seeds"
+                look = f"look {number} of {len(looks)}"
+                words = (variant.name, seen, base.name, look)
+                found[variant.label] = StoppedVariant(count, _sentence(words, d, p, results))
     return found
+
+
+def _margin(results: Results) -> float:
+    margin = results.study["stop"]["margin"]
+    return margin if margin is not None else results.study.get("margin") or 0.0
 
 
 def threshold(alpha: float, looks: int) -> float:
@@ -98,40 +94,30 @@ def threshold(alpha: float, looks: int) -> float:
     return alpha / looks
 
 
-def worse(d: Difference, margin: float, measured: Metric) -> float | None:
-    """One-sided p of a true difference that is no worse than the margin: t = (mean - margin)
-    sqrt(n) / sd, the mean counted towards the worse. Without variance, where there is no t, 2^-n by
-    the sign test; None for fewer than two seeds.
+def worse(d: PairedDifference, margin: float, measured: Metric) -> float | None:
+    """One-sided p of a true difference that is no worse than the margin; None for fewer than two
+    seeds.
     """
-    from scipy.stats import t
-
-    if d.count < 2:
-        return None
-    mean = -d.mean if measured.higher_is_better else d.mean
-    if not d.sd:
-        return 0.5**d.count if mean > margin else 1.0
-    return float(t.sf((mean - margin) / d.sd * math.sqrt(d.count), d.count - 1))
+    return beyond(d, -margin, -measured.sign)
 
 
 def waiting(results: Results) -> set[str]:
     """Keys of runs that an earlier seed may still spare: one of their variant's or of the
     baseline's is not over.
     """
-    node, order = results.study.get("stop"), seeds(results)
+    node, order = results.study.get("stop"), results.seeds
     if not node:
         return set()
     first: dict[str, int] = {}  # label -> place of the first seed at which something is not over
     for one in results.outcomes:
         if one.status not in OVER:
-            label = results.variants[one.variant]["label"]
+            label = results.label(one)
             first[label] = min(first.get(label, len(order)), order.index(one.seed))
     base, never, found = _base(results), exempt(results), set[str]()
     for one in results.outcomes:
-        label, place = results.variants[one.variant]["label"], order.index(one.seed)
-        late = (
-            place >= node["after"] and min(first.get(label, place), first.get(base, place)) < place
-        )
-        if late and label not in never:
+        label, place = results.label(one), order.index(one.seed)
+        earlier = min(first.get(label, place), first.get(base, place))
+        if place >= node["after"] and earlier < place and label not in never:
             found.add(one.key)
     return found
 
@@ -150,17 +136,12 @@ def exempt(results: Results) -> set[str]:
     }
 
 
-def seeds(results: Results) -> list[int]:
-    """In the study's order."""
-    return list(dict.fromkeys(one.seed for one in results.outcomes))
-
-
 def notes(results: Results) -> list[str]:
     """What a reader has to know of a study that stops variants."""
     node: Any = results.study.get("stop")
     if not node:
         return []
-    count = len(seeds(results))
+    count = len(results.seeds)
     return [
         f"Variants were to be stopped behind {node['after']} to {count - 1} of {count} seeds, where"
         " the one-sided paired t showed them worse than the margin; one that is not is stopped in"
@@ -175,18 +156,12 @@ def _base(results: Results) -> str:
 
 
 def _sentence(
-    arm: Arm,
-    base: Arm,
-    d: Difference,
-    p: float,
-    margin: float,
-    measured: Metric,
-    seen: tuple[int, int],
-    look: str,
+    words: tuple[str, str, str, str], d: PairedDifference, p: float, results: Results
 ) -> str:
-    beyond = f", beyond the margin of {measured.as_given(margin)}," if margin else ""
-    how = f"one-sided {'t' if d.sd else 'sign test'}, {p_said(p)}, {look}"
+    (name, seen, base, look), metric, margin = words, results.metric, _margin(results)
+    beyond = f", beyond the margin of {metric.as_given(margin)}," if margin else ""
+    how = f"one-sided {'t' if d.sd else 'sign test'}, {format_p(p)}, {look}"
     return (
-        f"{arm.name} was stopped after {seen[0]} of {seen[1]} seeds: it was worse than {base.name}"
-        f" by {measured.said(abs(d.mean))}{beyond} in {d.count} of them ({how})."
+        f"{name} {seen}: it was worse than {base} by {metric.format(abs(d.mean))}{beyond} in"
+        f" {d.count} of them ({how})."
     )

@@ -187,12 +187,12 @@ def test_damaged_parts_are_one_sentence(capsys, pool, content):  # noqa: F811
 
 
 def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
-    from tasks.study.timing import FILE, Clock
+    from tasks.study.timing import FILE, StepClock
 
     (home / FILE).write_text('{"a": 0.5, "b": -1.0, "c": "x"}')
-    assert Clock(home).known == {"a": 0.5}
+    assert StepClock(home).known == {"a": 0.5}
     (home / FILE).write_bytes(b"[" * 100_000)
-    assert Clock(home).known == {}
+    assert StepClock(home).known == {}
 
 
 def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811

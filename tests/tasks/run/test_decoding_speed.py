@@ -8,7 +8,7 @@ from tasks.run.decoding_speed import ROUNDS, decodable
 from xformer_kit import compose
 from xformer_kit.model.model import Model
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.figures import metric
+from xformer_kit.study.metric import metric
 
 
 def test_all_the_tokens_that_are_counted_are_written(begin, monkeypatch):

@@ -1,20 +1,23 @@
-"""runs.csv and variants.csv: every figure with all its digits, for other programs."""
+"""runs.csv, variants.csv and laws.csv: every value with all its digits, for other programs."""
 
 import csv
 import io
 from typing import Any
 
 from xformer_kit.registry.printable import cell
-from xformer_kit.study.report.arms import MEASURED, PLANNED, Arm, metrics
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.laws import Climb, Laws
+from xformer_kit.study.report.laws import Laws, VariantLaw
+from xformer_kit.study.report.variants import MEASURED, PLANNED, VariantResult, metrics
 from xformer_kit.study.results import Results
+from xformer_kit.study.statistics import PairedDifference
 
 MEASURES = (*MEASURED, "flops_per_token")
 
+Row = dict[str, Any]
+
 
 def runs(results: Results) -> str:
-    """A row for each run. Factors are columns level.<factor>; what is not known is empty."""
+    """A row for each run. Factors are columns level.<factor>; unknown values are empty."""
     return _text(run_rows(results))
 
 
@@ -23,7 +26,14 @@ def variants(content: Content) -> str:
     return _text(variant_rows(content))
 
 
-def run_rows(results: Results) -> list[dict[str, Any]]:
+def laws(found: Laws) -> str:
+    """A row for each variant of a ladder: the numbers of its law with their bounds, and what it
+    predicts.
+    """
+    return _text([_law(one, found) for one in found.each])
+
+
+def run_rows(results: Results) -> list[Row]:
     """Column -> value of each run."""
     names, rows = metrics(results), []
     names += [
@@ -33,17 +43,13 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
     ]
     for one in results.outcomes:
         variant = results.variants[one.variant]
-        planned = variant.get("cost") or {}
+        rung, planned = variant.get("rung"), variant.get("cost") or {}
         rows.append(
             {
                 "variant": variant["name"],
                 "label": variant["label"],
-                **{f"level.{factor}": level for factor, level in variant["levels"].items()},
-                **(
-                    {"rung": rung["said"], "multiple": rung["multiple"]}
-                    if (rung := variant.get("rung"))
-                    else {}
-                ),
+                **_levels(variant["levels"]),
+                **({"rung": rung["name"], "multiple": rung["multiple"]} if rung else {}),
                 "tuned": " ".join(variant["tuned"]),
                 "seed": one.seed,
                 "status": one.status,
@@ -59,35 +65,38 @@ def run_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def variant_rows(content: Content) -> list[dict[str, Any]]:
+def variant_rows(content: Content) -> list[Row]:
     """Column -> value of each variant."""
-    arms = zip(content.arms, content.sentences, strict=True)
-    return [_variant(arm, said) | _also(content, i) for i, (arm, said) in enumerate(arms)]
+    each = zip(content.variants, content.sentences, strict=True)
+    rows = [_variant(variant, sentence) for variant, sentence in each]
+    for one in content.secondary:
+        name = f"also.{one.metric.name}"
+        for row, mean, difference in zip(rows, one.means, one.differences, strict=True):
+            row |= {f"{name}.{key}": getattr(mean, key) for key in ("mean", "low", "high", "sd")}
+            row |= _bounds(f"{name}.difference", difference)
+    return rows
 
 
-def _also(content: Content, i: int) -> dict[str, Any]:
-    """Further metrics of a variant."""
-    found: dict[str, Any] = {}
-    for one in content.also:
-        mean, d, name = one.means[i], one.differences[i], f"also.{one.metric.name}"
-        found |= {f"{name}.{key}": getattr(mean, key) for key in ("mean", "low", "high", "sd")}
-        found |= {f"{name}.difference{end}": d and getattr(d, key) for end, key in ENDS.items()}
-    return found
+def _levels(levels: Any) -> Row:
+    return {f"level.{factor}": level for factor, level in levels.items()}
 
 
-ENDS = {"": "mean", "_low": "low", "_high": "high"}
+def _bounds(name: str, found: Any, value: str = "mean") -> Row:
+    """A value with the bounds of its interval; None if it is unknown."""
+    attributes = {name: value, f"{name}_low": "low", f"{name}_high": "high"}
+    return {key: getattr(found, attribute, None) for key, attribute in attributes.items()}
 
 
-def _variant(arm: Arm, said: str) -> dict[str, Any]:
-    found, verdict, runs = arm.best.interval, arm.verdict, arm.runs
-    d = verdict.difference if verdict else None
+def _variant(variant: VariantResult, sentence: str) -> Row:
+    found, verdict, runs = variant.best.interval, variant.verdict, variant.runs
+    d: PairedDifference | None = verdict.difference if verdict else None
     return {
-        "variant": arm.name,
-        "label": arm.label,
-        **{f"level.{factor}": level for factor, level in arm.levels.items()},
-        "overrides": " ".join((*arm.words, *arm.best.tuned, *arm.knob)),
-        "tuned": arm.best.said,
-        "off_budget": arm.off,
+        "variant": variant.name,
+        "label": variant.label,
+        **_levels(variant.levels),
+        "overrides": variant.overrides,
+        "tuned": " ".join(variant.best.tuned),
+        "off_budget": variant.off,
         "runs": runs.total,
         "finished": len(runs.values),
         "diverged": len(runs.diverged),
@@ -99,63 +108,48 @@ def _variant(arm: Arm, said: str) -> dict[str, Any]:
         "high": found.high,
         "sd": found.sd,
         "outcome": verdict.outcome if verdict else "baseline",
-        "difference": d and d.mean,
-        "difference_low": d and d.low,
-        "difference_high": d and d.high,
+        **_bounds("difference", d),
         "effect_size": d and d.effect,
-        "p": None if runs.stopped else d and d.p,  # no test is made of what was stopped
+        "p": None if runs.stopped else d and d.p,  # a variant that was stopped is not tested
         "p_holm": verdict and verdict.p,
         "p_margin_holm": verdict and verdict.p_margin,
         "seeds_in_common": d and d.count,
         "method": d and d.method,
-        **arm.cost,
-        "sentence": said,
+        **variant.cost,
+        "sentence": sentence,
     }
 
 
-def laws(found: Laws) -> str:
-    """A row for each variant of a ladder: the numbers of its law with their bounds, and what it
-    predicts.
-    """
-    return _text([_law(climb, found) for climb in found.climbs])
-
-
-def _law(climb: Climb, found: Laws) -> dict[str, Any]:
-    law, there, gap, best = climb.law, climb.there, climb.gap, climb.best
-    numbers: dict[str, Any] = {}
+def _law(one: VariantLaw, found: Laws) -> Row:
+    law, best = one.law, one.best
+    numbers: Row = {}
     for name in ("E", "A", "alpha", "B", "beta"):
         low, high = law.intervals.get(name, (None, None)) if law else (None, None)
         numbers |= {name: law and getattr(law, name), f"{name}_low": low, f"{name}_high": high}
     return {
-        "variant": climb.name,
-        "label": climb.label,
-        "runs": sum(len(step.values) for step in climb.steps),
+        "variant": one.name,
+        "label": one.label,
+        "runs": one.finished,
         **numbers,
         "residual": law and law.residual,
         "at_bounds": " ".join(law.at_bounds) if law else "",
         "extrapolated_parameters": found.parameters,
         "extrapolated_tokens": found.tokens,
-        "predicted": there and there.loss,
-        "predicted_low": there and there.low,
-        "predicted_high": there and there.high,
-        "difference": gap and gap.loss,
-        "difference_low": gap and gap.low,
-        "difference_high": gap and gap.high,
+        **_bounds("predicted", one.there, "loss"),
+        **_bounds("difference", one.gap, "loss"),
         "best_at_flops": best and found.flops,
-        "best_parameters": best and best.parameters,
-        "best_parameters_low": best and best.low,
-        "best_parameters_high": best and best.high,
+        **_bounds("best_parameters", best, "parameters"),
         "best_tokens": best and best.tokens,
         "best_loss": best and best.loss,
-        "why": climb.why,
+        "why": one.why,
     }
 
 
-def columns_of(rows: list[dict[str, Any]]) -> list[str]:
+def columns_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
-def _text(rows: list[dict[str, Any]]) -> str:
+def _text(rows: list[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns_of(rows), lineterminator="\n")
     writer.writerow({name: cell(name) for name in writer.fieldnames})

@@ -4,7 +4,7 @@ those that diverged.
 
 from dataclasses import dataclass
 
-from xformer_kit.study.report.arms import Arm
+from xformer_kit.study.report.variants import VariantResult
 from xformer_kit.study.results import Outcome, Results
 from xformer_kit.study.statistics import Band, band
 
@@ -17,7 +17,7 @@ Line = tuple[list[int], list[float]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class VariantCurve:
     """One metric of one variant."""
 
     band: Band
@@ -34,9 +34,9 @@ def names(results: Results, metric: str) -> list[str]:
     return [name for name in dict.fromkeys((first, "train/loss")) if name in known]
 
 
-def curves(results: Results, arms: list[Arm], name: str) -> list[Curve]:
+def curves(results: Results, variants: list[VariantResult], name: str) -> list[VariantCurve]:
     """Of every variant, all thinned alike."""
-    chosen = [results.of(arm.best.index) for arm in arms]
+    chosen = [results.of(one.best.index) for one in variants]
     most = DRAWN["train" if name.startswith("train/") else "val"]
     longest = max(
         (len(one.curves[name][0]) for each in chosen for one in each if name in one.curves),
@@ -46,12 +46,12 @@ def curves(results: Results, arms: list[Arm], name: str) -> list[Curve]:
     return [_curve(each, name, averaged) for each in chosen]
 
 
-def gaps(results: Results, arms: list[Arm], name: str) -> list[Band]:
+def gaps(results: Results, variants: list[VariantResult], name: str) -> list[Band]:
     """Of every variant but the baseline: variant - baseline along training, seed by seed. What a
     seed does to both is not in it, so that it shows differences that are smaller than those between
     seeds.
     """
-    every = [_finished(results.of(arm.best.index), name) for arm in arms]
+    every = [_finished(results.of(one.best.index), name) for one in variants]
     return [
         band({seed: _minus(mine[seed], every[0][seed]) for seed in mine.keys() & every[0].keys()})
         for mine in every[1:]
@@ -73,14 +73,14 @@ def _finished(outcomes: list[Outcome], name: str) -> dict[int, Line]:
     }
 
 
-def _curve(outcomes: list[Outcome], name: str, averaged: int) -> Curve:
+def _curve(outcomes: list[Outcome], name: str, averaged: int) -> VariantCurve:
     finished = {seed: _thinned(line, averaged) for seed, line in _finished(outcomes, name).items()}
     lost = [
         _thinned(one.curves[name], averaged)
         for one in outcomes
         if one.status == "diverged" and name in one.curves
     ]
-    return Curve(band(finished), [line for line in lost if line[0]], averaged)
+    return VariantCurve(band(finished), [line for line in lost if line[0]], averaged)
 
 
 def _thinned(line: Line, count: int) -> Line:

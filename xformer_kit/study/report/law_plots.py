@@ -1,113 +1,97 @@
-"""The pictures of a ladder: the loss against size for each number of tokens per parameter, and
+"""The figures of a ladder: the loss against size for each number of tokens per parameter, and
 against compute.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.inspect.style import FAINT
 from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.laws import Climb, Laws
-from xformer_kit.study.report.look import Look, Picture, canvas, legend, lines, wrapped
-from xformer_kit.study.report.said import exact
-from xformer_kit.study.report.tables import unit
+from xformer_kit.study.report.document import Figure
+from xformer_kit.study.report.laws import Laws, VariantLaw
+from xformer_kit.study.report.numbers import exact
+from xformer_kit.study.report.style import LineStyle, legend, legend_height, styles, wrapped
 
 WIDE = 2  # panels in a row
 POINTS = 60  # of a curve
 
-
-def pictures(content: Content, look: list[Look]) -> Iterator[Picture]:
-    if (found := content.laws) is not None and any(climb.law for climb in found.climbs):
-        yield _sizes(content, found, look)
-        yield _compute(content, found, look)
+Styled = list[tuple[VariantLaw, LineStyle]]
 
 
-def _legend(found: Laws, look: list[Look]) -> float:
-    """Inches of the legend."""
-    return 0.2 * lines(
-        [wrapped(climb.name) for climb, its in zip(found.climbs, look, strict=True) if its.named]
-    )
+def figures(content: Content) -> Iterator[Figure]:
+    found = content.laws
+    if found is not None and any(one.law for one in found.each):
+        look = styles(content)
+        height = legend_height([wrapped(one.name) for one in found.each], look)
+        styled = list(zip(found.each, look, strict=True))
+        yield _sizes(found, styled, height)
+        yield _compute(found, styled, height)
 
 
-def _sizes(content: Content, found: Laws, look: list[Look]) -> Picture:
+def _others(styled: Styled) -> int:
+    return sum(not style.named for _, style in styled)
+
+
+def _sizes(found: Laws, styled: Styled, legend_height: float) -> Figure:
     """A panel for each number of tokens per parameter."""
-    columns = min(WIDE, len(found.multiples))
-    rows = -(-len(found.multiples) // columns)
+    count = len(found.multiples)
+    columns = min(WIDE, count)
+    rows = -(-count // columns)
 
-    def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(0.9 + 2.3 * rows + _legend(found, look), "laws", (rows, columns)) as (
-            figure,
-            axes,
-        ):
-            panels = np.atleast_1d(axes).ravel()
-            for place, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
-                for climb, its in zip(found.climbs, look, strict=True):
-                    _curve(panel, climb, multiple, found, content, its)
-                panel.set_title(f"{multiple:g} tokens per parameter")
-                _logarithmic(panel)
-                if place + columns >= len(found.multiples):  # no panel is below it
-                    panel.set_xlabel("parameters")
-                    panel.tick_params(labelbottom=True)
-            for panel in panels[len(found.multiples) :]:
-                panel.set_visible(False)
-            for panel in panels[::columns]:
-                panel.set_ylabel(unit(content.metric))
-            legend(figure, panels[0], sum(not its.named for its in look))
-            return done(figure)
+    def paint(figure: Any, axes: Any) -> None:
+        panels = np.atleast_1d(axes).ravel()
+        for place, (panel, multiple) in enumerate(zip(panels, found.multiples, strict=False)):
+            for one, style in styled:
+                _means(panel, one, multiple, found.metric.scale, style)
+                _curve(panel, one, multiple, found, style)
+            panel.set_title(f"{multiple:g} tokens per parameter")
+            _logarithmic(panel)
+            if place + columns >= count:  # no panel is below it
+                panel.set_xlabel("parameters")
+                panel.tick_params(labelbottom=True)
+        for panel in panels[count:]:
+            panel.set_visible(False)
+        for panel in panels[::columns]:
+            panel.set_ylabel(found.metric.title)
+        legend(figure, panels[0], _others(styled))
 
     note = (
         "Signs: the mean of a rung's seeds with its 95 % interval. Lines: the fitted law; beyond"
         " the largest size, thin and with the 95 % interval of the law, it is extrapolated, up to"
         f" {found.ahead:g} times."
     )
-    return Picture("laws", f"{content.metric.name} against parameters", note, draw)
+    heading = f"{found.metric.name} against parameters"
+    return Figure("laws", heading, note, 0.9 + 2.3 * rows + legend_height, paint, (rows, columns))
 
 
-def _curve(
-    panel: Any, climb: Climb, multiple: float, found: Laws, content: Content, its: Look
-) -> None:
-    scale = content.metric.scale
-    steps = [
-        step for step in climb.steps if step.multiple == multiple and step.interval.mean is not None
-    ]
-    for i, step in enumerate(steps):
-        mean, high = step.interval.mean, step.interval.high
-        reach = None if high is None else scale * (high - mean)
-        label = wrapped(climb.name) if i == 0 and its.named else None
-        style = {
-            "fmt": its.marker,
-            "color": its.color,
-            "capsize": 2,
-            "elinewidth": 1.0,
-            "label": label,
-            "zorder": 3,
-        }
-        panel.errorbar(step.parameters, scale * mean, yerr=reach, **style)
-    if climb.law is None or not steps:
+def _means(panel: Any, one: VariantLaw, multiple: float, scale: float, style: LineStyle) -> None:
+    label = wrapped(one.name) if style.named else None
+    mark = {"fmt": style.marker, "color": style.color, "capsize": 2, "elinewidth": 1.0, "zorder": 3}
+    for step in one.steps:
+        found = step.interval
+        if step.multiple == multiple and found.mean is not None:
+            error = None if found.high is None else scale * (found.high - found.mean)
+            panel.errorbar(step.parameters, scale * found.mean, yerr=error, label=label, **mark)
+            label = None
+
+
+def _curve(panel: Any, one: VariantLaw, multiple: float, found: Laws, style: LineStyle) -> None:
+    law, scale = one.law, found.metric.scale
+    sizes = [step.parameters for step in one.steps]
+    drawn = any(s.multiple == multiple and s.interval.mean is not None for s in one.steps)
+    if law is None or not drawn:
         return
-    sizes = [step.parameters for step in climb.steps]
-    inside, beyond = (
-        np.geomspace(min(sizes), max(sizes), POINTS),
-        np.geomspace(max(sizes), found.parameters, POINTS),
-    )
-    fitted = [scale * climb.law.loss(n, multiple * n) for n in inside]
-    panel.plot(inside, fitted, color=its.color, linestyle=its.line, zorder=2)
-    if climb.law.at_bounds:
+    inside = np.geomspace(min(sizes), max(sizes), POINTS)
+    fitted = [scale * law.loss(n, multiple * n) for n in inside]
+    panel.plot(inside, fitted, **style.joined, zorder=2)
+    if law.at_bounds:
         return
-    ahead = [climb.law.predict(n, multiple * n) for n in beyond]
-    panel.plot(
-        beyond,
-        [scale * p.loss for p in ahead],
-        color=its.color,
-        linestyle=its.line,
-        linewidth=0.8,
-        zorder=2,
-    )
-    if its.named:
-        low, top = ([scale * getattr(p, side) for p in ahead] for side in ("low", "high"))
-        panel.fill_between(beyond, low, top, color=its.color, alpha=0.13, linewidth=0)
+    beyond = np.geomspace(max(sizes), found.parameters, POINTS)
+    ahead = scale * np.array([law.predict(n, multiple * n) for n in beyond])  # loss, low, high
+    panel.plot(beyond, ahead[:, 0], **style.joined, linewidth=0.8, zorder=2)
+    if style.named:
+        panel.fill_between(beyond, *ahead[:, 1:].T, color=style.color, alpha=0.13, linewidth=0)
 
 
 def _logarithmic(panel: Any) -> None:
@@ -115,63 +99,40 @@ def _logarithmic(panel: Any) -> None:
 
     panel.set_xscale("log")
     low, high = panel.get_xlim()
-    panel.xaxis.set_major_locator(
-        LogLocator(base=10, subs=(1.0,) if high > 50 * low else (1.0, 2.0, 5.0), numticks=12)
-    )
+    subs = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0)
+    panel.xaxis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
     panel.xaxis.set_major_formatter(lambda x, _: exact(x))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _compute(content: Content, found: Laws, look: list[Look]) -> Picture:
+def _compute(found: Laws, styled: Styled, legend_height: float) -> Figure:
     """All runs against their FLOPs, and of a law in both sizes the lowest loss for each number of
     FLOPs.
     """
-    scale = content.metric.scale
+    scale = found.metric.scale
 
-    def draw(done: Callable[[Any], Any]) -> Any:
-        with canvas(3.3 + _legend(found, look), "laws compute") as (figure, axes):
-            for climb, its in zip(found.climbs, look, strict=True):
-                pairs = [
-                    (step.flops, scale * value) for step in climb.steps for value in step.values
-                ]
-                if pairs:
-                    label, size = (wrapped(climb.name), 5.5) if its.named else (None, 3)
-                    axes.plot(
-                        *zip(*pairs, strict=True),
-                        its.marker,
-                        color=its.color,
-                        label=label,
-                        alpha=0.75,
-                        markersize=size,
-                    )
-                _front(axes, climb, its, scale)
-            _logarithmic(axes)
-            axes.set_xlabel("training FLOPs")
-            axes.set_ylabel(unit(content.metric))
-            legend(figure, axes, sum(its.color == FAINT for its in look))
-            return done(figure)
+    def paint(figure: Any, axes: Any) -> None:
+        for one, style in styled:
+            pairs = [(step.flops, scale * value) for step in one.steps for value in step.values]
+            label, size = (wrapped(one.name), 5.5) if style.named else (None, 3)
+            if pairs:
+                mark = {"color": style.color, "alpha": 0.75, "markersize": size, "label": label}
+                axes.plot(*zip(*pairs, strict=True), style.marker, **mark)
+            if one.best and one.predicts:
+                flops = [step.flops for step in one.steps]
+                at = np.geomspace(min(flops), max(flops), POINTS)
+                best = [scale * one.law.optimal(c, one.per).loss for c in at]
+                axes.plot(at, best, **style.joined, zorder=2)
+        _logarithmic(axes)
+        axes.set_xlabel("training FLOPs")
+        axes.set_ylabel(found.metric.title)
+        legend(figure, axes, _others(styled))
 
     note = "Each sign is a run."
-    if any(climb.best for climb in found.climbs):
+    if any(one.best for one in found.each):
         note += (
             " Lines: the lowest loss that the law knows for so much compute, with the best split"
             " into size and tokens."
         )
-    return Picture("laws compute", f"{content.metric.name} against compute", note, draw)
-
-
-def _front(axes: Any, climb: Climb, its: Look, scale: float) -> None:
-    if climb.best is None or climb.law is None or climb.law.at_bounds:
-        return
-    flops = [step.flops for step in climb.steps]
-    per = sorted(step.flops / (step.parameters * step.tokens) for step in climb.steps)[
-        len(flops) // 2
-    ]
-    at = np.geomspace(min(flops), max(flops), POINTS)
-    axes.plot(
-        at,
-        [scale * climb.law.optimal(c, per).loss for c in at],
-        color=its.color,
-        linestyle=its.line,
-        zorder=2,
-    )
+    heading = f"{found.metric.name} against compute"
+    return Figure("laws compute", heading, note, 3.3 + legend_height, paint)

@@ -1,17 +1,17 @@
-"""What does a ladder say? A law for each variant, what it predicts beyond the ladder, and how far
+"""The scaling laws of a ladder: one per variant, what it predicts beyond the ladder, and how far
 the laws lie apart.
 
 A ladder's results are those of its rungs. The rest of a report is about the top one; the laws are
 about all.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from xformer_kit.study.figures import Metric, decimals
 from xformer_kit.study.ladder import axis
-from xformer_kit.study.report.arms import Arm, arms
-from xformer_kit.study.report.said import compact
-from xformer_kit.study.results import Results
+from xformer_kit.study.metric import Metric
+from xformer_kit.study.report.numbers import compact
+from xformer_kit.study.report.variants import VariantResult, variants
+from xformer_kit.study.results import Results, rung_name
 from xformer_kit.study.scaling import AXES, Law, Optimum, Point, Prediction, fit
 from xformer_kit.study.statistics import Interval
 
@@ -19,7 +19,7 @@ RESAMPLES = 400
 
 
 @dataclass(frozen=True)
-class Step:
+class LadderStep:
     """A variant on one rung, at its best point of tuning."""
 
     rung: str  # model.dim=96 x10
@@ -31,35 +31,50 @@ class Step:
     values: tuple[float, ...]  # of the runs that finished
     runs: int
 
+    @property
+    def per(self) -> float:
+        """Training FLOPs of a parameter and token."""
+        return self.flops / (self.parameters * self.tokens)
+
 
 @dataclass(frozen=True)
-class Climb:
-    """A variant on the whole ladder. `law` is None where its runs identify none, and `why` says
-    so.
+class VariantLaw:
+    """A variant on the whole ladder. `law` is None if its runs identify none, for the reason
+    `why`.
     """
 
     name: str
     label: str
-    steps: list[Step]
-    law: Law | None
-    why: str
-    there: Prediction | None  # beyond the ladder
-    gap: Prediction | None  # of its law to the baseline's there; None for the baseline
-    best: Optimum | None  # of as much compute as the top rung takes; None for a law of one axis
+    steps: list[LadderStep]
+    law: Law | None = None
+    why: str = ""
+    there: Prediction | None = None  # beyond the ladder
+    gap: Prediction | None = None  # its law minus the baseline's there; None for the baseline
+    best: Optimum | None = None  # at the top rung's compute; None for a law of one axis
 
     @property
     def predicts(self) -> bool:
-        """Whether its runs tell every number of its law."""
+        """Whether its runs determine every number of its law."""
         return self.law is not None and not self.law.at_bounds
+
+    @property
+    def per(self) -> float:
+        """The median over the steps of the training FLOPs of a parameter and token."""
+        return sorted(step.per for step in self.steps)[len(self.steps) // 2]
+
+    @property
+    def finished(self) -> int:
+        return sum(len(step.values) for step in self.steps)
 
 
 @dataclass(frozen=True)
 class Laws:
-    """All variants, the baseline first, and where their laws are asked: beyond the largest size of
-    the baseline.
+    """All variants, the baseline first, and where their laws are evaluated: beyond the largest size
+    of the baseline.
     """
 
-    climbs: list[Climb]
+    each: list[VariantLaw]
+    metric: Metric
     parameters: float
     tokens: float
     flops: float  # of the baseline's top rung
@@ -71,11 +86,10 @@ class Laws:
 
 def rungs(results: Results) -> list[Results]:
     """The results of each rung, from the bottom to the top; a study without rungs is one."""
-    names = dict.fromkeys((v.get("rung") or {}).get("said") for v in results.variants)
-    return [
-        _only(results, {i for i, v in enumerate(results.variants) if _said(v) == name})
-        for name in names
-    ]
+    places: dict[str | None, list[int]] = {}
+    for i, variant in enumerate(results.variants):
+        places.setdefault(rung_name(variant), []).append(i)
+    return [results.only(kept) for kept in places.values()]
 
 
 def top(results: Results) -> Results:
@@ -86,109 +100,87 @@ def top(results: Results) -> Results:
     )
 
 
-def _said(variant) -> str | None:
-    return (variant.get("rung") or {}).get("said")
-
-
-def _only(results: Results, kept: set[int]) -> Results:
-    place = {old: new for new, old in enumerate(sorted(kept))}
-    variants = [results.variants[i] for i in place]
-    outcomes = [
-        replace(o, variant=place[o.variant]) for o in results.outcomes if o.variant in place
-    ]
-    return replace(results, variants=variants, outcomes=outcomes)
-
-
-def laws(results: Results, measured: Metric) -> Laws | None:
+def laws(results: Results) -> Laws | None:
     """None for a study without rungs."""
     parts = rungs(results)
     if len(parts) < 2:
         return None
-    each = [(one.variants[0]["rung"], arms(one, measured)) for one in parts]
-    labels = [arm.label for arm in each[0][1]]
-    steps = {
-        label: [_step(rung, arm) for rung, found in each for arm in found if arm.label == label]
-        for label in labels
-    }
-    base, multiples = steps[labels[0]], sorted({step.multiple for step in steps[labels[0]]})
+    steps: dict[str, list[LadderStep]] = {}
+    for part in parts:
+        for variant in variants(part, results.metric):
+            steps.setdefault(variant.label, []).append(_step(part.variants[0]["rung"], variant))
+    base = next(iter(steps.values()))
+    multiples = sorted({step.multiple for step in base})
     ahead = results.study["design"]["ahead"]
     parameters = ahead * max(step.parameters for step in base)
-    at = (parameters, parameters * multiples[-1])
-    climbs: list[Climb] = []
-    for i, label in enumerate(labels):
-        name = next(v["name"] for v in results.variants if v["label"] == label)
-        climbs.append(
-            _climb(name, label, steps[label], at, base, i, climbs[0].law if climbs else None)
-        )
     highest = max(base, key=lambda step: step.flops)
-    epochs = max(v["cost"].get("epochs", 0.0) for v in results.variants)
-    return Laws(climbs, *at, highest.flops, ahead, multiples, highest.rung, epochs)
+    at = (parameters, parameters * multiples[-1])
+    names = {variant["label"]: variant["name"] for variant in results.variants}
+    each: list[VariantLaw] = []
+    for label, mine in steps.items():
+        one = VariantLaw(names[label], label, mine)
+        each.append(_fitted(one, at, highest.flops, each))
+    epochs = max(variant["cost"].get("epochs", 0.0) for variant in results.variants)
+    return Laws(each, results.metric, *at, highest.flops, ahead, multiples, highest.rung, epochs)
 
 
-def _step(rung, arm: Arm) -> Step:
-    cost, values = arm.cost, tuple(arm.runs.values[seed] for seed in sorted(arm.runs.values))
-    params, tokens, flops = (float(cost[name] or 0) for name in ("params", "tokens", "flops"))
-    return Step(
-        rung["said"],
-        rung["multiple"],
-        params,
-        tokens,
-        flops,
-        arm.best.interval,
-        values,
-        arm.runs.total,
+def _step(rung, variant: VariantResult) -> LadderStep:
+    params, tokens, flops = (
+        float(variant.cost[name] or 0) for name in ("params", "tokens", "flops")
+    )
+    values = tuple(variant.runs.values[seed] for seed in sorted(variant.runs.values))
+    found = variant.best.interval
+    return LadderStep(
+        rung["name"], rung["multiple"], params, tokens, flops, found, values, variant.runs.total
     )
 
 
-def _climb(
-    name: str,
-    label: str,
-    steps: list[Step],
-    at: tuple[float, float],
-    base: list[Step],
-    seed: int,
-    first: Law | None,
-) -> Climb:
-    points = [Point(step.parameters, step.tokens, value) for step in steps for value in step.values]
+def _fitted(
+    one: VariantLaw, at: tuple[float, float], flops: float, before: list[VariantLaw]
+) -> VariantLaw:
+    points = [
+        Point(step.parameters, step.tokens, value) for step in one.steps for value in step.values
+    ]
+    known = (one.name, one.label, one.steps)
     try:
-        # From seeds of their own, so that the difference of two laws is one of independent draws.
-        law = fit(points, axis(step.multiple for step in steps), resamples=RESAMPLES, seed=seed)
+        # With a seed of its own, so that the difference of two laws is one of independent draws.
+        law = fit(
+            points,
+            axis(step.multiple for step in one.steps),
+            resamples=RESAMPLES,
+            seed=len(before),
+        )
     except ValueError as error:
-        return Climb(name, label, steps, None, str(error), None, None, None)
-    per = [step.flops / (step.parameters * step.tokens) for step in steps]
-    flops = max(step.flops for step in base)
-    best = (
-        law.optimal(flops, sorted(per)[len(per) // 2])
-        if law.A is not None and law.B is not None
-        else None
-    )
-    return Climb(
-        name, label, steps, law, "", law.predict(*at), law.gap(first, *at) if first else None, best
-    )
+        return VariantLaw(*known, why=str(error))
+    first = before[0].law if before else None
+    gap = law.gap(first, *at) if first else None
+    both = law.A is not None and law.B is not None
+    best = law.optimal(flops, one.per) if both else None
+    return VariantLaw(*known, law, "", law.predict(*at), gap, best)
 
 
-def answered(found: Laws, measured: Metric) -> str:
-    """What the laws say beyond the ladder."""
-    known = [climb for climb in found.climbs if climb.predicts]
+def answered(found: Laws) -> str:
+    """What the laws predict beyond the ladder."""
+    known = [one for one in found.each if one.predicts]
     if not known:
         return "The runs show no law yet."
-    each = ", ".join(f"{climb.name} {prediction(climb.there, measured)}" for climb in known)
+    each = ", ".join(f"{one.name} {_prediction(one.there, found.metric)}" for one in known)
     return (
-        f"Extrapolated to {found.ahead:g} times the largest size, the laws predict {measured.name}:"
-        f" {each}."
+        f"Extrapolated to {found.ahead:g} times the largest size, the laws predict"
+        f" {found.metric.name}: {each}."
     )
 
 
-def sentences(found: Laws, measured: Metric) -> list[str]:
+def sentences(found: Laws) -> list[str]:
     """On each variant: its law, and what it predicts."""
-    return [_sentence(climb, found, measured) for climb in found.climbs]
+    return [_sentence(one, found) for one in found.each]
 
 
-def _sentence(climb: Climb, found: Laws, measured: Metric) -> str:
-    law = climb.law
+def _sentence(one: VariantLaw, found: Laws) -> str:
+    law = one.law
     if law is None:
-        return f"{climb.name} has no law yet. {climb.why}"
-    text = f"{climb.name} follows {equation(law)} ({exponents(law)}; {law.points} runs)."
+        return f"{one.name} has no law yet. {one.why}"
+    text = f"{one.name} follows {equation(law)} ({_exponents(law)}; {law.points} runs)."
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
@@ -199,23 +191,21 @@ def _sentence(climb: Climb, found: Laws, measured: Metric) -> str:
         f"{found.ahead:g} times the largest size, {compact(found.parameters)} parameters and"
         f" {compact(found.tokens)} tokens"
     )
-    text += f" At {where}, the law predicts {prediction(climb.there, measured)}: an extrapolation."
-    return f"{text} {_apart(climb, found, measured)}".rstrip()
+    there = _prediction(one.there, found.metric)
+    text += f" At {where}, the law predicts {there}: an extrapolation."
+    return f"{text} {_difference(one, found)}".rstrip()
 
 
-def _apart(climb: Climb, found: Laws, measured: Metric) -> str:
-    base = found.climbs[0]
-    if climb.gap is None or base.law is None or base.law.at_bounds:
+def _difference(one: VariantLaw, found: Laws) -> str:
+    base, gap = found.each[0], one.gap
+    if gap is None or not base.predicts:
         return ""
-    gap = climb.gap
-    digits = decimals((gap.high - gap.low) / 2 * measured.scale)
     way = "above" if gap.loss > 0 else "below"
-    low, high = (gap.low, gap.high) if gap.loss > 0 else (-gap.high, -gap.low)
-    size = (
-        f"{measured.said(abs(gap.loss), digits)} {way} the law of {base.name}"
-        f" ({_span(low, high, digits, measured)})"
-    )
-    return f"That is {size}{'' if gap.low * gap.high > 0 else ', which may be none'}."
+    if gap.loss <= 0:
+        gap = Prediction(-gap.loss, -gap.high, -gap.low)
+    size, span = found.metric.estimate(*gap, unit=True)
+    unsure = "" if gap.low * gap.high > 0 else ", which may be none"
+    return f"That is {size} {way} the law of {base.name} (95 % interval {span}){unsure}."
 
 
 def equation(law: Law) -> str:
@@ -225,28 +215,21 @@ def equation(law: Law) -> str:
     terms = "".join(
         f" + {factor:.3g} {letter}^-{exponent:.2f}" for letter, factor, exponent in axes
     )
-    floor = law.E if law.E >= 0.005 else 0  # of two digits behind the point, as its interval
+    floor = law.E if law.E >= 0.005 else 0  # two digits after the point, as its interval
     return f"L({', '.join(letter for letter, *_ in axes)}) = {floor:.3g}{terms}"
 
 
-def exponents(law: Law) -> str:
-    each = {name: getattr(law, name) for name in ("E", "alpha", "beta") if name in law.intervals}
+def _exponents(law: Law) -> str:
     return ", ".join(
-        f"{name} {value:.2f} [{law.intervals[name][0]:.2f}, {law.intervals[name][1]:.2f}]"
-        for name, value in each.items()
+        f"{name} {getattr(law, name):.2f} [{low:.2f}, {high:.2f}]"
+        for name, (low, high) in law.intervals.items()
+        if name in ("E", "alpha", "beta")
     )
 
 
-def prediction(found: Prediction, measured: Metric) -> str:
-    digits = decimals((found.high - found.low) / 2 * measured.scale)
-    return f"{measured.said(found.loss, digits)} ({_span(found.low, found.high, digits, measured)})"
-
-
-def _span(low: float, high: float, digits: int, measured: Metric) -> str:
-    return (
-        f"95 % interval {measured.said(low, digits, unit=False)} to"
-        f" {measured.said(high, digits, unit=False)}"
-    )
+def _prediction(found: Prediction, metric: Metric) -> str:
+    loss, span = metric.estimate(*found, unit=True)
+    return f"{loss} (95 % interval {span})"
 
 
 def notes(found: Laws) -> list[str]:

@@ -3,51 +3,46 @@
 import re
 from collections.abc import Iterator
 
-from xformer_kit.study.report.content import Content
-from xformer_kit.study.report.links import address
-from xformer_kit.study.report.page import Block, blocks
-from xformer_kit.study.report.tables import Table
+from xformer_kit.study.report.document import Document, Section, Table
 
 SIGNS = re.compile(r"[\\`*\[\]|<>&]|(?<!\w)_|_(?!\w)")
 HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
-def markdown(content: Content) -> str:
-    return "\n\n".join(_page(content)) + "\n"
+def markdown(document: Document) -> str:
+    return "\n\n".join(_page(document)) + "\n"
 
 
-def _page(content: Content) -> Iterator[str]:
-    yield f"# {plain(content.question)}"
-    yield plain(f"Study {content.name}: {content.setting}.")
-    if content.partial:
-        yield f"**{plain(content.partial)}**"
-    yield f"**{plain(content.sentence)}**"
-    if content.claim or content.paper:
-        yield _claim(content)
-    yield "\n".join(f"- {plain(sentence)}" for sentence in content.sentences)
-    for block in blocks(content):
-        yield from _block(block)
+def _page(document: Document) -> Iterator[str]:
+    yield f"# {plain(document.title)}"
+    yield f"{plain(document.subtitle)}."
+    if document.partial:
+        yield f"**{plain(document.partial)}**"
+    yield f"**{plain(document.answer)}**"
+    paper, link = plain(document.paper), document.address
+    if link:
+        paper = f"[{paper}]({link})"
+    if document.claim:
+        yield f"Claim ({paper}): {plain(document.claim)}"
+    elif paper:
+        yield f"After: {paper}."
+    yield "\n".join(f"- {plain(sentence)}" for _, sentence in document.verdicts)
+    for section in document.sections:
+        if section.text or section.tables or section.commands or section.quotes:
+            yield from _section(section)
     yield (
         "Pictures are in [report.html](report.html), every figure is in [runs.csv](runs.csv) and"
         " [variants.csv](variants.csv)."
     )
 
 
-def _claim(content: Content) -> str:
-    link = address(content.paper)
-    paper = f"[{plain(content.paper)}]({link})" if link else plain(content.paper)
-    return f"Claim ({paper}): {plain(content.claimed)}" if content.claim else f"After: {paper}."
-
-
-def _block(block: Block) -> Iterator[str]:
-    if not (block.text or block.tables or block.commands or block.quotes):
-        return
-    yield f"## {block.title}"
-    yield from (plain(text) for text in block.text)
-    yield from (fenced(line) for line in block.commands)
-    for table in block.tables:
-        yield from _table(table, titled=table.title != block.title)
-    for title, text in block.quotes:
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {section.title}"
+    yield from map(plain, section.text)
+    yield from map(fenced, section.commands)
+    for table in section.tables:
+        yield from _table(table, titled=table.title != section.title)
+    for title, text in section.quotes:
         yield f"**{plain(title)}**"
         yield fenced(text)
 
@@ -55,7 +50,7 @@ def _block(block: Block) -> Iterator[str]:
 def _table(table: Table, titled: bool) -> Iterator[str]:
     if titled:
         yield f"### {table.title}"
-    rule = ["---:" if i in table.numeric else "---" for i in range(len(table.header))]
+    rule = ["---:" if table.numeric(i) else "---" for i in range(len(table.header))]
     rows = [table.header, rule, *table.rows]
     yield "\n".join("| " + " | ".join(map(plain, row)) + " |" for row in rows)
     if table.note:

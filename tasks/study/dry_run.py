@@ -5,8 +5,8 @@ trained.
 from typing import Any
 
 from tasks.logging.bar import compact
-from tasks.study import climb, stopping
-from tasks.study.settle import Plan
+from tasks.study import ladder_steps, stopping
+from tasks.study.resolve import StudyPlan
 from xformer_kit.study import space
 from xformer_kit.study.design import DESIGNS
 from xformer_kit.study.question import levels_of
@@ -14,7 +14,7 @@ from xformer_kit.study.question import levels_of
 HOUR, MINUTE = 3600, 60
 
 
-def show(plan: Plan, console: Any = None) -> None:
+def show(plan: StudyPlan, console: Any = None) -> None:
     """The variants with their sizes, and the time of all runs that are not there yet, one after
     another.
     """
@@ -50,9 +50,9 @@ def show(plan: Plan, console: Any = None) -> None:
         console.print(_space(plan))
         return
     if any(variant.rung for variant in plan.variants):
-        console.print(f"\n{climb.ladder(plan)}")
+        console.print(f"\n{ladder_steps.ladder(plan)}")
     states = {run.key: plan.state(run) for run in plan.runs}
-    stops = stopping.look(plan.plain(), states)
+    stops = stopping.decide(plan.plain(), states)
     left = [run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out]
     seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
     there = len(plan.runs) - len(left) - len(stops.left_out)
@@ -70,7 +70,7 @@ def show(plan: Plan, console: Any = None) -> None:
         )
 
 
-def _space(plan: Plan) -> Any:
+def _space(plan: StudyPlan) -> Any:
     """What a search ranges over, and what it would take if all its points were like the
     baseline.
     """
@@ -90,12 +90,12 @@ def _space(plan: Plan) -> Any:
     seconds = (cost["seconds"] + cost["beside"]) * (trials + more)
     points = space.points(factors)
     size = "" if points is None else f" of {len(points):,} points"
-    said = (
+    text = (
         f"{trials} trials{size} by {node['design']['sampler']}, and {more} runs that confirm the"
         " best at other seeds. If all cost what the baseline costs, and none is ended early, they"
         f" take about {spoken(seconds)} one after another."
     )
-    return Group(Text(), grid, Text(), Text(said))
+    return Group(Text(), grid, Text(), Text(text))
 
 
 def spoken(seconds: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xformer_kit.registry import ConfigError
-from xformer_kit.study.figures import decimals, metric, p_said
+from xformer_kit.study.metric import decimals, format_p, metric
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_digits_follow_the_error(error, digits):
 
 def test_figures_in_words():
     loss, share = metric("val/loss"), metric("val/accuracy")
-    assert loss.said(0.0314159, 3) == "0.031 nats" and loss.said(-0.0001, 3) == "0.000 nats"
-    assert share.said(0.125, 1) == "12.5 points" and share.as_given(0.01) == "1 points"
-    assert metric("val/perplexity").said(12.34, 1) == "12.3"
+    assert loss.format(0.0314159, 3) == "0.031 nats" and loss.format(-0.0001, 3) == "0.000 nats"
+    assert share.format(0.125, 1) == "12.5 points" and share.as_given(0.01) == "1 points"
+    assert metric("val/perplexity").format(12.34, 1) == "12.3"
 
 
 def test_what_could_be_seen_is_never_shown_too_small():
     for measured in (metric("val/loss"), metric("val/accuracy")):
         for value in np.geomspace(1e-5, 900, 400):
             up = measured.up(value)
-            shown = float(measured.said(up, unit=False)) / measured.scale
+            shown = float(measured.format(up, unit=False)) / measured.scale
             assert value * (1 - 1e-6) <= shown <= value * 1.3 + 1e-12
             assert math.isclose(up, shown, rel_tol=1e-9)
 
@@ -82,4 +82,4 @@ def test_what_could_be_seen_is_never_shown_too_small():
     ],
 )
 def test_a_p_is_never_rounded_across_alpha(p, said):
-    assert p_said(p) == said
+    assert format_p(p) == said

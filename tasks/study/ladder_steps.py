@@ -35,7 +35,7 @@ def cost(config: dict[str, Any], rung: Rung | None, what: str, costs: Any) -> fl
     return costs.one(_long(config, rung, costs)[0] if rung and what != "params" else config, what)
 
 
-def climbed(variant: Variant, tolerance: float, costs: Any) -> Variant:
+def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     """A variant with the steps of its rung. Raises ConfigError where whole steps miss the tokens by
     more than the tolerance.
     """
@@ -66,11 +66,11 @@ def unfit(made: Sequence[Variant]) -> list[str]:
         mine = [v for v in made if v.label == label and v.rung]
         sizes = {v.rung.words: v.cost["params"] for v in mine}
         if len(set(sizes.values())) < len(sizes):
-            said = ", ".join(
+            sizes_text = ", ".join(
                 f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items()
             )
             found.append(
-                f"study.design.sizes: must differ in parameters; {said}. [variant {label}]"
+                f"study.design.sizes: must differ in parameters; {sizes_text}. [variant {label}]"
             )
             continue
         try:

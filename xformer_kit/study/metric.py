@@ -1,7 +1,9 @@
-"""How is a figure said? Which way is better, in what unit, and with how many digits."""
+"""Metrics: which side is better, the unit, and with how many digits a value is written."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from xformer_kit.registry import ConfigError, nearest
 
@@ -33,13 +35,13 @@ HIGHER |= {
     "rougeL": "points",
     "tokens_per_second": "tokens/s",
 }
-SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, said in percent
+SHARES = ("accuracy", "exact_match", "sequence_accuracy")  # from 0 to 1, written in percent
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a run. What is said is the figure times `scale`, in `unit`; a difference of
-    shares in percentage points.
+    """A number of a run. It is written times `scale`, in `unit`; a difference of shares in
+    percentage points.
     """
 
     name: str  # val/loss
@@ -47,11 +49,16 @@ class Metric:
     unit: str = ""
     scale: float = 1.0
 
+    @property
+    def sign(self) -> int:
+        """1 or -1: values times this are better if they are lower."""
+        return -1 if self.higher_is_better else 1
+
     def better(self, difference: float) -> bool:
         """Whether a variant that differs so from its baseline is the better one."""
         return (difference > 0) == self.higher_is_better
 
-    def said(self, value: float, digits: int | None = None, unit: bool = True) -> str:
+    def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
         """A figure with so many digits behind the point; None: as many as a figure of its size has
         in an error.
         """
@@ -59,12 +66,45 @@ class Metric:
         text = _plain(scaled, decimals(scaled) if digits is None else digits)
         return f"{text} {self.unit}" if unit and self.unit else text
 
+    def digits(self, low: float | None, high: float | None, default: int | None = 4) -> int | None:
+        """Digits after the point that an interval supports; `default` if there is none."""
+        if low is None or high is None:
+            return default
+        return decimals((high - low) / 2 * self.scale)
+
+    def estimate(
+        self,
+        mean: float | None,
+        low: float | None,
+        high: float | None,
+        *,
+        digits: int | None = 4,
+        signed: bool = False,
+        unit: bool = False,
+    ) -> tuple[str, str]:
+        """A mean and its interval, such as ("0.120", "0.101 to 0.139"), with the digits that the
+        interval supports; `digits` if there is none. Unknown values are "-".
+        """
+        if mean is None:
+            return "-", "-"
+        digits = self.digits(low, high, digits)
+        text = self.format(mean, digits, unit)
+        bounds = [self.format(x, digits, unit=False) for x in (low, high) if x is not None]
+        if signed:
+            text, *bounds = (x if float(x) <= 0 else f"+{x}" for x in (text, *bounds))
+        return text, " to ".join(bounds) or "-"
+
+    @property
+    def title(self) -> str:
+        """The name with its unit: val/loss (nats)."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
     def as_given(self, value: float) -> str:
         """A figure that somebody chose, such as a margin."""
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
     def up(self, value: float) -> float:
-        """Rounded to what `said` shows, upwards: what could have been seen is not promised too
+        """Rounded to what `format` shows, upwards: what could have been seen is not promised too
         small.
         """
         scaled = value * self.scale
@@ -74,12 +114,19 @@ class Metric:
         return scaled / self.scale
 
 
-def metric(name: str, higher_is_better: bool | None = None) -> Metric:
-    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless it is
-    said which way is better.
+def metric_of(node: Mapping[str, Any]) -> Metric:
+    """The metric in which a study's node compares its variants."""
+    return metric(node["metric"], node.get("higher_is_better"))
+
+
+def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
+    """val/loss, val/books/perplexity, test/hard_exact_match: the last word decides, unless
+    `higher_is_better` is given.
 
     Raises ConfigError for a name of which that is not known.
     """
+    if isinstance(name, Metric):
+        return name
     last = name.rpartition("/")[2]
     known = [word for word in (*LOWER, *HIGHER) if last == word or last.endswith(f"_{word}")]
     if not known and higher_is_better is None:
@@ -105,7 +152,7 @@ def decimals(error: float) -> int:
     return max(0, -exponent + (1 if lead < 3.55 else 0))
 
 
-def p_said(p: float, alpha: float = 0.05) -> str:
+def format_p(p: float, alpha: float = 0.05) -> str:
     """p = 0.0004; never so rounded that it changes sides of alpha."""
     if p < 1e-4:
         return "p < 0.0001"

@@ -5,32 +5,33 @@ met.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tasks.study import climb, state
+from tasks.logging import summary
+from tasks.study import ladder_steps, state
 from tasks.study.state import State
-from tasks.study.timing import LONG, Clock
+from tasks.study.timing import LONG, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import budget
 from xformer_kit.study.key import run_key
-from xformer_kit.study.plan import Compose, Run, Variant, runs, titled, variants
+from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
 
 PLAN = "plan.json"
 
 
 @dataclass
-class Plan:
+class StudyPlan:
     """The runs of a study, and where they lie."""
 
     node: dict[str, Any]  # of the study, complete
     command: list[str]  # the overrides that asked for it
     parts: tuple[str, ...]
     variants: list[Variant]
-    runs: list[Run]
+    runs: list[StudyRun]
     costs: "Costs"
     compose: Compose
     size: Callable[[Variant], Variant]  # brings a variant to the budget
@@ -40,15 +41,15 @@ class Plan:
     def folder(self) -> Path:
         return Path("outputs", "studies", self.node["name"])
 
-    def directory(self, run: Run) -> Path:
+    def directory(self, run: StudyRun) -> Path:
         return Path(self.node["runs"], run.key)
 
-    def state(self, run: Run) -> State:
+    def state(self, run: StudyRun) -> State:
         """What has become of a run. One that a search gave up is over in a search alone."""
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
-    def said(self) -> str:
+    def size_text(self) -> str:
         """How large it is."""
         if self.search is not None:
             runs = f", {len(self.runs)} runs so far" if self.runs else ""
@@ -58,25 +59,17 @@ class Plan:
     def write(self) -> None:
         """plan.json: what a report is made of, together with the runs that it names."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self.folder / f".{PLAN}.new"
-        beside.write_text(
-            json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        beside.replace(self.folder / PLAN)
+        summary.write(self.plain(), self.folder / PLAN)
 
     def plain(self) -> dict[str, Any]:
-        at = {
-            id(variant): i for i, variant in enumerate(self.variants)
-        }  # comparing configs would take long
-        kept = [
-            {k: v for k, v in asdict(variant).items() if k != "config"} for variant in self.variants
-        ]
+        # By id, because comparing configs would take long.
+        at = {id(variant): i for i, variant in enumerate(self.variants)}
         return {
             "study": self.node,
             "pool": os.path.relpath(self.node["runs"], self.folder),
             "command": self.command,
             "parts": list(self.parts),
-            "variants": kept,
+            "variants": [variant.plain() for variant in self.variants],
             "search": self.search,
             "runs": [
                 {"variant": at[id(run.variant)], "seed": run.seed, "key": run.key}
@@ -88,7 +81,7 @@ class Plan:
 class Costs:
     """What configs cost. Data are prepared once for each corpus, tokenizer and task."""
 
-    def __init__(self, clock: Clock | None = None, whole: bool = False) -> None:
+    def __init__(self, clock: StepClock | None = None, whole: bool = False) -> None:
         self.known: dict[
             str, tuple[Any, Any, Cost]
         ] = {}  # prepared data, objective, and costs at its vocabulary
@@ -157,32 +150,32 @@ class Costs:
         return run_key(config, self.of(config)[0].fingerprint)
 
 
-def settled(
+def resolve(
     node: dict[str, Any], compose: Compose, command: list[str], parts: tuple[str, ...] = ()
-) -> Plan:
+) -> StudyPlan:
     """The plan of a complete node. Raises ConfigError where a variant cannot be composed, or not
     brought to the budget.
     """
     in_time = node["budget"]["match"] == "seconds"
     folder = Path("outputs", "studies", node["name"])
-    clock = Clock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
+    clock = StepClock(folder, LONG if in_time else 0.0) if in_time or node["dry_run"] else None
     costs, found = Costs(clock, node["dry_run"]), variants(node, compose)
-    made, faults, targets = [], climb.faults(found, command), dict[Any, float]()
+    made, faults, targets = [], ladder_steps.faults(found, command), dict[Any, float]()
     if clock is not None and in_time and not faults:
         clock.together([(variant.config, costs.of(variant.config)[0]) for variant in found])
     for variant in [] if faults else found:  # the first of each rung is the baseline
         try:
             if node["budget"]["match"] != "none" and variant.rung not in targets:
-                targets[variant.rung] = climb.cost(
+                targets[variant.rung] = ladder_steps.cost(
                     variant.config, variant.rung, node["budget"]["match"], costs
                 )
             made.append(
                 _sized(variant, node["budget"], targets.get(variant.rung, 0.0), costs, compose)
             )
         except ConfigError as error:
-            title = titled(variant.label, variant.rung.said if variant.rung else None, ())
+            title = titled(variant.label, variant.rung.name if variant.rung else None, ())
             faults += [f"{fault} [variant {title}]" for fault in error.faults]
-    if faults := faults or climb.unfit(made):
+    if faults := faults or ladder_steps.unfit(made):
         raise ConfigError(faults)
     if clock is not None and not node["dry_run"]:
         clock.write()
@@ -192,10 +185,10 @@ def settled(
     made_of = runs(made, node, costs.key)
     if faults := _twins(made_of):
         raise ConfigError(faults)
-    return Plan(node, command, parts, made, made_of, costs, compose, size)
+    return StudyPlan(node, command, parts, made, made_of, costs, compose, size)
 
 
-def _twins(all_runs: list[Run]) -> list[str]:
+def _twins(all_runs: list[StudyRun]) -> list[str]:
     """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
     run's settings.
     """
@@ -216,7 +209,9 @@ def _sized(
     """A variant with its cost, brought to the budget and to its rung's length where there is
     one.
     """
-    long = climb.climbed(_matched(variant, node, target, costs, compose), node["tolerance"], costs)
+    long = ladder_steps.with_steps(
+        _matched(variant, node, target, costs, compose), node["tolerance"], costs
+    )
     return replace(long, cost=costs.all(long.config))
 
 
@@ -236,7 +231,7 @@ def _matched(
         variant.config,
         target,
         node,
-        lambda config: climb.cost(config, variant.rung, what, costs),
+        lambda config: ladder_steps.cost(config, variant.rung, what, costs),
         refused,
     )
     if not match.words:

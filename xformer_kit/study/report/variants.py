@@ -1,0 +1,157 @@
+"""The results of each variant. With `tune`, those at its own best point."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.study.answer import Runs, Verdict
+from xformer_kit.study.metric import Metric
+from xformer_kit.study.results import Outcome, Results
+from xformer_kit.study.statistics import Interval, interval
+
+PLANNED = ("params", "flops", "tokens", "steps")
+MEASURED = ("tokens_per_second", "peak_memory_bytes", "seconds")
+
+
+@dataclass(frozen=True)
+class TuningPoint:
+    """One entry of the plan: a variant, with `tune` at one of its points."""
+
+    index: int  # among the plan's variants
+    tuned: tuple[str, ...]  # optim.lr=0.001
+    runs: Runs
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """A variant as it is compared. `verdict` is None for the baseline."""
+
+    name: str
+    label: str
+    levels: Mapping[str, str]
+    words: tuple[str, ...]  # overrides of its levels
+    knob: tuple[str, ...]  # what the budget turned
+    off: float  # share by which it misses the budget
+    best: TuningPoint
+    points: tuple[TuningPoint, ...]  # one without tuning
+    cost: Mapping[str, float | None]
+    verdict: Verdict | None = None
+
+    @property
+    def runs(self) -> Runs:
+        return self.best.runs
+
+    @property
+    def mean(self) -> float | None:
+        return self.best.interval.mean
+
+    @property
+    def full_name(self) -> str:
+        return " ".join((self.name, *self.best.tuned))
+
+    @property
+    def overrides(self) -> str:
+        return " ".join((*self.words, *self.best.tuned, *self.knob))
+
+    def relative(self, baseline: "VariantResult", cost: str) -> float | None:
+        """By which share it costs more than the baseline."""
+        mine, its = self.cost[cost], baseline.cost[cost]
+        return mine / its - 1 if mine is not None and its else None
+
+
+def variants(results: Results, metric: Metric) -> list[VariantResult]:
+    """The variants, the baseline first. Raises ConfigError if no finished run has the metric."""
+    require(results, "metric", metric.name, metrics(results))
+    groups: dict[str, list[int]] = {}
+    for index, variant in enumerate(results.variants):
+        groups.setdefault(variant["label"], []).append(index)
+    return [_result(results, indices, metric) for indices in groups.values()]
+
+
+def _result(results: Results, indices: list[int], metric: Metric) -> VariantResult:
+    points = tuple(_point(results, index, metric) for index in indices)
+    best = min(points, key=lambda point: _rank(point, metric))
+    plan = results.variants[best.index]
+    return VariantResult(
+        plan["name"],
+        plan["label"],
+        plan["levels"],
+        tuple(plan["words"]),
+        tuple(plan["knob"]),
+        plan["off"],
+        best,
+        points,
+        _cost(plan.get("cost") or {}, results.of(best.index)),
+    )
+
+
+def _rank(point: TuningPoint, metric: Metric) -> tuple[bool, int, float]:
+    """Lower is better. Points at which more runs diverge come later, because their mean is that of
+    the seeds that did not; points without a mean come last.
+    """
+    mean = point.interval.mean
+    if mean is None:
+        return True, 0, 0.0
+    return False, len(point.runs.diverged), metric.sign * mean
+
+
+def _point(results: Results, index: int, metric: Metric) -> TuningPoint:
+    variant = results.variants[index]
+    runs = runs_of(variant["name"], results.of(index), metric.name)
+    runs = replace(runs, stopped=results.stopped.get(variant["label"], ""))
+    return TuningPoint(index, tuple(variant["tuned"]), runs, interval(list(runs.values.values())))
+
+
+def runs_of(name: str, outcomes: list[Outcome], metric: str) -> Runs:
+    """A finished run without the metric failed; one whose metric is not finite diverged."""
+    values: dict[int, float] = {}
+    diverged: dict[int, int] = {}
+    others: dict[str, list[int]] = {"failed": [], "left out": [], "unfinished": []}
+    for one in outcomes:
+        value, status = one.facts.get(metric), one.status
+        if status == "finished" and not isinstance(value, (int, float)):
+            status = "failed"
+        if status == "finished" and math.isfinite(value):
+            values[one.seed] = float(value)
+        elif status in ("finished", "diverged"):
+            diverged[one.seed] = one.step or 0
+        else:
+            others.get(status, others["unfinished"]).append(one.seed)
+    return Runs(name, values, diverged, others["unfinished"], others["failed"], others["left out"])
+
+
+def _cost(planned: Mapping[str, Any], outcomes: list[Outcome]) -> dict[str, float | None]:
+    """The plan's counts, and measurements of finished runs: means, of memory the maximum."""
+    found: dict[str, float | None] = {name: planned.get(name) for name in PLANNED}
+    for name in MEASURED:
+        each = [one.facts.get(name) for one in outcomes if one.status == "finished"]
+        known = [float(value) for value in each if value]
+        join = max if name == "peak_memory_bytes" else statistics.fmean
+        found[name] = join(known) if known else None
+    return found
+
+
+def require(results: Results, key: str, name: str, known: Sequence[str]) -> None:
+    """Raises ConfigError for a metric that no finished run has."""
+    finished = [one for one in results.outcomes if one.status == "finished"]
+    if finished and not any(name in one.facts for one in finished):
+        raise ConfigError(
+            f"study.{key}: no finished run has '{name}'.{nearest(name, known)} They have:"
+            f" {', '.join(known) or 'none'}."
+        )
+
+
+def metrics(results: Results) -> list[str]:
+    """The final metrics of finished runs, in the order of their names."""
+    return sorted(
+        {
+            name
+            for one in results.outcomes
+            for name, value in one.facts.items()
+            if "/" in name and isinstance(value, (int, float))
+        }
+    )
