@@ -184,7 +184,7 @@ def test_a_preparation_that_dies_leaves_nothing_to_be_trusted(config, monkeypatc
     import sys
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["xformer_kit.data.prepare"], "_encode", die)
+        patch.setattr(sys.modules["xformer_kit.data.prepare"], "write_text", die)
         with pytest.raises(Killed):
             prepare(config)
     assert len(prepare(config).train) > 0
@@ -222,7 +222,7 @@ def test_a_digest_does_not_depend_on_the_order_of_options():
 
 def test_a_lock_keeps_others_out_until_it_is_left(tmp_path):
     fcntl = pytest.importorskip("fcntl")
-    lock = cache._Alone(tmp_path / "lock")  # which lives on after it is left
+    lock = cache._Lock(tmp_path / "lock")  # which lives on after it is left
     with open(tmp_path / "lock", "a") as other:
         with lock, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

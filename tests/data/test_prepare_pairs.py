@@ -192,7 +192,7 @@ def test_files_of_pairs_hold_what_was_written(
         ]
         assert ragged.lengths.tolist() == [len(pair[side]) for pair in full]
     try:
-        made = Pairs(*sides, "train", seq_len, too_long, BYTE, together)
+        made = Pairs(sides, "train", seq_len, too_long, BYTE, together)
     except ConfigError:
         fits = [
             len(s) + len(t) + 2 <= seq_len if together else max(len(s), len(t)) < seq_len

@@ -13,9 +13,9 @@ from refusing import refused
 from xformer_kit.data.batch import collate
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.probes.base import FRESH
-from xformer_kit.data.draw import Draw
 from xformer_kit.data.labelled import labelled
 from xformer_kit.data.prepare import prepare
+from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import ConfigError, Context
 
 PROBES = sorted(
@@ -286,14 +286,14 @@ def test_dyck_has_names_for_any_number_of_types():
 
 
 def test_draws_are_uniform_and_differ():
-    draw = Draw("a key")
+    draw = RandomStream("a key")
     counts = np.bincount(draw.below(7, 70_000), minlength=7)
     assert (abs(counts - 10_000) < 500).all()  # 5 standard deviations
-    assert {Draw("k", i).one(2, 4) for i in range(60)} == {2, 3, 4}
+    assert {RandomStream("k", i).one(2, 4) for i in range(60)} == {2, 3, 4}
     fractions = draw.fractions(10_000)
     assert fractions.min() > 0 and fractions.max() <= 1 and abs(fractions.mean() - 0.5) < 0.02
-    assert not np.array_equal(Draw("a").bits(4), Draw("b").bits(4))
-    whole, parts = Draw("a"), Draw("a")
+    assert not np.array_equal(RandomStream("a").bits(4), RandomStream("b").bits(4))
+    whole, parts = RandomStream("a"), RandomStream("a")
     assert whole.bits(6).tolist() == [
         *parts.bits(2).tolist(),
         *parts.bits(0).tolist(),
@@ -305,14 +305,14 @@ def test_splitmix64_gives_its_published_numbers():
     """The first outputs for seed 1234567 of Vigna's reference implementation
     (https://prng.di.unimi.it/splitmix64.c).
     """
-    draw = Draw()
+    draw = RandomStream()
     draw.at = 1234567
     assert draw.bits(3).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 @pytest.mark.parametrize(("n", "count"), [(8, 8), (8, 3), (1000, 5), (1000, 249), (100_000, 64)])
 def test_some_are_different_ones_in_any_order(n, count):
-    draws = [Draw("some", i).some(n, count) for i in range(20)]
+    draws = [RandomStream("some", i).some(n, count) for i in range(20)]
     for drawn in draws:
         assert (
             len(drawn) == count == len(set(drawn.tolist())) and drawn.min() >= 0 and drawn.max() < n
@@ -322,7 +322,9 @@ def test_some_are_different_ones_in_any_order(n, count):
 
 
 def test_some_take_each_alike():
-    counts = np.bincount(np.concatenate([Draw(i).some(40, 4) for i in range(4000)]), minlength=40)
+    counts = np.bincount(
+        np.concatenate([RandomStream(i).some(40, 4) for i in range(4000)]), minlength=40
+    )
     assert (abs(counts - 400) < 100).all()  # 5 standard deviations
 
 

@@ -1,10 +1,9 @@
-"""How do examples become a batch? Streams of tokens, each padded on the right to its longest.
+"""Batches of examples: streams of tokens, each padded on the right to its longest.
 
 An example is a mapping of one-dimensional arrays. `tokens`, `source`, `target`: the ids of a
 stream. `tokens.document`, `source.segment`, ...: a field of a stream's Tokens, as long as its ids.
-`labels`: what is to be predicted at each place,
--1 where nothing is. A batch holds the same names: streams as Tokens (b, t), labels as a tensor (b,
-t).
+`labels`: the id to predict at each place, -1 for none. A batch holds the same names: streams as
+Tokens (b, t), labels as a tensor (b, t).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from xformer_kit.model.tokens import Tokens
 
@@ -20,7 +20,7 @@ Batch = dict[str, Tokens | Tensor]
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Examples -> a batch. A stream's `real` is None where nothing of it is padded."""
+    """Examples -> a batch. A stream's `real` is None if nothing of it is padded."""
     names = list(dict.fromkeys(name for example in examples for name in example))
     batch: Batch = {}
     for name in (name for name in names if "." not in name):
@@ -42,7 +42,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 def _field(example: Example, key: str, stream: str) -> np.ndarray:
     if key in example:
         return example[key]
-    if key.endswith(".real"):  # of an example that is not padded, beside one that is
+    if key.endswith(".real"):  # of an example without padding, in a batch with a padded one
         return np.ones(len(example[stream]), dtype=bool)
     raise KeyError(f"an example lacks {key}, which others of its batch have")
 
@@ -50,13 +50,8 @@ def _field(example: Example, key: str, stream: str) -> np.ndarray:
 def _stacked(arrays: Sequence[np.ndarray], neutral: int) -> Tensor:
     """(b, longest): int64 of integers, bool of bool."""
     dtype = bool if arrays[0].dtype == bool else np.int64
-    longest = max(map(len, arrays))
-    if all(len(a) == longest for a in arrays):
-        return torch.from_numpy(np.stack(arrays).astype(dtype, copy=False))
-    out = np.full((len(arrays), longest), neutral, dtype=dtype)
-    for row, array in zip(out, arrays, strict=True):
-        row[: len(array)] = array
-    return torch.from_numpy(out)
+    rows = [torch.from_numpy(array.astype(dtype)) for array in arrays]
+    return pad_sequence(rows, batch_first=True, padding_value=neutral)
 
 
 def mapped(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:

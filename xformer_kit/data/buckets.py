@@ -1,5 +1,4 @@
-"""Which examples of about one length make up a batch? As many as fit into a number of tokens,
-padding included.
+"""Batches of examples of similar length: as many as fit into a number of tokens, padding included.
 
 Batches are cut from the examples in order of length, so that the length of a bucket follows from
 the data.
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.mixing import Mixed
-from xformer_kit.data.order import example_at
+from xformer_kit.data.order import StepBatches, example_at
 from xformer_kit.registry import ConfigError
 
 # a batch has a multiple of so many rows where that many fit, so that devices and micro-batches
@@ -47,9 +46,8 @@ def cuts(lengths: np.ndarray, tokens: int) -> np.ndarray:
     return np.array(found, dtype=np.int64)
 
 
-class LengthBatches:
-    """The examples of every optimizer step, all devices and accumulation together, with at most
-    `batch_tokens` tokens.
+class LengthBatches(StepBatches):
+    """Batches of at most `batch_tokens` tokens.
 
     `lengths` (n, sides) are the tokens of an example's streams; its longest counts, or with
     `together` the sum of them: rows * longest <= batch_tokens. Step s is the batch s %
@@ -57,7 +55,7 @@ class LengthBatches:
     the permutation `example_at`; the last `dropped` of it, too few for a batch, are left out, other
     ones each time. The others are sorted by length, then by that of each side, equal ones staying
     in that order, and cut into batches at places that are the same in every epoch; the order of
-    batches is another permutation. So a batch is a function of (seed, epoch, step) alone, and every
+    batches is another permutation. So a batch is a function of (seed, epoch, step), and every
     layout takes slices of it.
 
     `mixed` is the training split of a mixture, whose epochs hold other examples each: the places
@@ -74,8 +72,7 @@ class LengthBatches:
         together: bool = False,
         mixed: Mixed | None = None,
     ):
-        sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
-        self.sizes = sides.sum(1) if together else sides.max(1)
+        sides, self.sizes = _sizes(lengths, together)
         self.n = len(sides)
         self.batch_tokens = batch_tokens
         self.seed = seed
@@ -87,17 +84,14 @@ class LengthBatches:
                 f" {batch_tokens:,}. Try {ROWS * longest}, or a smaller data.seq_len with"
                 " data.too_long=drop."
             )
-        self._keys = (
-            self.sizes
-        )  # one integer for (size, length of each side): equal sizes go by the sides
+        # one integer for (size, length of each side): equal sizes go by the sides
+        self._keys = self.sizes
         for side in sides.T:
             self._keys = self._keys * (longest + 1) + side
-        self._cuts = cuts(
-            np.sort(self.sizes if mixed is None else mixed.most(self.sizes))[::-1], batch_tokens
-        )
-        self.count = self.steps_per_epoch = (
-            len(self._cuts) - 1
-        )  # batches; the steps may be fewer, see tasks/training_data.py
+        largest = self.sizes if mixed is None else mixed.most(self.sizes)
+        self._cuts = cuts(np.sort(largest)[::-1], batch_tokens)
+        self.count = len(self._cuts) - 1  # batches
+        self.steps_per_epoch = self.count  # may be fewer, see tasks/training_data.py
         if not self.count:
             raise ConfigError(
                 "data.batch_tokens: must be at most what the training data hold; got"
@@ -106,9 +100,6 @@ class LengthBatches:
             )
         self.dropped = self.n - int(self._cuts[-1])
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
-
-    def epoch(self, step: int) -> int:
-        return step // self.steps_per_epoch
 
     def __getitem__(self, step: int) -> np.ndarray:
         """Indices of the examples of a step, the longest first, int64."""
@@ -125,7 +116,6 @@ class LengthBatches:
         return self._epoch[1][self._cuts[batch] : self._cuts[batch + 1]]
 
     def fits(self, accumulate: int, world: int) -> None:
-        """Raises ConfigError where a batch does not split evenly over micro-batches and devices."""
         parts, rows = accumulate * world, np.diff(self._cuts)
         bad = rows[rows % parts > 0]
         if len(bad):
@@ -141,27 +131,23 @@ class LengthBatches:
                 f" batch of {bad[0]} rows. {way[:-1]}, or data.batch_size."
             )
 
-    def micro(
-        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
-    ) -> list[int]:
-        """The examples that one rank takes in one micro-batch of a step: over both, they are the
-        step's, each once.
-        """
-        batch = self[step]
-        size = len(batch) // (accumulate * world)
-        start = (micro * world + rank) * size
-        return batch[start : start + size].tolist()
-
 
 def in_order(lengths: np.ndarray, tokens: int, together: bool = False) -> list[list[int]]:
     """All examples in batches of at most so many tokens, padding included, the longest first: for
     validation.
     """
-    sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
-    sizes = sides.sum(1) if together else sides.max(1)
+    _, sizes = _sizes(lengths, together)
     order, found = np.argsort(-sizes, kind="stable"), []
     while len(order):
         rows = max(1, tokens // int(sizes[order[0]]))
         found.append(order[:rows].tolist())
         order = order[rows:]
     return found
+
+
+def _sizes(lengths: np.ndarray, together: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths (n, sides), and the tokens of each example (n,): of its longest side, or `together`
+    of all.
+    """
+    sides = np.asarray(lengths, dtype=np.int64).reshape(len(lengths), -1)
+    return sides, sides.sum(1) if together else sides.max(1)

@@ -1,9 +1,8 @@
-"""Where do prepared tokens lie, and when can they be trusted? A directory per fingerprint, there
-whole or not at all.
+"""The cache of prepared tokens: a directory per fingerprint, which is complete or does not exist.
 
-A preparation writes into a directory of its own, flushes it to the disk, and renames it; who comes
-second finds the first's. `index/` remembers the content of a corpus by sizes and times, so that
-files are not hashed for every run.
+A preparation writes into a directory of its own, flushes it to the disk, and renames it; a second
+process uses the directory of the first. `index/` remembers the content of a corpus by sizes and
+times, so that files are not hashed for every run.
 """
 
 import hashlib
@@ -17,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,7 @@ from xformer_kit.registry import ConfigError
 
 try:
     import fcntl
-except (
-    ImportError
-):  # not on Windows: there two preparations may do the same work twice, which is safe
+except ImportError:  # on Windows two preparations may do the same work twice, which is safe
     fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger("xformer")
@@ -55,7 +52,7 @@ def digest(value: Any) -> str:
 
 
 def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
-    """What `find` gives, or gave when the stamp was the same."""
+    """The result of `find`, or its earlier result with the same stamp."""
     entry = base / "index" / f"{digest(stamp)[:32]}.json"
     try:
         return str(json.loads(entry.read_text())["content"])
@@ -74,18 +71,15 @@ def opened(folder: Path) -> dict[str, Any] | None:
     try:
         meta = json.loads((folder / "meta.json").read_text())
         sizes = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        return (
-            meta
-            if sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
-            else None
-        )
+        sums = sizes and all(_sum(folder / name) == sum for name, sum in meta["sums"].items())
+        return meta if sums else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Raises CacheRemovedError where a file of prepared tokens is not there any more."""
+    """Raises CacheRemovedError if a file of prepared tokens no longer exists."""
     try:
         yield
     except FileNotFoundError:
@@ -95,10 +89,9 @@ def reading(file: Path) -> Iterator[None]:
 
 
 def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    """The prepared directory's meta data, made by `make(empty directory)` where it is not there
-    yet.
+    """The prepared directory's meta data, made by `make(empty directory)` if it does not exist.
 
-    Safe with any number of processes, and when killed at any moment. Raises ConfigError where it
+    Safe with any number of processes, and when killed at any moment. Raises ConfigError if it
     cannot be written.
     """
     if meta := opened(folder):
@@ -106,7 +99,7 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
     base = folder.parent
     with writing(base):
         base.mkdir(parents=True, exist_ok=True)
-        lock = _Alone(folder.with_name(folder.name + ".lock"))
+        lock = _Lock(folder.with_name(folder.name + ".lock"))
     with lock:
         if meta := opened(folder):
             return meta
@@ -161,7 +154,7 @@ def _publish(fresh: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(base: Path) -> Iterator[None]:
-    """Turns what the file system says into a sentence."""
+    """Raises ConfigError for an error of the file system."""
     try:
         yield
     except OSError as error:
@@ -172,19 +165,39 @@ def writing(base: Path) -> Iterator[None]:
         ) from error
 
 
-def append(array: np.ndarray, file: BinaryIO, base: Path) -> None:
-    """Write the bytes of an array to a file that is not buffered. `ndarray.tofile` does not name
-    the cause of a failure.
+@contextmanager
+def appending(path: Path) -> Iterator[Callable[[np.ndarray], None]]:
+    """Yields a function that appends the bytes of an array to a new file of a preparation.
+
+    `ndarray.tofile` does not name the cause of a failure.
     """
-    left = memoryview(array.tobytes())
+    base = path.parent.parent
     with writing(base):
-        while left:
-            left = left[file.write(left) :]
+        file = open(path, "wb", buffering=0)  # noqa: SIM115, closed below
+
+    def append(array: np.ndarray) -> None:
+        left = memoryview(array.tobytes())
+        with writing(base):
+            while left:
+                left = left[file.write(left) :]
+
+    with file:
+        yield append
 
 
-class _Alone:
-    """A lock between processes, where the system has them; a killed one frees it. Without, the
-    rename keeps it safe.
+def mapped(file: Path, dtype: str, size: int) -> np.ndarray:
+    """A prepared array, read as it is touched. It is a plain array: slicing a memmap costs three
+    times as much.
+    """
+    if not size:  # an empty file cannot be mapped
+        return np.empty(0, dtype=dtype)
+    with reading(file):
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
+
+
+class _Lock:
+    """A lock between processes, freed when its process is killed. On a system without locks the
+    rename keeps the cache safe.
     """
 
     def __init__(self, path: Path):
@@ -200,7 +213,7 @@ class _Alone:
 
 
 def _sweep(base: Path) -> None:
-    """Remove what killed preparations left behind."""
+    """Remove the directories of killed preparations."""
     for path in base.glob(".*.tmp"):
         with suppress(OSError):  # another process was faster
             if time.time() - path.stat().st_mtime > LEFT_OVER:
@@ -208,9 +221,7 @@ def _sweep(base: Path) -> None:
 
 
 def _sum(path: Path) -> str:
-    """CRC-32 of a file, in hexadecimal: it is read faster than a disk gives it, and a change that
-    it misses is one in 2**32.
-    """
+    """CRC-32 of a file, in hexadecimal: faster than a disk, and misses one change in 2**32."""
     found = 0
     with open(path, "rb", buffering=0) as file:
         while block := file.read(2**22):
@@ -226,7 +237,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _flush(path: Path) -> None:
-    """To the disk; directories too, where the system can."""
+    """Flush a file to the disk, or a directory if the system can."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

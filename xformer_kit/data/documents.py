@@ -1,6 +1,4 @@
-"""How are the documents of a text kept apart? Each is encoded by itself, and where it begins is
-kept beside the ids.
-"""
+"""Files of token ids: one text, or documents that are encoded one by one, with their beginnings."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +7,17 @@ import numpy as np
 
 from xformer_kit.data import cache
 from xformer_kit.data.tokenizer import Tokenizer
+
+
+def write_text(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
+    """Write the ids of one text; counts the tokens, and the bytes of all but the first token."""
+    tokens = size = 0
+    with cache.appending(path) as append:
+        for ids in tokenizer.encode_all(texts):
+            size += tokenizer.count_bytes(ids if tokens else ids[1:], goes_on=True)
+            tokens += len(ids)
+            append(ids.astype(tokenizer.dtype, copy=False))
+    return {"tokens": tokens, "bytes": size}
 
 
 def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
@@ -20,23 +29,20 @@ def write_documents(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> d
     """
     tokens = size = 0
     starts: list[int] = []
-    base = path.parent.parent
-    with cache.writing(base):
-        file, other = (open(each, "wb", buffering=0) for each in (path, starts_of(path)))  # noqa: SIM115, closed below
-    with file, other:
+    with cache.appending(path) as append, cache.appending(starts_of(path)) as append_starts:
         for text in texts:
             ids = tokenizer.encode(text)
             if len(ids):
                 starts.append(tokens)
                 size += tokenizer.count_bytes(ids) - tokenizer.count_bytes(ids[:1])
                 tokens += len(ids)
-                cache.append(ids.astype(tokenizer.dtype, copy=False), file, base)
-        cache.append(np.array(starts, dtype=np.int64), other, base)
+                append(ids.astype(tokenizer.dtype, copy=False))
+        append_starts(np.array(starts, dtype=np.int64))
     return {"tokens": tokens, "bytes": size, "documents": len(starts)}
 
 
 def starts_of(path: Path) -> Path:
-    """The file of where documents begin, beside a file of ids."""
+    """The file with the places where the documents of a file of ids begin."""
     return path.with_suffix(".starts")
 
 

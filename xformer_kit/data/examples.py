@@ -1,5 +1,5 @@
-"""What does a loader read? The example at a place of the run: its text, and what an objective makes
-of it.
+"""The data set that a loader reads: the example at a place of the run, transformed by the
+objective.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ Make = Callable[[Example, torch.Generator], Example]
 
 
 class Examples:
-    """dataset[index] as the objective sees it in an epoch. Key k stands for index k % n of epoch k
-    // n, n examples; of a mixture for a place of the epoch, which holds another example in each.
+    """dataset[index], transformed by the objective. Key k stands for index k % n of epoch k // n, n
+    examples; of a mixture for a place of the epoch, which holds another example in each.
 
-    What is random about an example (masking, corruption) is a function of (seed, epoch, index), so
-    that each epoch has its own and a run that goes on has the same.
+    The randomness of an example (masking, corruption) is a function of (seed, epoch, index), so
+    that it differs between epochs and a resumed run has the same.
     """
 
     def __init__(self, dataset: Any, make: Make | None, seed: int):
@@ -33,8 +33,6 @@ class Examples:
         epoch, index = divmod(key, len(self.dataset))
         rows = getattr(self.dataset, "rows", None)  # of a mixture
         example = self.dataset[index if rows is None else rows(self.seed, epoch, index)]
-        return (
-            example
-            if self.make is None
-            else self.make(example, example_generator(self.seed, epoch, index))
-        )
+        if self.make is None:
+            return example
+        return self.make(example, example_generator(self.seed, epoch, index))

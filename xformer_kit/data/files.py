@@ -1,9 +1,8 @@
-"""Which text files does a path mean, and what is wrong with them? Reading is utf-8, in pieces of
-bounded size.
+"""Text files: the files that a path means, their faults, and reading utf-8 in bounded pieces.
 
 A path is a file of any name, a directory (all its files with one of the suffixes, such as *.txt and
 *.txt.gz, at any depth), or a glob, where ** means any depth. A name that ends in .gz or .zst is
-unpacked. `option` is the option of a corpus that holds the path: sentences begin with
+unpacked. `option` is the option of a corpus that holds the path: messages begin with
 "data.<option>".
 """
 
@@ -17,12 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, listed, nearest
 
 PIECE = 1 << 20  # bytes read at a time
-HEAD = 1 << 16  # bytes of a file that are looked at before a run
+HEAD = 1 << 16  # bytes of a file that are read before a run
 LONGEST = 1 << 26  # characters of a line
-LOOKED_AT = 64  # files of a large corpus that are looked at before a run
+LOOKED_AT = 64  # files of a large corpus that are read before a run
 ALLOW = "Change its permissions, or give another path."
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 PACKED = (".gz", ".zst")
@@ -35,25 +34,33 @@ def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) 
         exists = bool(path) and os.path.exists(where)
     except ValueError:  # a NUL in the name
         exists = False
-    if not exists:
-        if glob.has_magic(where):
-            found = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
-            return _not_empty(path, found, "no file matches it", option)
+    if not exists and not glob.has_magic(where):
         hint = _neighbour(where)
         raise ConfigError(
             f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text"
             " file."
         )
-    if os.path.isdir(where):
-        names = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
-        return _not_empty(
-            path, _inside(where, option, suffixes), f"the directory holds no {names} file", option
-        )
-    if not os.path.isfile(where):
+    if not exists:
+        files = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
+        reason = "no file matches it"
+    elif os.path.isdir(where):
+        files = _inside(where, option, suffixes)
+        reason = f"the directory holds no {listed(suffixes)} file"
+    elif os.path.isfile(where):
+        files, reason = [where], "the file is empty"
+    else:
         raise ConfigError(
             f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file."
         )
-    return _not_empty(path, [where], "the file is empty", option)
+    full = sorted(Path(file) for file in files if os.path.getsize(file))
+    if not full:
+        if files and files != [where]:
+            reason = "all its files are empty"
+        raise ConfigError(
+            f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8"
+            " text."
+        )
+    return full
 
 
 def one(path: str, option: str) -> Path:
@@ -65,22 +72,6 @@ def one(path: str, option: str) -> Path:
             " them."
         )
     return found[0]
-
-
-def _not_empty(path: str, files: list[str], otherwise: str, option: str) -> list[Path]:
-    """The files that hold something; a path that finds nothing, or only empty files, is a fault."""
-    full = sorted(Path(f) for f in files if os.path.getsize(f))
-    if not full:
-        reason = (
-            otherwise
-            if not files or files == [os.path.expanduser(path)]
-            else "all its files are empty"
-        )
-        raise ConfigError(
-            f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8"
-            " text."
-        )
-    return full
 
 
 def _inside(folder: str, option: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -114,17 +105,18 @@ def _neighbour(where: str) -> str:
 
 
 def faults(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[str]:
-    """Sentences "path: ..." on what can be seen at once: the names, and the heads of the first
-    files.
-    """
+    """Faults "path: ..." of the names, and of the heads of the first files."""
     try:
         for file in find(path, option, suffixes)[:LOOKED_AT]:
             for _ in read(file, HEAD, option):
                 pass
     except ConfigError as error:
-        yield from (
-            fault.removeprefix("data.") for fault in error.faults
-        )  # a check's caller puts the group before it
+        yield from option_faults(error)
+
+
+def option_faults(error: ConfigError) -> Iterator[str]:
+    """Its faults as a corpus' `check` yields them: the caller adds the group again."""
+    return (fault.removeprefix("data.") for fault in error.faults)
 
 
 def stamp(files: Iterable[Path]) -> list[Any]:
@@ -140,11 +132,11 @@ def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
     sizes: dict[int, list[Path]] = {}
     for file in files:
         sizes.setdefault(file.stat().st_size, []).append(file)
-    found: dict[str, list[Path]] = {}
+    found: dict[bytes, list[Path]] = {}
     for some in sizes.values():
         for file in some if len(some) > 1 else ():
             with open(file, "rb") as source:
-                found.setdefault(hashlib.file_digest(source, "sha256").hexdigest(), []).append(file)
+                found.setdefault(hashlib.file_digest(source, "sha256").digest(), []).append(file)
     return {
         file: [other for other in some if other != file]
         for some in found.values()
@@ -154,18 +146,15 @@ def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
 
 
 def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
-    """Sentences on files that several options name, one of each split, also under two names. None:
-    not given.
+    """Faults of a file that the options of several splits name, also under two names. None: not
+    given.
     """
-    there = [
-        (option, path, os.path.expanduser(path))
-        for option, path in named.items()
-        if path is not None
-    ]
-    there = [(option, path, where) for option, path, where in there if os.path.isfile(where)]
-    for i, (option, path, where) in enumerate(there):
-        for first, other, at in there[:i]:
-            if os.path.samefile(where, at):
+    there: list[tuple[str, str]] = []
+    for option, path in named.items():
+        if path is None or not os.path.isfile(os.path.expanduser(path)):
+            continue
+        for first, other in there:
+            if os.path.samefile(os.path.expanduser(path), os.path.expanduser(other)):
                 link = "" if path == other else f", another name of '{other}'"
                 yield (
                     f"{option}: must be another file than data.{first}, so that each split has"
@@ -173,33 +162,33 @@ def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
                     " training data: data.valid=0.05."
                 )
                 break
+        there.append((option, path))
 
 
 def size(files: Iterable[Path]) -> int:
-    """Bytes of text in files, about."""
+    """Approximate bytes of text in files."""
     return sum(file.stat().st_size * (4 if file.suffix in PACKED else 1) for file in files)
 
 
-def lines(file: Path, option: str = "path") -> Iterator[str]:
+def lines(file: Path, option: str = "path", at_most: int | None = None) -> Iterator[str]:
     """The lines of a file without their ends, which are \\n or \\r\\n: no other character ends a
-    line.
+    line. Of its first `at_most` bytes the whole lines, if that is given.
     """
     held = ""
-    for piece in read(file, option=option):
-        *whole, held = (held + piece).split("\n") if "\n" in piece else [held + piece]
+    for piece in read(file, at_most, option):
+        *whole, held = (held + piece).split("\n")
         yield from (line.removesuffix("\r") for line in whole)
         if len(held) > LONGEST:
             raise ConfigError(
                 f"data.{option}: must have lines; got '{file}' with one of more than {LONGEST:,}"
                 " characters. Break it up."
             )
-    if held:
+    if held and at_most is None:
         yield held.removesuffix("\r")
 
 
 def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterator[str]:
-    """The text of a file in pieces of about 1 MiB; of its first `at_most` bytes only, where that is
-    given.
+    """The text of a file in pieces of about 1 MiB; of its first `at_most` bytes, if that is given.
 
     A byte-order mark at the start is left out. Raises ConfigError with the position of the first
     byte that is NUL or no utf-8.
@@ -211,15 +200,13 @@ def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterat
                 data = source.read(want)
                 if b"\0" in data:
                     raise _binary(file, option, 0, position + data.index(b"\0"))
-                held = len(
-                    decoder.getstate()[0]
-                )  # bytes of a character that began in the piece before
+                # bytes of a character that began in the piece before
+                start = position - len(decoder.getstate()[0])
                 try:
                     text = decoder.decode(data, final=len(data) < want)
                 except UnicodeDecodeError as error:
-                    raise _binary(
-                        file, option, error.object[error.start], position - held + error.start
-                    ) from None
+                    byte = error.object[error.start]
+                    raise _binary(file, option, byte, start + error.start) from None
                 if position == 0:
                     text = text.removeprefix("\ufeff")
                 if text:
@@ -244,8 +231,8 @@ def _open(file: Path, option: str) -> BinaryIO:
 
 
 class _Zstandard:
-    """A file of zstandard frames, unpacked as it is read. Raises ConfigError where it is none, or
-    not whole.
+    """A file of zstandard frames, unpacked as it is read. Raises ConfigError if it is another file
+    or is cut off.
     """
 
     def __init__(self, file: Path, option: str):

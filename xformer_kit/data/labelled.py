@@ -1,6 +1,4 @@
-"""How is a corpus read that labels its examples itself? Nothing is written: its words are its
-vocabulary.
-"""
+"""Corpora that label their examples: nothing is written, and their words are the vocabulary."""
 
 from typing import Any
 
@@ -12,8 +10,8 @@ from xformer_kit.registry import ConfigError
 def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
     """The tokenizer and the splits of a labelled corpus: fields of Prepared.
 
-    Raises ConfigError where its longest example does not fit into a window of seq_len tokens and
-    the one after.
+    Raises ConfigError if its longest example does not fit into a window of seq_len tokens and the
+    one after.
     """
     if fault := too_short(corpus, seq_len):
         raise ConfigError(fault)
@@ -23,9 +21,7 @@ def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
 
 
 def too_short(corpus: Probe, seq_len: int) -> str | None:
-    """The sentence for windows that do not hold an example: its last token is only predicted, so
-    one less is read.
-    """
+    """The fault of windows that do not hold an example, whose last token is not read; else None."""
     needed = corpus.longest - 1
     if seq_len >= needed:
         return None

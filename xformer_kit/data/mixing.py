@@ -1,23 +1,21 @@
-"""How are the examples of several corpora laid out? One behind the other; and in training, in the
-proportions of a mixture.
+"""The examples of several corpora: one corpus after the other, or in the proportions of a mixture.
 
-Nothing is drawn and nothing is stored: which example stands at a place of an epoch is worked out
-from integers.
+Nothing is drawn and nothing is stored: the example at a place of an epoch is computed from
+integers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.order import example_at
+from xformer_kit.data.order import example_at, hash64
 from xformer_kit.registry import ConfigError
 
 
 class Joined:
-    """The examples of several splits, one split behind the other: for validation and test."""
+    """The examples of several splits, one split after the other: for validation and test."""
 
     def __init__(self, parts: Mapping[str, Any]):
         self.parts = dict(parts)
@@ -81,22 +79,18 @@ class Mixed(Joined):
 
     def rows(self, seed: int, epoch: int, places: "int | np.ndarray") -> Any:
         """The index of the example at a place of an epoch, for an int or an array."""
-        asked, found = (
-            np.asarray(places, dtype=np.int64),
-            np.empty(np.shape(places), dtype=np.int64),
-        )
-        first = start = 0
-        for (name, count), size in zip(
-            self.counts.items(), map(len, self.parts.values()), strict=True
-        ):
+        asked = np.asarray(places, dtype=np.int64)
+        found = np.empty_like(asked)
+        first = 0
+        for (name, count), span in zip(self.counts.items(), self.spans().values(), strict=True):
             mine = (asked >= first) & (asked < first + count)
-            turns, at = np.divmod(epoch * count + asked[mine] - first, size)
+            turns, at = np.divmod(epoch * count + asked[mine] - first, len(span))
             order = np.empty(len(at), dtype=np.int64)
             for turn in np.unique(turns):
                 now = turns == turn
-                order[now] = example_at(_seed(seed, name), int(turn), at[now], size)
-            found[mine] = start + order
-            first, start = first + count, start + size
+                order[now] = example_at(_seed(seed, name), int(turn), at[now], len(span))
+            found[mine] = span.start + order
+            first += count
         return int(found) if np.ndim(places) == 0 else found
 
     def most(self, sizes: np.ndarray) -> np.ndarray:
@@ -104,13 +98,11 @@ class Mixed(Joined):
         sorted ones of any epoch are nowhere above these, sorted.
         """
         found = []
-        for (name, span), count in zip(self.spans().items(), self.counts.values(), strict=True):
-            times = -(-count // len(span)) + (
-                count % len(span) > 0
-            )  # an epoch may begin in the middle of a turn
-            found.append(
-                np.sort(np.tile(sizes[span.start : span.stop], times))[::-1][: self.counts[name]]
-            )
+        for span, count in zip(self.spans().values(), self.counts.values(), strict=True):
+            # an epoch may begin in the middle of a turn
+            times = -(-count // len(span)) + (count % len(span) > 0)
+            largest = np.sort(np.tile(sizes[span.start : span.stop], times))[::-1]
+            found.append(largest[:count])
         return np.concatenate(found)
 
     def part_counts(self, places: np.ndarray) -> np.ndarray:
@@ -140,12 +132,10 @@ def shares(weights: Mapping[str, float], temperature: float, n: int) -> dict[str
 
 def _seed(seed: int, name: str) -> int:
     """Of the order of a part: its own, so that another part changes nothing of it."""
-    return int.from_bytes(blake2b(f"part {seed} {name}".encode(), digest_size=8).digest(), "little")
+    return hash64(f"part {seed} {name}".encode())
 
 
 def joined(parts: Mapping[str, Any]) -> Any:
-    """The splits of the parts that have one, behind each other; None where none has."""
-    there: Sequence[tuple[str, Any]] = [
-        (name, part) for name, part in parts.items() if part is not None
-    ]
-    return Joined(dict(there)) if there else None
+    """The splits of the parts that have one, one after another; None if no part has one."""
+    there = {name: part for name, part in parts.items() if part is not None}
+    return Joined(there) if there else None

@@ -1,8 +1,7 @@
-"""In which order are the examples seen? Position i of epoch e is a pure function of (seed, e, i),
-whatever the devices.
+"""The order of examples: position i of epoch e is a pure function of (seed, e, i) on any layout.
 
 Nothing is drawn and nothing is stored: an epoch's order is a keyed permutation that is evaluated
-where it is needed, so a run can go on at any step, and ranks and micro-batches take slices of the
+where it is needed, so a run can resume at any step, and ranks and micro-batches take slices of the
 same global batch.
 """
 
@@ -65,18 +64,49 @@ def _round_keys(seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(ROUNDS))
 
 
+def hash64(key: bytes) -> int:
+    """BLAKE2b of a key as an unsigned integer of 64 bits."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
 def example_generator(seed: int, epoch: int, index: int) -> torch.Generator:
     """A generator for what is random about one example (masking, corruption): a function of (seed,
     epoch, index).
     """
-    key = int.from_bytes(
-        blake2b(f"example {seed} {epoch} {index}".encode(), digest_size=8).digest(), "little"
-    )
+    key = hash64(f"example {seed} {epoch} {index}".encode())
     return torch.Generator().manual_seed(key >> 1)  # 63 bits: a signed integer on every platform
 
 
-class GlobalBatches:
-    """The examples of every optimizer step, all devices and accumulation together.
+class StepBatches:
+    """The examples of every optimizer step, all devices and accumulation together."""
+
+    steps_per_epoch: int
+
+    def epoch(self, step: int) -> int:
+        return step // self.steps_per_epoch
+
+    def __getitem__(self, step: int) -> np.ndarray:
+        """Indices of the examples of a step, int64."""
+        raise NotImplementedError
+
+    def fits(self, accumulate: int, world: int) -> None:
+        """Raises ConfigError where a batch does not split evenly over micro-batches and devices."""
+        raise NotImplementedError
+
+    def micro(
+        self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> list[int]:
+        """The examples that one rank takes in one micro-batch of a step: over both, they are the
+        step's, each once.
+        """
+        batch = self[step]
+        size = len(batch) // (accumulate * world)
+        start = (micro * world + rank) * size
+        return batch[start : start + size].tolist()
+
+
+class GlobalBatches(StepBatches):
+    """Batches of `batch_size` examples.
 
     Steps go on over epochs: step s is the batch s % steps_per_epoch of epoch s // steps_per_epoch.
     The last examples of an epoch's order, too few for a batch, are dropped: `dropped` of them per
@@ -99,11 +129,7 @@ class GlobalBatches:
         self.steps_per_epoch, self.dropped = divmod(n, batch_size)
         self._block: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
 
-    def epoch(self, step: int) -> int:
-        return step // self.steps_per_epoch
-
     def __getitem__(self, step: int) -> np.ndarray:
-        """Indices of the examples of a step, (batch_size,) int64."""
         epoch, at = divmod(step, self.steps_per_epoch)
         per_block = max(1, AHEAD // self.batch_size)
         start = at - at % per_block
@@ -116,20 +142,13 @@ class GlobalBatches:
         return self._block[1][offset : offset + self.batch_size]
 
     def fits(self, accumulate: int, world: int) -> None:
-        """Raises ConfigError where the global batch does not split evenly over micro-batches and
-        devices.
-        """
         micro_size(self.batch_size, accumulate, world)
 
     def micro(
         self, step: int, micro: int, accumulate: int = 1, rank: int = 0, world: int = 1
     ) -> list[int]:
-        """The examples that one rank takes in one micro-batch of a step: over both, they are the
-        step's, each once.
-        """
-        size = micro_size(self.batch_size, accumulate, world)
-        start = (micro * world + rank) * size
-        return self[step][start : start + size].tolist()
+        self.fits(accumulate, world)
+        return super().micro(step, micro, accumulate, rank, world)
 
 
 def micro_size(batch_size: int, accumulate: int, world: int) -> int:

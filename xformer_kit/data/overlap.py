@@ -1,17 +1,17 @@
-"""Which examples of validation and test occur in training too? They are counted by 64-bit hashes,
-as the splits are read.
+"""Examples of validation and test that occur in training too, counted by 64-bit hashes as the
+splits are read.
 """
 
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.corpus import Corpus, PairCorpus
-from xformer_kit.data.meter import Meter
+from xformer_kit.data.corpus import Corpus
+from xformer_kit.data.order import hash64
+from xformer_kit.data.progress import ReadingProgress
 
 AT_ONCE = 4096  # training examples that are looked up at once
 SPLIT = "train"
@@ -27,13 +27,10 @@ class Overlap:
 
     def __init__(self, corpus: Corpus):
         self.what = "pairs" if corpus.form == "pairs" else "documents"
-        self.counted = (
-            isinstance(corpus, PairCorpus) if corpus.form == "pairs" else corpus.documents
-        )
+        self.counted = corpus.form == "pairs" or corpus.documents
         self.others: dict[str, array[int]] = {}
-        self._known: dict[
-            str, tuple[np.ndarray, np.ndarray, np.ndarray]
-        ] = {}  # hashes, sorted; how often; met in training
+        # split -> (hashes, sorted; number of each; whether it occurs in training)
+        self._known: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def of(self, split: str, items: Iterable[Any]) -> Iterable[Any]:
         """The same examples."""
@@ -87,11 +84,9 @@ def counted(corpus: Corpus) -> dict[str, list[Any]]:
     overlap = Overlap(corpus)
     if not overlap.counted:
         return {}
-    with Meter("Comparing the splits", corpus.size()) as meter:
+    with ReadingProgress("Comparing the splits", corpus.size()) as progress:
         for split in training_last(corpus.splits):
-            pairs = isinstance(corpus, PairCorpus) and corpus.form == "pairs"
-            items: Iterable[Any] = corpus.pairs(split) if pairs else corpus.texts(split)  # type: ignore[attr-defined]
-            deque(meter(overlap.of(split, items)), maxlen=0)
+            deque(progress(overlap.of(split, corpus.items(split))), maxlen=0)
     return overlap.counts()
 
 
@@ -104,7 +99,5 @@ def _hash(item: str | tuple[str, str]) -> int | None:
     sides = (item,) if isinstance(item, str) else item
     if not all(side.strip() for side in sides):
         return None
-    data = b"\xfe".join(
-        side.encode("utf-8", "surrogatepass") for side in sides
-    )  # 0xFE never stands in utf-8
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+    # 0xFE never occurs in utf-8
+    return hash64(b"\xfe".join(side.encode("utf-8", "surrogatepass") for side in sides))

@@ -1,22 +1,21 @@
-"""What is one example of a corpus of pairs? The ids of a source and of its target, read from memory
-maps.
-"""
+"""Examples of a corpus of pairs: the ids of a source and of its target, read from memory maps."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import append, reading, writing
+from xformer_kit.data.cache import appending, mapped
 from xformer_kit.data.tokenizer import Tokenizer
+from xformer_kit.data.tokenizer.texts import batches
 from xformer_kit.registry import ConfigError
 
 SIDES = ("source", "target")
 AT_ONCE = 1024  # pairs that are tokenized at once
-# token that a model reads on each side beside the text's: `text </s>`, and `<s> text` of a target
+# tokens that a model reads on each side besides the text: `text </s>`, and `<s> text` of a target
 SPECIAL = 1
 
 
@@ -38,7 +37,7 @@ class Ragged:
         if self._maps is None:
             parts = (".bin", self.dtype, self.tokens), (".offsets", "<i8", self.count + 1)
             self._maps = tuple(
-                _mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts
+                mapped(Path(f"{self.path}{end}"), dtype, size) for end, dtype, size in parts
             )  # type: ignore[assignment]
         return self._maps  # type: ignore[return-value]
 
@@ -55,16 +54,8 @@ class Ragged:
         return ids[offsets[i] : offsets[i + 1]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {
-            "_maps": None
-        }  # a loader worker maps the files again, in place of a copy
-
-
-def _mapped(file: Path, dtype: str, size: int) -> np.ndarray:
-    if not size:  # there is no map of nothing
-        return np.empty(0, dtype=dtype)
-    with reading(file):  # a plain array: slicing a memmap costs three times as much
-        return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
+        # a loader worker maps the files again, not a copy
+        return self.__dict__ | {"_maps": None}
 
 
 def write_pairs(
@@ -73,71 +64,44 @@ def write_pairs(
     """Write the ids of a split's pairs and where each begins; pairs with an empty side are left out
     and counted.
 
-    Returns {"source": what Ragged needs, "target": the same, "empty": count}.
+    Returns {"source": the arguments of Ragged, "target": the same, "empty": count}.
     """
-    empty, writers = (
-        0,
-        [
-            _Writer(folder, f"{split}.{side}", t)
-            for side, t in zip(SIDES, (source, target), strict=True)
-        ],
-    )
+    empty = 0
     with ExitStack() as stack:
-        for writer in writers:
-            stack.enter_context(writer)
-        for some in _batches(pairs):
+        writers = [
+            _Writer(stack, folder / f"{split}.{side}", tokenizer)
+            for side, tokenizer in zip(SIDES, (source, target), strict=True)
+        ]
+        for some in batches(pairs, AT_ONCE):
             full = [pair for pair in some if pair[0].strip() and pair[1].strip()]
             sides = [
-                list(writer.tokenizer.encode_each([p[k] for p in full]))
+                list(writer.tokenizer.encode_each([pair[k] for pair in full]))
                 for k, writer in enumerate(writers)
             ]
-            kept = [
-                bool(len(s) and len(t)) for s, t in zip(*sides, strict=True)
-            ]  # a tokenizer may know nothing of it
-            empty += len(some) - sum(kept)
-            for writer, ids in zip(writers, sides, strict=True):
-                writer.add([one for one, keep in zip(ids, kept, strict=True) if keep])
-    return {side: writer.said for side, writer in zip(SIDES, writers, strict=True)} | {
-        "empty": empty
-    }
+            # a tokenizer may have no token for a text
+            kept = [both for both in zip(*sides, strict=True) if all(map(len, both))]
+            empty += len(some) - len(kept)
+            for writer, ids in zip(writers, zip(*kept, strict=True), strict=False):
+                writer.add(ids)
+    return {side: w.written for side, w in zip(SIDES, writers, strict=True)} | {"empty": empty}
 
 
 class _Writer:
-    """Appends sequences of ids to a Ragged's two files."""
+    """Appends sequences of ids to the files of a Ragged."""
 
-    def __init__(self, folder: Path, name: str, tokenizer: Tokenizer):
-        self.folder = folder
-        self.path = folder / name
+    def __init__(self, stack: ExitStack, path: Path, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.said: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
-
-    def __enter__(self) -> None:
-        with writing(self.folder.parent):
-            names = [f"{self.path}{end}" for end in (".bin", ".offsets")]
-            self.files = [open(name, "wb", buffering=0) for name in names]  # noqa: SIM115
-        append(np.zeros(1, dtype="<i8"), self.files[1], self.folder.parent)
-
-    def __exit__(self, *error: object) -> None:
-        for file in self.files:
-            file.close()
-
-    def add(self, ids: list[np.ndarray]) -> None:
-        if not ids:
-            return
-        ends = self.said["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
-        append(
-            np.concatenate(ids).astype(self.said["dtype"], copy=False),
-            self.files[0],
-            self.folder.parent,
+        self.written: dict[str, Any] = {"dtype": tokenizer.dtype.str, "count": 0, "tokens": 0}
+        self.append_ids, self.append_offsets = (
+            stack.enter_context(appending(Path(f"{path}{end}"))) for end in (".bin", ".offsets")
         )
-        append(ends, self.files[1], self.folder.parent)
-        self.said |= {"count": self.said["count"] + len(ids), "tokens": int(ends[-1])}
+        self.append_offsets(np.zeros(1, dtype="<i8"))
 
-
-def _batches(items: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    items = iter(items)
-    while some := list(islice(items, AT_ONCE)):
-        yield some
+    def add(self, ids: Sequence[np.ndarray]) -> None:
+        ends = self.written["tokens"] + np.cumsum([len(one) for one in ids], dtype="<i8")
+        self.append_ids(np.concatenate(ids).astype(self.written["dtype"], copy=False))
+        self.append_offsets(ends)
+        self.written |= {"count": self.written["count"] + len(ids), "tokens": int(ends[-1])}
 
 
 class Pairs:
@@ -146,54 +110,54 @@ class Pairs:
 
     seq_len      the most tokens of a side, special tokens included; with `together`, of both sides
     in one stream
-    too_long     what happens to others: "drop"; "truncate", the end is cut off; "error"
-    dropped      reason -> number of pairs that are not there ("too_long") or not whole
-    ("truncated")
+    too_long     for longer ones: "drop"; "truncate", the end is cut off; "error"
+    dropped      reason -> number of pairs that are left out ("too_long") or cut ("truncated")
 
-    Raises ConfigError where nothing is left, and with "error" for the first pair that is too long.
+    Raises ConfigError if nothing is left, and with "error" for the first pair that is too long.
     """
 
     def __init__(
         self,
-        source: Ragged,
-        target: Ragged,
+        sides: Sequence[Ragged],
         split: str,
         seq_len: int,
         too_long: str,
         tokenizer: Any,
         together: bool,
     ):
-        self.sides = (source, target)
+        self.sides = sides  # source, target
         self.split = split
         self.seq_len = seq_len
         self.tokenizer = tokenizer
         lengths = np.stack([side.lengths for side in self.sides], axis=1) + SPECIAL
-        long = (lengths.sum(1) if together else lengths.max(1, initial=0)) > seq_len
-        self.kept: np.ndarray | None = None  # indices of those that are there, where some are not
-        if long.any() and too_long == "error":
-            raise ConfigError(self._first(lengths, long, together))
-        if long.any() and too_long == "drop":
+        sizes = lengths.sum(1) if together else lengths.max(1, initial=0)
+        long = sizes > seq_len
+        count = int(long.sum())
+        self.kept: np.ndarray | None = None  # indices of the pairs that are kept; None: all
+        self.dropped: dict[str, int] = {}
+        if count and too_long == "error":
+            raise ConfigError(self._first(lengths, sizes, together))
+        if count and too_long == "drop":
+            self.dropped["too_long"] = count
             self.kept = np.flatnonzero(~long)
             lengths = lengths[self.kept]
-        cut = too_long == "truncate" and bool(long.any())
-        self.dropped = {"truncated" if cut else "too_long": int(long.sum())} if long.any() else {}
-        self.lengths = (
-            _fitted(lengths, seq_len, together) if cut else lengths
-        )  # (n, 2) int32: source, target
-        if not len(self.lengths) or (self.lengths <= SPECIAL).any():
-            raise ConfigError(self._none(len(long), int(long.sum())))
+        if count and too_long == "truncate":
+            self.dropped["truncated"] = count
+            lengths = _fitted(lengths, seq_len, together)
+        self.lengths = lengths  # (n, 2) int32: source, target
+        if not len(lengths) or (lengths <= SPECIAL).any():
+            raise ConfigError(self._none(len(long), count))
 
-    def _first(self, lengths: np.ndarray, long: np.ndarray, together: bool) -> str:
+    def _first(self, lengths: np.ndarray, sizes: np.ndarray, together: bool) -> str:
+        long = sizes > self.seq_len
         i = int(long.argmax())
         what = "both sides" if together else f"the {SIDES[int(lengths[i].argmax())]}"
-        most = lengths.sum(1).max() if together else lengths.max()
-        got = lengths[i].sum() if together else lengths[i].max()
         start = self.tokenizer.decode(self.sides[1][i][:12].tolist())
         return (
             f"data.seq_len: must hold every pair, special tokens included; got {self.seq_len}, and"
             f" {what} of pair {i + 1:,} of {self.split} (target {start!r}...)"
-            f" {'have' if together else 'has'} {got:,} tokens; {long.sum():,} are longer. Try"
-            f" {most:,}, or data.too_long=drop or truncate."
+            f" {'have' if together else 'has'} {sizes[i]:,} tokens; {long.sum():,} are longer. Try"
+            f" {sizes.max():,}, or data.too_long=drop or truncate."
         )
 
     def _none(self, pairs: int, long: int) -> str:
@@ -212,21 +176,19 @@ class Pairs:
         """UTF-8 bytes of the targets per token that is predicted: bits per byte = nats per token /
         ln 2 / it.
         """
-        if not hasattr(self, "_bytes"):
-            self._bytes = sum(self.tokenizer.count_bytes(ids) for ids in self._targets())
         return self._bytes / self.predicted
+
+    @cached_property
+    def _bytes(self) -> int:
+        """UTF-8 bytes of all targets."""
+        if not self.dropped:
+            return self.tokenizer.count_bytes(self.sides[1].maps()[0])
+        return sum(self.tokenizer.count_bytes(self._ids(1, i)) for i in range(len(self)))
 
     @property
     def predicted(self) -> int:
         """Tokens of the targets that are predicted, their ends included."""
         return int(self.lengths[:, 1].sum(dtype=np.int64))
-
-    def _targets(self) -> Iterator[np.ndarray]:
-        if not self.dropped:
-            yield self.sides[1].maps()[0]
-        else:
-            for i in range(len(self)):
-                yield self._ids(1, i)
 
     def _ids(self, side: int, i: int) -> np.ndarray:
         at = i if self.kept is None else int(self.kept[i])

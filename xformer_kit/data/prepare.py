@@ -1,12 +1,12 @@
-"""How does a corpus become tokens on the disk? Once: a tokenizer is fitted, the text is encoded
-piece by piece, and the result is kept under the fingerprint of what went into it.
+"""Preparation of a corpus: fits a tokenizer, encodes the text piece by piece, and caches the tokens
+under the fingerprint of text, tokenizer and format.
 """
 
 import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data import cache
-from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
+from xformer_kit.data.corpus import CORPORA, Corpus
 from xformer_kit.data.corpus.divided import Divided
 from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.corpus.text import Text
-from xformer_kit.data.documents import write_documents
+from xformer_kit.data.documents import write_documents, write_text
+from xformer_kit.data.fitted_tokenizers import Learned, fitted, kept
 from xformer_kit.data.labelled import labelled
-from xformer_kit.data.learning import Learned, fitted, kept
-from xformer_kit.data.meter import Meter
 from xformer_kit.data.mixing import Mixed, joined
 from xformer_kit.data.overlap import Overlap, counted, training_last
 from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
+from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
 from xformer_kit.registry import ConfigError, Registry
 
-# of the files in the cache and of the text that our corpora give; a change makes new fingerprints
+# of the files in the cache and of the text of our corpora; a change makes new fingerprints
 FORMAT = 1
 
 
@@ -39,31 +39,26 @@ class Prepared:
 
     tokenizer: Tokenizer  # of a text, or of the targets of pairs
     fingerprint: str  # sha256 of text, split, tokenizer and format; the same wherever the files lie
-    train: Any  # Windows, Pairs, Labelled
+    train: Any  # Windows, Pairs, ProbeExamples
     valid: Any
     folder: Path | None  # in the cache
-    test: Any = None  # where the corpus has such a split
-    others: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # splits beside these, such as COGS' gen
-    # of the sources of pairs: the same object where it is shared
+    test: Any = None  # if the corpus has such a split
+    others: Mapping[str, Any] = field(default_factory=dict)  # further splits, such as COGS' gen
+    # of the sources of pairs: the same object if it is shared
     source_tokenizer: Tokenizer | None = None
-    dropped: Mapping[str, int] = field(
-        default_factory=dict
-    )  # "train/too_long", "valid/empty", ... -> pairs
-    unknown: Mapping[str, int] = field(
-        default_factory=dict
-    )  # "valid", "train/source", ... -> tokens that stand for it
-    overlap: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # "valid", ... -> [those in training too, all, "pairs" or ...]
+    # "train/too_long", "valid/empty", ... -> pairs
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    # "valid", "train/source", ... -> tokens that stand for unknown text
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    # "valid", ... -> [examples that are in training too, all examples, "pairs" or ...]
+    overlap: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prepare(config: Mapping[str, Any]) -> Prepared:
-    """The tokens that a config asks for: from the cache, else prepared now, in bounded memory.
+    """The tokens of a config's corpus: from the cache, else prepared now, in bounded memory.
 
     Reads config["data"] (the corpus with its options; seq_len, valid_len, too_long, cache),
-    config["tokenizer"], and of config["model"], where it is given, whether there is an encoder.
+    config["tokenizer"], and of config["model"], if it is given, whether there is an encoder.
     Safe when several processes call it at once. Raises ConfigError for text that cannot be read,
     encoded, or is shorter than a window, and for pairs that are too long.
     """
@@ -81,20 +76,15 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
 def _one(
     config: Mapping[str, Any], name: str, corpus: Corpus, learned: Learned | None = None
 ) -> Prepared:
-    """A corpus that is no mixture, with a tokenizer of its own, or with one that was learned from
-    others too.
+    """A corpus that is no mixture, with a tokenizer of its own, or one learned from several
+    corpora.
     """
     node, one = _tokenizer_node(config, corpus)
     base, stamp, content = _content(config, name, corpus)
     apart = bool(config["data"].get("documents"))
     text, content = content, cache.digest([content, "documents"]) if apart else content
-    known = [
-        FORMAT,
-        content,
-        *_tokenizer_known(node, one),
-        *([] if learned is None else [learned.fingerprint]),
-    ]
-    fingerprint = cache.digest(known)
+    shared = [] if learned is None else [learned.fingerprint]
+    fingerprint = cache.digest([FORMAT, content, *_tokenizer_known(node, one), *shared])
 
     def make(folder: Path) -> dict[str, Any]:
         made = (
@@ -105,12 +95,8 @@ def _one(
             raise ConfigError(
                 "data: the text must stay as it is while it is read; it was changed. Start again."
             )
-        return meta | {
-            "format": FORMAT,
-            "fingerprint": fingerprint,
-            "corpus": name,
-            "tokenizer": node,
-        }
+        known = {"format": FORMAT, "fingerprint": fingerprint, "corpus": name, "tokenizer": node}
+        return meta | known
 
     folder = base / fingerprint[:32]
     meta = cache.obtain(folder, make)
@@ -123,23 +109,30 @@ def _one(
     )
     dropped = {
         f"{split}/{reason}": count
-        for split, said in meta["splits"].items()
+        for split, written in meta["splits"].items()
         for reason, count in (
-            {"empty": said.get("empty", 0)} | getattr(splits[split], "dropped", {})
+            {"empty": written.get("empty", 0)} | getattr(splits[split], "dropped", {})
         ).items()
         if count
     }
     others = {split: splits.pop(split) for split in set(splits) - {"train", "valid", "test"}}
-    said: dict[str, Any] = {"source_tokenizer": source, "dropped": dropped, "others": others}
-    said["unknown"] = meta.get("unknown", {})
-    said["overlap"] = _overlap(base, stamp, text, corpus, meta)
-    return Prepared(target, fingerprint, folder=folder, **said, **splits)
+    return Prepared(
+        target,
+        fingerprint,
+        folder=folder,
+        source_tokenizer=source,
+        dropped=dropped,
+        unknown=meta.get("unknown", {}),
+        overlap=_overlap(base, stamp, text, corpus, meta),
+        others=others,
+        **splits,
+    )
 
 
 def _not_empty(corpus: Corpus, splits: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a split is empty for a cause that only the corpus knows."""
-    for split, said in splits.items():
-        empty = not (said["source"]["count"] if "source" in said else said["tokens"])
+    """Raises ConfigError for an empty split if the corpus has the reason."""
+    for split, written in splits.items():
+        empty = not (written["source"]["count"] if "source" in written else written["tokens"])
         if empty and isinstance(corpus, Divided) and (fault := corpus.why_empty(split)):
             raise ConfigError(fault)
 
@@ -147,27 +140,23 @@ def _not_empty(corpus: Corpus, splits: Mapping[str, Any]) -> None:
 def _overlap(
     base: Path, stamp: list[Any], text: str, corpus: Corpus, meta: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Examples of each split that occur in training too: the same from the cache, also from one of
-    before they were counted.
+    """Examples of each split that occur in training too, also for an older cache without their
+    counts.
     """
     if isinstance(corpus, Text):
         found = cache.remembered(base, ["copies", stamp], lambda: json.dumps(corpus.copies()))
-        return dict(json.loads(found))
-    if "overlap" in meta:
+    elif "overlap" in meta:
         return dict(meta["overlap"])
-    return dict(
-        json.loads(cache.remembered(base, ["overlap", text], lambda: json.dumps(counted(corpus))))
-    )
+    else:
+        found = cache.remembered(base, ["overlap", text], lambda: json.dumps(counted(corpus)))
+    return dict(json.loads(found))
 
 
 def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
     """The parts of a mixture, each prepared by itself, with one tokenizer that is learned from all
     of them.
     """
-    nodes = {
-        name: node if isinstance(node, str) else node["name"]
-        for name, node in config["data"]["of"].items()
-    }
+    nodes = {name: CORPORA.named(node)["name"] for name, node in config["data"]["of"].items()}
     learned = _learned(config, corpus, nodes)
     parts: dict[str, Prepared] = {}
     for name, part in corpus.of.items():
@@ -176,59 +165,45 @@ def _mixed(config: Mapping[str, Any], corpus: Any) -> Prepared:
         except ConfigError as error:
             raise ConfigError(located(fault, name, nodes[name]) for fault in error.faults) from None
     first = next(iter(parts.values()))
-    splits = {
-        split: joined({name: getattr(p, split) for name, p in parts.items()})
-        for split in ("valid", "test")
-    }
-    others = dict.fromkeys(split for part in parts.values() for split in part.others)
+    fingerprints = [[name, part.fingerprint] for name, part in parts.items()]
+
+    def each(field: str) -> dict[str, Any]:
+        return {name: getattr(part, field) for name, part in parts.items()}
+
+    def by_part(field: str) -> dict[str, Any]:
+        """What each part counts, under its name."""
+        counts = each(field).items()
+        return {f"{name}/{key}": value for name, part in counts for key, value in part.items()}
+
+    further = each("others")
     return Prepared(
         first.tokenizer,
-        cache.digest(
-            [FORMAT, "mixture", [[name, part.fingerprint] for name, part in parts.items()]]
-        ),
-        train=Mixed(
-            {name: part.train for name, part in parts.items()}, corpus.weights, corpus.temperature
-        ),
+        cache.digest([FORMAT, "mixture", fingerprints]),
+        train=Mixed(each("train"), corpus.weights, corpus.temperature),
+        valid=joined(each("valid")),
+        test=joined(each("test")),
         folder=None if learned is None else learned.folder,
         source_tokenizer=first.source_tokenizer,
         others={
-            split: joined({name: p.others.get(split) for name, p in parts.items()})
-            for split in others
+            split: joined({name: others.get(split) for name, others in further.items()})
+            for split in dict.fromkeys(split for others in further.values() for split in others)
         },
-        dropped={
-            f"{name}/{what}": count
-            for name, part in parts.items()
-            for what, count in part.dropped.items()
-        },
-        unknown={
-            f"{name}/{what}": count
-            for name, part in parts.items()
-            for what, count in part.unknown.items()
-        },
-        overlap={
-            f"{name}/{split}": found
-            for name, part in parts.items()
-            for split, found in part.overlap.items()
-        },
-        **splits,
+        dropped=by_part("dropped"),
+        unknown=by_part("unknown"),
+        overlap=by_part("overlap"),
     )
 
 
 def _learned(config: Mapping[str, Any], corpus: Any, nodes: Mapping[str, str]) -> Learned | None:
-    """The tokenizer that is learned from all parts of a mixture, kept in the cache; None where
-    there is nothing to learn.
+    """The tokenizer that is learned from all parts of a mixture, kept in the cache; None if there
+    is nothing to learn.
     """
     node, one = _tokenizer_node(config, corpus)
     if not TOKENIZERS.create(node).learns_from:
         return None
     contents = [_content(config, nodes[name], part) for name, part in corpus.of.items()]
-    known = [
-        FORMAT,
-        "learned",
-        [content for _, _, content in contents],
-        *_tokenizer_known(node, one),
-    ]
-    fingerprint = cache.digest(known)
+    texts = [content for _, _, content in contents]
+    fingerprint = cache.digest([FORMAT, "learned", texts, *_tokenizer_known(node, one)])
     folder = contents[0][0] / fingerprint[:32]
 
     def make(fresh: Path) -> dict[str, Any]:
@@ -240,7 +215,7 @@ def _learned(config: Mapping[str, Any], corpus: Any, nodes: Mapping[str, str]) -
 
 
 def _content(config: Mapping[str, Any], name: str, corpus: Corpus) -> tuple[Path, list[Any], str]:
-    """(where prepared data lie, what differs whenever the corpus may, its fingerprint)."""
+    """(directory of prepared data, stamp of the corpus and its code, fingerprint of the corpus)."""
     base = cache.home(config["data"].get("cache"))
     stamp = [FORMAT, name, _code(CORPORA, name), corpus.stamp()]
     return base, stamp, cache.remembered(base, stamp, corpus.fingerprint)
@@ -253,14 +228,10 @@ def _tokenizer_node(config: Mapping[str, Any], corpus: Corpus) -> tuple[dict[str
 
 
 def _tokenizer_known(node: dict[str, Any], one: bool) -> list[Any]:
-    """What the ids of a text depend on beside the text."""
+    """Values that the ids of a text depend on, besides the text."""
     content = TOKENIZERS.create(node).content()  # of a file that the options name
-    return [
-        node,
-        _code(TOKENIZERS, node["name"]),
-        *([] if one else ["each"]),
-        *([] if content is None else [content]),
-    ]
+    known = [node, _code(TOKENIZERS, node["name"]), None if one else "each", content]
+    return known[:2] + [value for value in known[2:] if value is not None]
 
 
 def _fresh(node: dict[str, Any], one: bool) -> list[Tokenizer]:
@@ -271,65 +242,55 @@ def _fresh(node: dict[str, Any], one: bool) -> list[Tokenizer]:
 def _windows(
     config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any]
 ) -> dict[str, Windows]:
-    data = config["data"]
-
-    def opened(split: str, said: Mapping[str, Any]) -> Windows:
-        length = data["seq_len"] if split == "train" else data.get("valid_len") or data["seq_len"]
-        return Windows(
-            folder / f"{split}.bin", meta["dtype"], **said, seq_len=length, whole=split != "train"
+    length = config["data"]["seq_len"]
+    valid_len = config["data"].get("valid_len") or length
+    return {
+        split: Windows(
+            folder / f"{split}.bin",
+            meta["dtype"],
+            **written,
+            seq_len=length if split == "train" else valid_len,
+            whole=split != "train",
         )
-
-    return {split: opened(split, said) for split, said in meta["splits"].items()}
+        for split, written in meta["splits"].items()
+    }
 
 
 def _pairs(
     config: Mapping[str, Any], folder: Path, meta: Mapping[str, Any], tokenizer: Tokenizer
 ) -> dict[str, Pairs]:
     data = config["data"]
-    together = "encoder" not in config.get(
-        "model", {"encoder": {}}
-    )  # a decoder alone reads both sides as one stream
-
-    def opened(split: str, said: Mapping[str, Any]) -> Pairs:
-        source, target = (Ragged(folder / f"{split}.{side}", **said[side]) for side in SIDES)
-        return Pairs(
-            source,
-            target,
+    # without an encoder the decoder reads both sides as one stream
+    together = "encoder" not in config.get("model", {"encoder": {}})
+    return {
+        split: Pairs(
+            [Ragged(folder / f"{split}.{side}", **written[side]) for side in SIDES],
             split,
             data["seq_len"],
             data.get("too_long") or "error",
             tokenizer,
             together,
         )
-
-    return {split: opened(split, said) for split, said in meta["splits"].items()}
+        for split, written in meta["splits"].items()
+    }
 
 
 def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool) -> dict[str, Any]:
-    """Write the ids of every split; returns what there is to know of them.
+    """Write the ids of every split; returns their meta data.
 
-    `tokenizers` is one, or one for the targets and one for the sources; with `apart`, documents of
-    a text are kept apart.
+    `tokenizers` is one, or one for the targets and one for the sources; with `apart`, each document
+    of a text is encoded by itself.
     """
-    overlap, order = Overlap(corpus), training_last(corpus.splits)
-    with Meter("Tokenizing", corpus.size()) as meter:
-        if isinstance(corpus, PairCorpus) and corpus.form == "pairs":
-            source, target = tokenizers[-1], tokenizers[0]
-            splits = {
-                s: write_pairs(folder, s, source, target, meter(overlap.of(s, corpus.pairs(s))))
-                for s in order
-            }
-        else:
-            encode = write_documents if apart else _encode
-            splits = {
-                split: encode(
-                    folder / f"{split}.bin",
-                    tokenizers[0],
-                    meter(overlap.of(split, corpus.texts(split))),
-                )
-                for split in order
-            }
-    tokenizer = tokenizers[0]
+    overlap, tokenizer = Overlap(corpus), tokenizers[0]
+    write = write_documents if apart else write_text
+    splits: dict[str, Any] = {}
+    with ReadingProgress("Tokenizing", corpus.size()) as progress:
+        for split in training_last(corpus.splits):
+            items = progress(overlap.of(split, corpus.items(split)))
+            if corpus.form == "pairs":
+                splits[split] = write_pairs(folder, split, tokenizers[-1], tokenizer, items)
+            else:
+                splits[split] = write(folder / f"{split}.bin", tokenizer, items)
     return {
         "dtype": tokenizer.dtype.str,
         "vocab_size": tokenizer.vocab_size,
@@ -340,9 +301,7 @@ def _make(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer], apart: bool
 
 
 def _unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
-    """How many tokens of each file of ids stand for what its tokenizer does not know; files with
-    none are left out.
-    """
+    """Number of tokens for unknown text in each file of ids that has any."""
     counts: dict[str, int] = {}
     for file in sorted(folder.glob("*.bin")):
         tokenizer = tokenizers[-1] if file.stem.endswith(".source") else tokenizers[0]
@@ -355,24 +314,9 @@ def _unknown(folder: Path, tokenizers: list[Tokenizer]) -> dict[str, int]:
     return counts
 
 
-def _encode(path: Path, tokenizer: Tokenizer, texts: Iterable[str]) -> dict[str, int]:
-    """Write the ids of a text one after the other; counts the tokens, and the bytes of all but the
-    first.
-    """
-    tokens = size = 0
-    with cache.writing(path.parent.parent):
-        file = open(path, "wb", buffering=0)  # noqa: SIM115, closed below
-    with file:
-        for ids in tokenizer.encode_all(texts):
-            size += tokenizer.count_bytes(ids if tokens else ids[1:], goes_on=True)
-            tokens += len(ids)
-            cache.append(ids.astype(tokenizer.dtype, copy=False), file, path.parent.parent)
-    return {"tokens": tokens, "bytes": size}
-
-
 def _code(registry: Registry, name: str) -> str | None:
-    """sha256 of the file of a user's own part: changed code is other data. None for the parts of
-    this package.
+    """sha256 of the file of a user's own component: changed code is other data. None for the
+    components of this package.
     """
     module = registry[name].__module__
     if module.split(".")[0] == "xformer_kit":

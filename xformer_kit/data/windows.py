@@ -1,13 +1,11 @@
-"""What is one example of a text? A window of seq_len tokens and the one after them, read from a
-memory map.
-"""
+"""Examples of a text: windows of seq_len tokens and the one after them, read from a memory map."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.cache import reading
+from xformer_kit.data.cache import mapped, reading
 from xformer_kit.data.documents import numbered, read_starts
 from xformer_kit.registry import ConfigError
 
@@ -38,8 +36,8 @@ class Windows:
         self.seq_len = seq_len
         self.whole = whole
         self.tokens = tokens  # of the whole split
-        self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, which none predicts
-        self.documents = documents  # that are kept apart; None: one text
+        self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, never predicted
+        self.documents = documents  # number of separate documents; None: one text
         if seq_len < 1:
             raise ConfigError(f"data.seq_len: must be at least 1 token; got {seq_len}. Try 256.")
         if tokens < (2 if whole else seq_len + 1):
@@ -68,13 +66,11 @@ class Windows:
 
     @property
     def predicted(self) -> int:
-        """Tokens that the examples ask for, each once."""
-        asked = self.tokens - 1 if self.whole else self.length * self.seq_len
-        return (
-            asked
-            if self.documents is None
-            else asked - int(((self.starts > 0) & (self.starts <= asked)).sum())
-        )
+        """Tokens that are predicted in all examples, each once."""
+        last = self.tokens - 1 if self.whole else self.length * self.seq_len
+        if self.documents is None:
+            return last
+        return last - int(((self.starts > 0) & (self.starts <= last)).sum())
 
     @property
     def bytes_per_token(self) -> float:
@@ -85,11 +81,7 @@ class Windows:
     def ids(self) -> np.ndarray:
         """All token ids of the split, of their small type, read as they are touched."""
         if self._ids is None:
-            # A plain array over the map: slicing a memmap costs three times as much.
-            with reading(self.file):
-                self._ids = np.asarray(
-                    np.memmap(self.file, dtype=self.dtype, mode="r", shape=(self.tokens,))
-                )
+            self._ids = mapped(self.file, self.dtype, self.tokens)
         return self._ids
 
     @property
@@ -111,17 +103,15 @@ class Windows:
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
         start, end = i * self.seq_len, (i + 1) * self.seq_len + 1
         ids = self.ids[start:end]
-        apart = (
-            {} if self.documents is None else {"tokens.document": numbered(self.starts, start, end)}
-        )
-        if len(ids) == self.seq_len + 1:
-            return {"tokens": ids.astype(np.int64)} | apart
-        padded = np.zeros(self.seq_len + 1, dtype=np.int64)
-        padded[: len(ids)] = ids
-        return {"tokens": padded, "tokens.real": np.arange(self.seq_len + 1) < len(ids)} | apart
+        example: dict[str, np.ndarray] = {"tokens": ids.astype(np.int64)}
+        missing = self.seq_len + 1 - len(ids)
+        if missing:
+            example["tokens"] = np.pad(example["tokens"], (0, missing))
+            example["tokens.real"] = np.arange(self.seq_len + 1) < len(ids)
+        if self.documents is not None:
+            example["tokens.document"] = numbered(self.starts, start, end)
+        return example
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {
-            "_ids": None,
-            "_starts": None,
-        }  # a loader worker maps the files again, not a copy
+        # a loader worker maps the files again, not a copy
+        return self.__dict__ | {"_ids": None, "_starts": None}

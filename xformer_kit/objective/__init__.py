@@ -1,22 +1,20 @@
-"""What is learned? The loss of a batch, in plain torch.
+"""Objectives: the loss of a batch, in plain torch.
 
     needs     the sets of stacks that it can train
-    reads     the forms of corpora that it can train on: text, pairs, labelled documents whether it
-    keeps the documents of a text apart, where the corpus numbers them (data.documents)
+    reads     the forms of corpora that it can train on: text, pairs, labelled
+    documents whether it keeps the documents of a text apart, if the corpus numbers them
+    (data.documents)
     future    whether it trains the blocks of model.future_tokens
-    laws      the laws that all its parts must keep: one that names a law in its `breaks` is refused
-    specials  tokens beside those of the text, such as a start, an end, a mask
+    laws      the laws that all components must keep: one whose `breaks` names one is refused
+    specials  tokens besides those of the text, such as a start, an end, a mask
     cannot    why a composed model cannot be trained on this, or None
-    example   what it makes of one example of the corpus, in the loader
-    whole     what micro-batches must know of their step
-    loss      the summed loss of a batch, the number of tokens that it is over, and the model's
-    report
+    example   one example of the corpus, transformed in the loader
+    whole     adds values of the whole step to its micro-batches
+    loss      the summed loss of a batch, its number of tokens, and the model's report
     blank     a batch of the largest size, to measure memory with
-    speaks    what a trained model does with a text: it goes on with it, answers it, or fills holes
-    in it
+    speaks    use of a trained model on a text: it continues it, answers it, or fills holes in it
 
-Sums, not means: micro-batches and ranks add up, and whoever steps the optimizer divides by the
-step's tokens.
+Sums, not means: micro-batches and ranks add up, and the trainer divides by the step's tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +39,7 @@ def between(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
 
 
 class Objective:
-    """What every objective answers. `loss` has no default.
+    """Base of the objectives. `loss` has no default.
 
     Set before examples are made: `stacks`, those of the model; `tokenizer`, of what is predicted;
     `source_tokenizer`, of the source where that has another.
@@ -52,14 +50,13 @@ class Objective:
     documents: ClassVar[bool] = False
     future: ClassVar[bool] = False
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
-    masks: ClassVar[
-        Mapping[str, str]
-    ] = {}  # model -> the mask that it has where the command line names none
+    # model -> its mask if the command line names none
+    masks: ClassVar[Mapping[str, str]] = {}
     # "goes on", "answers", "fills" one token a hole, "restores" spans; "": nothing
     speaks: ClassVar[str] = ""
-    # whether every token is predicted once, so that bits per byte say something
+    # whether every token is predicted once, so that bits per byte are defined
     covers: ClassVar[bool] = False
-    # share of the tokens read that the head is given in training, on average
+    # share of the tokens for which the head is computed in training, on average
     given_logits: float = 1.0
     specials: tuple[str, ...] = ()  # an instance may have more, by its options
     stacks: tuple[str, ...] = ()
@@ -68,9 +65,7 @@ class Objective:
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
-        """A sentence with the reason and the way out, or None where the composed model can be
-        trained on this.
-        """
+        """The reason and a fix, or None if the composed model can be trained on this."""
         return None
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
@@ -106,25 +101,20 @@ class Objective:
 
 
 def hiding(context: Context, *masks: str) -> str:
-    """Ways to a mask that hides the future: an option of the one that there is, or those of these
-    masks that the attention can read.
+    """Ways to a mask that hides the future: an option of the present one, or one of these masks, as
+    far as the attention can read them.
     """
-    mask, in_order = (
-        context.options.get("mask", {}),
-        context.attn.computes == "recurrence",
-    )
-    if in_order:
+    if context.attn.computes == "recurrence":
         return "mask=causal"  # a state is of the whole past
-    return listed(
-        ["mask.causal=true"] * (mask.get("causal") is False) + [f"mask={name}" for name in masks]
-    )
+    option = context.options.get("mask", {}).get("causal") is False
+    return listed(["mask.causal=true"] * option + [f"mask={name}" for name in masks])
 
 
 OBJECTIVES = Registry("objective", base=Objective, group="task")
 
 
 def objective_of(config: Mapping[str, Any]) -> Any:
-    """The objective of a config, which knows the stacks that it trains."""
+    """The objective of a config, with the stacks that it trains."""
     made = OBJECTIVES.create(config["task"])
     made.stacks = tuple(stack for stack in ("encoder", "decoder") if stack in config["model"])
     return made

@@ -1,5 +1,6 @@
-"""What may be added to a cross-entropy while a model learns."""
+"""Cross-entropy, with two terms that are added in training."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -8,9 +9,9 @@ from xformer_kit.objective import Objective
 from xformer_kit.registry import at_least, within
 
 
+@dataclass(kw_only=True, eq=False)
 class CrossEntropy(Objective):
-    """An objective whose loss is the cross-entropy of tokens, with two terms that only training
-    has.
+    """Base: the loss is the cross-entropy of tokens, in training with two more terms.
 
     label_smoothing e: the target is (1 - e) onehot + e / vocabulary (Szegedy et al., 2016,
     arXiv:1512.00567, section 7). z_loss c: c log^2 Z is added, Z the sum of exp(logits), so that
@@ -18,9 +19,9 @@ class CrossEntropy(Objective):
     is the plain cross-entropy, of which a perplexity is made.
     """
 
-    def __init__(self, label_smoothing: float = 0.0, z_loss: float = 0.0):
-        self.label_smoothing = label_smoothing
-        self.z_loss = z_loss
+    # share of the target that is spread over the vocabulary, in training
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0  # coefficient of log^2 Z, in training; PaLM has 1e-4
 
     @classmethod
     def check(cls, options, context):

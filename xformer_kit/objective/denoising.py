@@ -1,40 +1,36 @@
-"""Restore a text that was corrupted: spans behind sentinels (T5), text infilling (BART), a mixture
-of denoisers (UL2).
-"""
+"""Denoising: sentinels for spans (T5), text infilling (BART), a mixture of denoisers (UL2)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
 from xformer_kit.objective import OBJECTIVES, between
-from xformer_kit.objective.seq2seq import END, START, Seq2Seq
+from xformer_kit.objective.seq2seq import END, START, SourceTarget
 from xformer_kit.registry import ConfigError, at_least
 
 MASK = "<mask>"
 MODES = ("[R]", "[S]", "[X]")
-Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and what is to be said of it
+Pair = tuple[np.ndarray, np.ndarray]  # the corrupted text, and its repair
 
 
-class Denoiser(Seq2Seq):
+class Denoiser(SourceTarget):
     """Base: a pair of a corrupted text and its repair, for an encoder and a decoder.
 
     taken: places of a window of seq_len that special tokens need; the text has the others.
     """
 
     needs = (("encoder", "decoder"),)
-    masks: ClassVar[Mapping[str, str]] = {}
-    reads = ("text",)
     speaks = "restores"
     taken = 1
     sentinels: int = 100
     openings: ClassVar[tuple[str, ...]] = ()  # special tokens one of which a source begins with
 
     def corrupt(self, text: np.ndarray, draw: torch.Generator) -> Pair:
-        """Ids (n,), n at least 1 -> the corrupted text, and what is to be said of it: neither has a
-        start or an end.
-        """
+        """Ids (n,), n at least 1 -> the corrupted text and its repair, without start and end."""
         raise NotImplementedError
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
@@ -55,7 +51,14 @@ class Denoiser(Seq2Seq):
     @property
     def holes(self) -> tuple[str, ...]:
         """The special tokens that stand for spans, in order: the first span has the first."""
-        return _sentinels(self.sentinels)
+        return tuple(f"<extra_id_{i}>" for i in range(self.sentinels))
+
+    def spans_hidden(
+        self, text: np.ndarray, rate: float, span: float, draw: torch.Generator
+    ) -> Pair:
+        """Random spans, each replaced by a sentinel."""
+        where = spans(len(text), rate, span, self.sentinels, draw)
+        return behind_sentinels(text, where, list(map(self.tokenizer.special, self.holes)))
 
     def blanked(self, pieces: Sequence[np.ndarray], opening: str | None = None) -> np.ndarray:
         """Ids (t,) of a text in pieces, with a span between each two that is not known; at most as
@@ -65,14 +68,14 @@ class Denoiser(Seq2Seq):
             pieces, [self.tokenizer.special(name) for name in self.holes[: len(pieces) - 1]]
         )
 
-    def restored(self, source: np.ndarray, said: np.ndarray) -> np.ndarray:
-        """The text that a repair makes of a corrupted one: each sentinel of the source gives way to
-        what was said behind it. One of which nothing was said stays.
+    def restored(self, source: np.ndarray, repair: np.ndarray) -> np.ndarray:
+        """The repaired text: each sentinel of the source is replaced by the tokens after it in the
+        repair, if there are any.
         """
         holes, known = set(map(self.tokenizer.special, self.holes)), self.tokenizer.vocab_size
         spans: dict[int, list[int]] = {}
         span: list[int] = []  # what comes before the first sentinel belongs nowhere
-        for i in said.tolist():
+        for i in repair.tolist():
             if i in holes:
                 span = spans.setdefault(i, [])
             elif i < known:
@@ -112,9 +115,7 @@ def _parts(total: int, count: int, draw: torch.Generator) -> np.ndarray:
 
 
 def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: list[int]) -> Pair:
-    """Each span is one sentinel in the source; the target has each sentinel and the tokens that it
-    stands for.
-    """
+    """Each span is one sentinel in the source; the target has each sentinel and its tokens."""
     source: list[Any] = []
     target: list[Any] = []
     at = 0
@@ -125,44 +126,30 @@ def behind_sentinels(text: np.ndarray, where: list[tuple[int, int]], sentinels: 
     return np.concatenate([*source, text[at:]]), np.concatenate(target)
 
 
-def _sentinels(count: int) -> tuple[str, ...]:
-    return tuple(f"<extra_id_{i}>" for i in range(count))
-
-
 @OBJECTIVES.register("denoising", also_called=("t5", "span_corruption", "span_masking"))
+@dataclass(kw_only=True, eq=False)
 class Denoising(Denoiser):
     """-sum log p of the spans that sentinels stand for (Raffel et al., 2020, JMLR 21(140), section
     3.1.4, figure 2).
 
-    `Thank you <X> me to your party <Y> week` asks for `<X> for inviting <Y> last </s>`. `rate` of
-    the tokens, rounded, lie in spans of `span` tokens on average; there are at most `sentinels`
-    spans, longer ones where more would be needed.
+    `Thank you <X> me to your party <Y> week` has the target `<X> for inviting <Y> last </s>`.
+    `rate` of the tokens, rounded, lie in spans of `span` tokens on average; there are at most
+    `sentinels` spans, longer ones where more would be needed.
     """
 
-    def __init__(
-        self,
-        *,
-        rate: float = 0.15,  # share of the tokens that are to be restored
-        span: float = 3.0,  # tokens of a span, on average
-        sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-    ):
-        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
-        self.rate = rate
-        self.span = span
-        self.sentinels = sentinels
-        self.specials = (START, END, *_sentinels(sentinels))
+    rate: float = 0.15  # share of the tokens that are to be restored
+    span: float = 3.0  # tokens of a span, on average
+    sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
+
+    def __post_init__(self) -> None:
+        self.specials = (START, END, *self.holes)
 
     def corrupt(self, text, draw):
-        names = map(self.tokenizer.special, _sentinels(self.sentinels))
-        return behind_sentinels(
-            text, spans(len(text), self.rate, self.span, self.sentinels, draw), list(names)
-        )
+        return self.spans_hidden(text, self.rate, self.span, draw)
 
 
 @OBJECTIVES.register("text_infilling", also_called=("bart", "infilling"))
+@dataclass(kw_only=True, eq=False)
 class TextInfilling(Denoiser):
     """-sum log p of a whole text of which spans are one `<mask>` each (Lewis et al., 2020,
     arXiv:1910.13461, section 2.2).
@@ -175,30 +162,17 @@ class TextInfilling(Denoiser):
     specials = (START, END, MASK)
     holes = (MASK,)
 
-    def __init__(
-        self,
-        *,
-        rate: float = 0.3,  # share of the tokens that are hidden
-        span: float = 3.0,  # mean of the Poisson distribution of the tokens of a span
-        # whether sentences, which end with . ! ? or a line, come in a random order
-        permute_sentences: bool = False,
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-    ):
-        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
-        self.rate = rate
-        self.span = span
-        self.permute_sentences = permute_sentences
-        self._ends: np.ndarray | None = None  # of each id, whether it ends a sentence
+    rate: float = 0.3  # share of the tokens that are hidden
+    span: float = 3.0  # mean of the Poisson distribution of the tokens of a span
+    # whether sentences, which end with . ! ? or a line, come in a random order
+    permute_sentences: bool = False
 
     def corrupt(self, text, draw):
         source = self._permuted(text, draw) if self.permute_sentences else text
         lengths = self._lengths(len(text), draw)
         kept = len(text) - int(lengths.sum())
-        order = torch.randperm(
-            kept + len(lengths), generator=draw
-        ).numpy()  # below `kept`: a token that stays
+        # below `kept`: a token that stays
+        order = torch.randperm(kept + len(lengths), generator=draw).numpy()
         consumed = np.ones(len(order), dtype=np.int64)
         consumed[order >= kept] = lengths
         starts = np.cumsum(consumed) - consumed
@@ -208,28 +182,28 @@ class TextInfilling(Denoiser):
     def blanked(self, pieces, opening=None):
         return between(pieces, [self.tokenizer.special(MASK)] * (len(pieces) - 1))
 
-    def restored(self, source, said):
-        return said[said < self.tokenizer.vocab_size]
+    def restored(self, source, repair):
+        return repair[repair < self.tokenizer.vocab_size]
 
     def _lengths(self, n: int, draw: torch.Generator) -> np.ndarray:
         """Tokens of each span: n * rate in all, the last one cut; no more spans than tokens."""
         hidden = int(np.ceil(n * self.rate))
-        drawn = torch.poisson(
-            torch.full((2 * hidden + 8,), float(self.span)), generator=draw
-        ).long()
-        lengths = torch.cat(
-            [drawn, torch.ones(hidden, dtype=torch.int64)]
-        ).numpy()  # enough in any case
+        means = torch.full((2 * hidden + 8,), float(self.span))
+        drawn = torch.poisson(means, generator=draw).long().numpy()
+        lengths = np.concatenate([drawn, np.ones(hidden, dtype=np.int64)])  # enough in any case
         last = int(np.searchsorted(np.cumsum(lengths), hidden))
         lengths = lengths[: last + 1].copy()
         lengths[last] -= lengths.sum() - hidden
         empty = np.flatnonzero(lengths == 0)
         return np.delete(lengths, empty[max(0, hidden - (len(lengths) - len(empty))) :])
 
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Whether each id ends a sentence."""
+        pieces = [piece.rstrip(b" ") for piece in self.tokenizer.pieces()]
+        return np.array([piece.endswith((b".", b"!", b"?", b"\n")) for piece in pieces])
+
     def _permuted(self, text: np.ndarray, draw: torch.Generator) -> np.ndarray:
-        if self._ends is None:
-            pieces = [piece.rstrip(b" ") for piece in self.tokenizer.pieces()]
-            self._ends = np.array([piece.endswith((b".", b"!", b"?", b"\n")) for piece in pieces])
         sentences = np.split(text, np.flatnonzero(self._ends[text[:-1]]) + 1)
         return np.concatenate(
             [sentences[i] for i in torch.randperm(len(sentences), generator=draw).tolist()]
@@ -250,6 +224,7 @@ EXTREME = (Mode("[X]", 3, 0.5), Mode("[X]", 8, 0.5), Mode("[X]", 64, 0.15), Mode
 
 
 @OBJECTIVES.register("mixture_of_denoisers", also_called=("ul2", "mod"))
+@dataclass(kw_only=True, eq=False)
 class MixtureOfDenoisers(Denoiser):
     """-sum log p of spans, by a denoiser that is drawn for each example (Tay et al., 2022,
     arXiv:2205.05131, table 1).
@@ -262,22 +237,16 @@ class MixtureOfDenoisers(Denoiser):
     taken = 2
     openings = MODES
 
-    def __init__(
-        self,
-        *,
-        regular: float = 2.0,  # weight of the R-denoisers
-        sequential: float = 1.0,  # weight of the S-denoiser
-        extreme: float = 4.0,  # weight of the X-denoisers
-        sentinels: int = 100,  # special tokens that stand for spans; the most spans of an example
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-    ):
-        super().__init__(label_smoothing=label_smoothing, z_loss=z_loss)
-        kinds = ((regular, REGULAR), (sequential, SEQUENTIAL), (extreme, EXTREME))
+    regular: float = 2.0  # weight of the R-denoisers
+    sequential: float = 1.0  # weight of the S-denoiser
+    extreme: float = 4.0  # weight of the X-denoisers
+    sentinels: int = 100  # special tokens that stand for spans; the most spans of an example
+
+    def __post_init__(self) -> None:
+        weights = (self.regular, self.sequential, self.extreme)
+        kinds = zip(weights, (REGULAR, SEQUENTIAL, EXTREME), strict=True)
         self.modes = [(weight / len(modes), mode) for weight, modes in kinds for mode in modes]
-        self.sentinels = sentinels
-        self.specials = (START, END, *MODES, *_sentinels(sentinels))
+        self.specials = (START, END, *MODES, *self.holes)
 
     @classmethod
     def check(cls, options, context):
@@ -300,7 +269,5 @@ class MixtureOfDenoisers(Denoiser):
     def corrupt(self, text, draw):
         weights = torch.tensor([weight for weight, _ in self.modes], dtype=torch.float64)
         mode = self.modes[int(torch.multinomial(weights, 1, generator=draw))][1]
-        names = map(self.tokenizer.special, _sentinels(self.sentinels))
-        where = spans(len(text), mode.rate, mode.span, self.sentinels, draw)
-        source, target = behind_sentinels(text, where, list(names))
+        source, target = self.spans_hidden(text, mode.rate, mode.span, draw)
         return np.concatenate([[self.tokenizer.special(mode.token)], source]), target

@@ -1,7 +1,8 @@
-"""Predict the next token of a text."""
+"""Language modelling: the next token of a text is predicted."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +14,35 @@ from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, above
 
 
+class NextToken(CrossEntropy):
+    """Base: each token is predicted from the tokens before it."""
+
+    covers = True
+    speaks = "goes on"
+    laws = ("causality", "cache")
+
+    def size(self, batch: Mapping[str, Any]) -> int | Tensor:
+        tokens = batch["tokens"]
+        return tokens.ids[:, 1:].numel() if tokens.real is None else tokens.real[:, 1:].sum()
+
+    def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
+        return {
+            "tokens": Tokens(ids=torch.zeros(rows, length + 1, dtype=torch.int64, device=device))
+        }
+
+    def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        hidden, report = model.hidden(batch["tokens"].shifted()[0])
+        target = _target(batch, 1)
+        if "labels" in batch:  # of a corpus with labels for some tokens only
+            return *self.asked(model, hidden, target), report
+        return self.nats(model, hidden, target), (target >= 0).sum(), report
+
+
 @OBJECTIVES.register(
     "language_modeling", also_called=("lm", "causal_lm", "clm", "next_token", "gpt")
 )
-class LanguageModeling(CrossEntropy):
+@dataclass(kw_only=True, eq=False)
+class LanguageModeling(NextToken):
     """-sum log p(token | the tokens before it) in nats (Bengio et al., 2003, JMLR 3:1137-1155,
     section 2).
 
@@ -30,24 +56,12 @@ class LanguageModeling(CrossEntropy):
     in the whole step.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("text", "labelled")
-    covers = True
-    speaks = "goes on"
-    documents: ClassVar[bool] = True
-    future: ClassVar[bool] = True
-    laws = ("causality", "cache")
+    reads = ("text", "labelled")
+    documents = True
+    future = True
 
-    def __init__(
-        self,
-        *,
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-        # of the loss of each token behind the next one, with model.future_tokens
-        future_weight: float = 1.0,
-    ):
-        super().__init__(label_smoothing, z_loss)
-        self.future_weight = future_weight
+    # of the loss of each token after the next one, with model.future_tokens
+    future_weight: float = 1.0
 
     @classmethod
     def check(cls, options, context):
@@ -73,17 +87,8 @@ class LanguageModeling(CrossEntropy):
             f" {hiding(context, 'causal', 'sliding_window') if maskable else other}."
         )
 
-    def size(self, batch: Mapping[str, Any]) -> int | Tensor:
-        tokens = batch["tokens"]
-        return tokens.ids[:, 1:].numel() if tokens.real is None else tokens.real[:, 1:].sum()
-
-    def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        return {
-            "tokens": Tokens(ids=torch.zeros(rows, length + 1, dtype=torch.int64, device=device))
-        }
-
     def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
-        """With the number of targets of the next token, the one behind it, ... in the whole step,
+        """With the number of targets of the next token, the one after it, ... in the whole step,
         `targets` (b, n).
         """
         if model.future_tokens == 1:
@@ -92,19 +97,14 @@ class LanguageModeling(CrossEntropy):
         return {**batch, "targets": counts.expand(len(batch["tokens"].ids), -1)}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        seen = batch["tokens"].shifted()[0]
         if model.training and model.future_tokens > 1:
-            return self._with_future(model, seen, batch)
-        target = _target(batch, 1)
-        hidden, report = model.hidden(seen)
-        if "labels" in batch:  # of a corpus that asks for some tokens only
-            return *self.asked(model, hidden, target), report
-        return self.nats(model, hidden, target), (target >= 0).sum(), report
+            return self._with_future(model, batch["tokens"].shifted()[0], batch)
+        return super().loss(model, batch)
 
     def _with_future(
         self, model: Any, seen: Tokens, batch: Batch
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of the next token, and in the report that of those behind it: `loss`, which is
+        """The loss of the next token, and in the report that of those after it: `loss`, which is
         trained, in nats per next token, and `future_loss_2`, ... as parts of the step's means.
         """
         target, *later = _targets(batch, model.future_tokens)
@@ -117,7 +117,7 @@ class LanguageModeling(CrossEntropy):
         )
         first, *others = counts.to(nats.dtype).clamp(min=1)
         counts = torch.stack(others)
-        # Whoever trains divides by the step's next tokens; this makes of it a division by the
+        # The trainer divides by the step's next tokens; the scale makes this a division by the
         # targets of each.
         scale = self.future_weight * first / counts
         future, sums = self.nats(model, hidden[1:], torch.stack(later), scale=scale)
@@ -127,17 +127,15 @@ class LanguageModeling(CrossEntropy):
 
 
 def _targets(batch: Batch, n: int) -> list[Tensor]:
-    """What the next token, the one behind it, ... are: n of (b, t), -1 where there is nothing to
-    predict.
-    """
+    """The next token, the one after it, ...: n of (b, t), -1 where there is nothing to predict."""
     return [_target(batch, ahead) for ahead in range(1, n + 1)]
 
 
 def _target(batch: Batch, ahead: int) -> Tensor:
-    """(b, t): the ids that stand `ahead` behind each token that is read."""
+    """(b, t): the ids `ahead` places after each token that is read."""
     if "labels" not in batch:
         return batch["tokens"].ahead(ahead)
-    labels = batch["labels"][:, ahead:]  # of a corpus that asks for some tokens only
+    labels = batch["labels"][:, ahead:]  # of a corpus with labels for some tokens only
     if ahead == 1:
         return labels
     return torch.where(

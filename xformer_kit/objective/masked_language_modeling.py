@@ -1,7 +1,8 @@
-"""Predict tokens that are hidden, from both sides."""
+"""Masked language modelling: hidden tokens are predicted from both sides."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ MASK = "<mask>"
 
 
 @OBJECTIVES.register("masked_language_modeling", also_called=("mlm", "masked_lm", "bert", "cloze"))
+@dataclass(kw_only=True, eq=False)
 class MaskedLanguageModeling(CrossEntropy):
     """-sum log p(token | the text with some tokens hidden) in nats (Devlin et al., 2019,
     arXiv:1810.04805, section 3.1).
@@ -32,25 +34,15 @@ class MaskedLanguageModeling(CrossEntropy):
     specials = (MASK,)
     speaks = "fills"
 
-    def __init__(
-        self,
-        *,
-        # probability that a token, or with whole_word a word, is to be predicted
-        rate: float = 0.15,
-        mask: float = 0.8,  # share of the chosen tokens that are read as <mask>
-        # share that are read as a random token of the text's; the rest is read as it is
-        random: float = 0.1,
-        whole_word: bool = False,  # whether all tokens of a word are chosen together
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-    ):
-        super().__init__(label_smoothing, z_loss)
-        self.rate = rate
-        self.mask = mask
-        self.random = random
-        self.whole_word = whole_word
-        self.given_logits = rate
+    # probability that a token, or with whole_word a word, is to be predicted
+    rate: float = 0.15
+    mask: float = 0.8  # share of the chosen tokens that are read as <mask>
+    # share that are read as a random token of the text's; the rest is read as it is
+    random: float = 0.1
+    whole_word: bool = False  # whether all tokens of a word are chosen together
+
+    def __post_init__(self) -> None:
+        self.given_logits = self.rate
 
     @classmethod
     def check(cls, options, context):

@@ -1,6 +1,7 @@
-"""Predict a target from its source."""
+"""Sequence to sequence: a target is predicted from its source."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,60 +16,20 @@ from xformer_kit.registry import Context, at_least
 START, END = "<s>", "</s>"
 
 
-@OBJECTIVES.register(
-    "seq2seq", also_called=("sequence_to_sequence", "translation", "transduction", "s2s")
-)
-class Seq2Seq(CrossEntropy):
-    """-sum log p(target token | source, the target before it) in nats (Sutskever et al., 2014,
-    arXiv:1409.3215, eq. 1).
-
-    Two stacks: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target
-    </s>`, always from the true tokens before (teacher forcing). A decoder alone reads `source </s>
-    <s> target` as one stream, whose prefix, up to and with `<s>`, mask=prefix lets it see whole
-    (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
-    """
+class SourceTarget(CrossEntropy):
+    """Base: a target is predicted from its source."""
 
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("encoder", "decoder"), ("decoder",))
-    reads: ClassVar[tuple[str, ...]] = ("pairs",)
     laws = ("causality", "cache", "padding")
-    speaks: ClassVar[str] = "answers"
-    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
     specials: tuple[str, ...] = (START, END)
-
-    def __init__(
-        self,
-        *,
-        # share of the target that is spread over the vocabulary, in training
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,  # coefficient of log^2 Z, in training; PaLM has 1e-4
-        decoded: int = 256,  # validation examples that are answered and compared at each validation
-        test: bool = True,  # whether all of the test split is answered and compared at the end
-        beam: int = 1,  # beams of a search for answers; 1: greedy
-    ):
-        super().__init__(label_smoothing, z_loss)
-        self.decoded = decoded
-        self.test = test
-        self.beam = beam
-
-    @classmethod
-    def check(cls, options, context):
-        yield from super().check(options, context)
-        yield from at_least(options, decoded=0, beam=1)
-        if (options.beam or 0) > 1000:
-            yield (
-                "beam: must be at most 1,000, each of which is a text to read; got"
-                f" {options.beam:,}. Try 4 to 10."
-            )
 
     @classmethod
     def cannot(cls, context: Context) -> str | None:
         if context.cross:
             return None
-        mask, name, encoder = (
-            context.mask,
-            context.names["mask"],
-            context.stack == "encoder",
-        )
+        mask = context.mask
+        name = context.names["mask"]
+        encoder = context.stack == "encoder"
         if mask.sees_prefix and (encoder or context.has_source):
             return (
                 f"mask '{name}' is for a prefix, which"
@@ -83,18 +44,11 @@ class Seq2Seq(CrossEntropy):
             )
         return None
 
-    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
-        """{source, target} without special tokens -> {source, target}, or for a decoder alone
-        {tokens, tokens.prefix, labels}.
-        """
-        return self.pair(example["source"], example["target"])
-
     def pair(self, source: Any, target: Any) -> dict[str, np.ndarray]:
         """What the model reads of a source and a target: arrays of ids (s,), (t,)."""
         start, end = self.tokenizer.special(START), self.tokenizer.special(END)
-        source = np.append(source, (self.source_tokenizer or self.tokenizer).special(END)).astype(
-            np.int64
-        )
+        source_end = (self.source_tokenizer or self.tokenizer).special(END)
+        source = np.append(source, source_end).astype(np.int64)
         target = np.concatenate([[start], target, [end]]).astype(np.int64)
         if self.stacks != ("decoder",):
             return {"source": source, "target": target}
@@ -103,12 +57,11 @@ class Seq2Seq(CrossEntropy):
         return {"tokens": tokens, "tokens.prefix": prefix, "labels": np.where(prefix, -1, tokens)}
 
     def size(self, batch: Mapping[str, Any]) -> int | Tensor:
-        read = [
-            stream if name == "source" else _but_last(stream)
-            for name, stream in batch.items()
-            if name != "labels"
-        ]
-        return sum(t.ids.numel() if t.real is None else t.real.sum() for t in read)
+        # all tokens but the last of a stream that is predicted are read
+        streams = ((name, stream) for name, stream in batch.items() if name != "labels")
+        return super().size(
+            {n: s if n == "source" else s.map(lambda field: field[:, 1:]) for n, s in streams}
+        )
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
         def zeros(width: int) -> Tensor:
@@ -130,6 +83,40 @@ class Seq2Seq(CrossEntropy):
         return *self.asked(model, hidden, batch["labels"][:, 1:]), report
 
 
-def _but_last(tokens: Tokens) -> Tokens:
-    """As many tokens as are read for `tokens`, each of which but the first is predicted."""
-    return tokens.map(lambda field: field[:, 1:])
+@OBJECTIVES.register(
+    "seq2seq", also_called=("sequence_to_sequence", "translation", "transduction", "s2s")
+)
+@dataclass(kw_only=True, eq=False)
+class Seq2Seq(SourceTarget):
+    """-sum log p(target token | source, the target before it) in nats (Sutskever et al., 2014,
+    arXiv:1409.3215, eq. 1).
+
+    Two stacks: the encoder reads `source </s>`, the decoder `<s> target` and predicts `target
+    </s>`, always from the true tokens before (teacher forcing). A decoder alone reads `source </s>
+    <s> target` as one stream, whose prefix, up to and with `<s>`, mask=prefix lets it see whole
+    (Raffel et al., 2020, JMLR 21(140), section 3.2.1), and predicts the same.
+    """
+
+    reads = ("pairs",)
+    speaks = "answers"
+    masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
+
+    decoded: int = 256  # validation examples that are answered and compared at each validation
+    test: bool = True  # whether all of the test split is answered and compared at the end
+    beam: int = 1  # beams of a search for answers; 1: greedy
+
+    @classmethod
+    def check(cls, options, context):
+        yield from super().check(options, context)
+        yield from at_least(options, decoded=0, beam=1)
+        if (options.beam or 0) > 1000:
+            yield (
+                "beam: must be at most 1,000, each of which is a text to read; got"
+                f" {options.beam:,}. Try 4 to 10."
+            )
+
+    def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
+        """{source, target} without special tokens -> {source, target}, or for a decoder alone
+        {tokens, tokens.prefix, labels}.
+        """
+        return self.pair(example["source"], example["target"])

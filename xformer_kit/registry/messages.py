@@ -175,6 +175,11 @@ def first_line(text: str) -> str:
     return (text.strip().splitlines() or ["for a reason that it did not leave"])[0]
 
 
+def one_line(error: Exception, limit: int = 200) -> str:
+    """The text of an error on one line, or the name of its type if it has none."""
+    return " ".join(str(error).split())[:limit].rstrip(".") or type(error).__name__
+
+
 def article(name: str) -> str:
     """A type as a sentence says it: a whole number, a list of texts or null."""
     said = {

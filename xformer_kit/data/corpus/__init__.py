@@ -1,6 +1,4 @@
-"""What is there to learn from? A corpus gives its splits: text, pairs of texts, or labelled
-examples. One file per family.
-"""
+"""Corpora: splits of text, of pairs of texts, or of labelled examples. One file per family."""
 
 from xformer_kit.data.corpus import (
     cldr,

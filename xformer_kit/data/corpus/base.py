@@ -1,4 +1,4 @@
-"""What can every corpus do? Give its splits, always in the same order, and say what its content is.
+"""Base of the corpora: their splits, in a fixed order, and the fingerprint of their content.
 
 The splits are disjoint and fixed: what is read for validation is never read for training, whatever
 the seed.
@@ -12,35 +12,32 @@ from xformer_kit.registry import Registry
 
 
 class Corpus:
-    """What every corpus can do. `split` is one of its `splits`.
+    """Base of the corpora. `split` is one of its `splits`.
 
-    form: what it gives. `text`: one long text, from `texts`. `pairs`: a source and a target each,
-    from `pairs`. `labelled`: examples whose tokens are asked for at some places only, from
-    `dataset`.
+    form: the form of the data. `text`: one long text, from `texts`. `pairs`: sources and targets,
+    from `pairs`. `labelled`: examples of which some tokens are predicted, from `dataset`.
     """
 
     form = "text"
     documents = False  # whether each piece of `texts` is a document
     splits: tuple[str, ...] = ("train", "valid")
-    of: Mapping[
-        str, "Corpus"
-    ] = {}  # the corpora that it is made of, by name, where it is a mixture
+    of: Mapping[str, "Corpus"] = {}  # the corpora of a mixture, by name
 
     @classmethod
     def forms(cls) -> dict[str, str]:
-        """Every form that it can give -> what has to be set for it on the command line, with a
+        """Every form that it can have -> what has to be set for it on the command line, with a
         space in front.
         """
         return {cls.form: ""}
 
     @classmethod
     def form_of(cls, options: Mapping[str, Any]) -> str:
-        """The form that it gives with these options."""
+        """The form with these options."""
         return cls.form
 
     @classmethod
     def documents_of(cls, options: Mapping[str, Any]) -> bool:
-        """Whether it gives a text of documents with these options."""
+        """Whether it is a text of documents with these options."""
         return cls.documents and cls.form_of(options) == "text"
 
     def stamp(self) -> list[Any]:
@@ -50,24 +47,27 @@ class Corpus:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """sha256 of the text of all splits: of content, not of places, so that a corpus can be
-        moved.
-        """
+        """sha256 of all splits: of content, not of places, so that a corpus can be moved."""
         digest = hashlib.sha256()
         for split in self.splits:
-            digest.update(b"\xff" + split.encode())  # 0xFF never stands in utf-8
-            for text in self.texts(split):
-                digest.update(text.encode())
+            digest.update(b"\xff" + split.encode())  # neither 0xFF nor 0xFE occurs in utf-8
+            for item in self.items(split):
+                for side in (item,) if isinstance(item, str) else item:
+                    digest.update(side.encode() + b"\xfe" * isinstance(item, tuple))
         return digest.hexdigest()
 
     def texts(self, split: str) -> Iterator[str]:
-        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError where
-        it cannot.
+        """The text of a split in order, in pieces of about 1 MiB at most. Raises ConfigError if it
+        cannot be read.
         """
         raise NotImplementedError
 
+    def items(self, split: str) -> Iterator[Any]:
+        """The texts or the pairs of a split, by the form."""
+        return self.texts(split)
+
     def size(self) -> int:
-        """Bytes of all splits together, about: for the progress bar. 0 where it is not known."""
+        """Approximate bytes of all splits, for the progress bar; 0 if unknown."""
         return 0
 
 
@@ -75,19 +75,19 @@ CORPORA = Registry("corpus", base=Corpus, group="data")
 
 
 class PairCorpus(Corpus):
-    """Pairs of a source and its target. A part defines `pairs`, `stamp` and, where there is a test
-    set, `splits`.
+    """Base of the corpora of pairs. A corpus defines `pairs`, `stamp` and, if it has a test set,
+    `splits`.
     """
 
     form = "pairs"
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
-        """(source, target) of a split, in order. Raises ConfigError where it cannot."""
+        """(source, target) of a split, in order. Raises ConfigError if it cannot be read."""
         raise NotImplementedError
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
-        """What a tokenizer learns from: each text with a line end; `side` is "source", "target", or
-        None for both.
+        """The texts for a tokenizer, each with a line end; `side` is "source", "target", or None
+        for both.
         """
         for source, target in self.pairs(split):
             if side != "target":
@@ -95,17 +95,15 @@ class PairCorpus(Corpus):
             if side != "source":
                 yield target + "\n"
 
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for split in self.splits:
-            digest.update(b"\xff" + split.encode())  # neither 0xFF nor 0xFE stands in utf-8
-            for source, target in self.pairs(split):
-                digest.update(source.encode() + b"\xfe" + target.encode() + b"\xfe")
-        return digest.hexdigest()
+    def items(self, split: str) -> Iterator[Any]:
+        return self.pairs(split) if self.form == "pairs" else self.texts(split)
+
+
+def name_hash(name: str) -> int:
+    """64 bits of the sha256 of a name: a split by it is the same on every machine."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
 def share(name: str) -> float:
-    """Where a name falls in [0, 1), by its hash: the same on every machine, so that a split by it
-    is fixed.
-    """
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+    """The place of a name in [0, 1), by its hash."""
+    return name_hash(name) / 2**64

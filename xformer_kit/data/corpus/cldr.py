@@ -1,5 +1,5 @@
-"""What the world calls dates, countries and languages, as corpora: made from the CLDR data that the
-library Babel carries.
+"""Dates, and names of countries and languages, as corpora: made from the CLDR data of the library
+Babel.
 """
 
 import importlib.util
@@ -11,15 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
-from xformer_kit.data.draw import Draw
 from xformer_kit.data.order import mix
+from xformer_kit.data.random_stream import RandomStream
 from xformer_kit.registry import at_least
 
 Format = Literal["full", "long", "medium", "short"]
 
 
 class _Babel(PairCorpus):
-    """Pairs that the library Babel makes; they may differ by its version: see the fingerprint."""
+    """Pairs made by the library Babel; they may differ by its version: see the fingerprint."""
 
     splits = ("train", "valid", "test")
 
@@ -34,12 +34,11 @@ class _Babel(PairCorpus):
     def stamp(self) -> list[Any]:
         import babel
 
-        name = next(name for name, part in CORPORA.items() if part is type(self))
-        return [
-            name,
-            babel.__version__,
-            {option: getattr(self, option) for option in CORPORA.options(name)},
-        ]
+        return [CORPORA.name_of(self), babel.__version__, self._chosen()]
+
+    def _chosen(self) -> Any:
+        """Plain values of the options."""
+        raise NotImplementedError
 
 
 @CORPORA.register("dates", also_called=("babel_dates",))
@@ -47,9 +46,9 @@ class Dates(_Babel):
     """A date in words -> ISO 8601: `mardi 23 juin 1987` -> `1987-06-23`, in some 280 languages
     (Unicode CLDR, through Babel).
 
-    A share of the languages is kept for the test set, so that it asks for dates in languages that
-    training never shows; validation asks for those of training. A tenth of the days is for
-    validation and test alone. Of languages that write all dates alike one is taken. `short` has the
+    A share of the languages is kept for the test set, whose dates are in languages that training
+    never contains; validation has those of training. A tenth of the days is for validation and test
+    only. Of languages that write all dates alike one is taken. `short` has the
     year in two digits and the month as a number, in an order that differs by
     language: no model can tell some of them, so that it is left out by default.
     """
@@ -57,11 +56,8 @@ class Dates(_Babel):
     def __init__(
         self,
         *,
-        formats: tuple[Format, ...] = (
-            "full",
-            "long",
-            "medium",
-        ),  # of CLDR: with the weekday, in words, abbreviated
+        # of CLDR: with the weekday, in words, abbreviated
+        formats: tuple[Format, ...] = ("full", "long", "medium"),
         first: int = 1900,  # year
         last: int = 2099,  # year
         held_out: float = 0.1,  # fraction of the languages, for the test set
@@ -91,10 +87,8 @@ class Dates(_Babel):
         if not 0 < options.held_out < 1:
             yield f"held_out: must be above 0 and below 1; got {options.held_out}. Try 0.1."
 
-    def stamp(self) -> list[Any]:
-        import babel
-
-        chosen = [
+    def _chosen(self) -> list[Any]:
+        return [
             list(self.formats),
             self.first,
             self.last,
@@ -103,7 +97,6 @@ class Dates(_Babel):
             self.examples,
             self.examples_seed,
         ]
-        return ["dates", babel.__version__, chosen]
 
     def size(self) -> int:
         return 40 * (self.count + 2 * self.examples)
@@ -125,13 +118,10 @@ class Dates(_Babel):
         kept = mix(days.astype(np.uint64)) % np.uint64(10) == 0
         days = days[kept != (split == "train")]
         locales, count = self.locales(split), self.count if split == "train" else self.examples
-        of = {
-            "day": len(days),
-            "locale": len(locales),
-            "format": len(self.formats),
-        }  # more pairs begin with the fewer
+        # a larger number of pairs begins with those of a smaller one
+        of = {"day": len(days), "locale": len(locales), "format": len(self.formats)}
         draws = [
-            Draw("dates", self.examples_seed, split, what).below(n, count).tolist()
+            RandomStream("dates", self.examples_seed, split, what).below(n, count).tolist()
             for what, n in of.items()
         ]
         for day, locale, form in zip(*draws, strict=True):
@@ -144,7 +134,7 @@ class Dates(_Babel):
 
 @CORPORA.register("names", also_called=("babel_names",))
 class Names(_Babel):
-    """What a language calls a territory or a language -> what English calls it: `Frankreich` ->
+    """The name of a territory or a language in some language -> its English name: `Frankreich` ->
     `France`.
 
     Unicode CLDR, through Babel: some 90,000 different pairs of 250 languages.
@@ -156,10 +146,8 @@ class Names(_Babel):
     def __init__(
         self,
         *,
-        kinds: tuple[Literal["territories", "languages"], ...] = (
-            "territories",
-            "languages",
-        ),  # what is named
+        # what is named
+        kinds: tuple[Literal["territories", "languages"], ...] = ("territories", "languages"),
         held_out: float = 0.05,  # fraction of the names, for each of valid and test
     ):
         self.kinds = tuple(kinds)
@@ -172,6 +160,9 @@ class Names(_Babel):
             yield "kinds: must name at least one; got none. Try [territories]."
         if not 0 < options.held_out < 0.5:
             yield f"held_out: must be above 0 and below 0.5; got {options.held_out}. Try 0.05."
+
+    def _chosen(self) -> dict[str, Any]:
+        return {"kinds": self.kinds, "held_out": self.held_out}
 
     def size(self) -> int:
         return 3_500_000
@@ -206,10 +197,8 @@ def _writers() -> list[str]:
 
     days, forms = [date(1987, month, 23) for month in range(1, 13)], ("full", "long", "medium")
     found: dict[tuple[str, ...], str] = {}
-    for name in [
-        "root",
-        *_languages(),
-    ]:  # the root writes for all languages that have no names of their own
+    # the root writes for all languages that have no names of their own
+    for name in ["root", *_languages()]:
         written = tuple(
             format_date(day, form, locale=_locale(name)) for form in forms for day in days
         )

@@ -1,4 +1,4 @@
-"""COGS as a corpus: English sentences, and their logical forms."""
+"""COGS as a corpus: English sentences and their logical forms."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ class Cogs(PairCorpus):
     https://github.com/najoungkim/COGS, directory `data`.
 
     train.tsv (24,155 pairs), dev.tsv (3,000; here `valid`), test.tsv (3,000) and gen.tsv (21,000),
-    whose sentences need words and structures in places where training never shows them; each may be
+    whose sentences have words and structures in places where training never has them; each may be
     packed as .gz. gen.2020.tsv is another name of the last, for the version before its correction
     in 2022, which published results are on.
     """
@@ -33,35 +33,31 @@ class Cogs(PairCorpus):
     def check(cls, options, context):
         for split in FILES:
             try:
-                file = _file(options.path, split)
-                next(_rows(file, files.HEAD))
+                next(_rows(_file(options.path, split), files.HEAD))
             except ConfigError as error:
-                yield from (fault.removeprefix("data.") for fault in error.faults)
+                yield from files.option_faults(error)
                 if not Path(options.path).expanduser().is_dir():
                     return
 
     def stamp(self) -> list[Any]:
-        stats = [(file, file.stat()) for file in self.files.values()]
-        return [[str(file.absolute()), s.st_size, s.st_mtime_ns] for file, s in stats]
+        return files.stamp(self.files.values())
 
     def size(self) -> int:
-        return sum(
-            file.stat().st_size * (7 if file.suffix == ".gz" else 1) for file in self.files.values()
-        )
+        return files.size(self.files.values())
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         for sentence, form, _ in _rows(self.files[split]):
             yield sentence, form
 
     def kinds(self, split: str) -> list[str]:
-        """Of each pair, in their order: in_distribution, primitive, or what of the generalisation
-        set it tests.
+        """Of each pair, in order: in_distribution, primitive, or the case of the generalisation
+        set.
         """
         return [kind for _, _, kind in _rows(self.files[split])]
 
 
 def _file(path: str, split: str) -> Path:
-    """The file of a split. Raises ConfigError "data.path: ..." where there is none."""
+    """The file of a split. Raises ConfigError "data.path: ..." if there is none."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ConfigError(
@@ -85,8 +81,7 @@ def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
     others.
     """
     number = 0
-    for line in _lines(file, at_most):
-        number += 1
+    for number, line in enumerate(files.lines(file, at_most=at_most), 1):
         fields = line.split("\t")
         if len(fields) != 3:
             raise ConfigError(
@@ -98,12 +93,3 @@ def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
         raise ConfigError(
             f"data.path: must hold pairs; got '{file}', which is empty. Get the file again."
         )
-
-
-def _lines(file: Path, at_most: int | None) -> Iterator[str]:
-    held = ""
-    for text in files.read(file, at_most):
-        *lines, held = (held + text).split("\n")
-        yield from (line.removesuffix("\r") for line in lines)
-    if held and at_most is None:
-        yield held

@@ -1,6 +1,4 @@
-"""Corpora of pairs that are read from somewhere, whose splits are given, or cut by a hash of the
-source.
-"""
+"""Base of the corpora of pairs whose splits are given, or cut by a hash of the source."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,47 +8,23 @@ from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, share
 from xformer_kit.registry import Options
 
-FEW = 1000  # different sources at most, where an empty split is put down to them
-VALID = 0.05  # share of the sources for validation, where nothing else is said
+FEW = 1000  # different sources at most, if they are given as the reason for an empty split
+VALID = 0.05  # share of the sources for validation, by default
+PATHS = {"train": "path", "valid": "valid_path", "test": "test_path"}  # split -> option
 
 
 class Divided(PairCorpus):
     """Pairs whose splits are given, or cut from those of training: by a hash of the source, so that
-    all targets of a source are in one split, the same whatever else there is. A part defines
-    `rows`, and calls `divide` or `find`.
+    all targets of a source are in one split, the same whatever else there is. A corpus defines
+    `rows`, and calls `divide`.
     """
 
     files: dict[Any, list[Path]]  # what is given for a split -> its files
     chosen: Any = None  # plain values: what is read of the files
     own = "data.{split}_path"  # what gives a split of its own
 
-    def find(
-        self,
-        suffixes: tuple[str, ...],
-        valid: float | None,
-        test: float,
-        path: str,
-        **others: str | None,
-    ) -> None:
-        """Splits in files: `rows` is given "path", "valid_path" or "test_path", the option that
-        names them.
-        """
-        named = {"path": path, **others}
-        options = {"train": "path", "valid": "valid_path", "test": "test_path"}
-        self.divide(
-            {split: o if named[o] is not None else None for split, o in options.items()},
-            valid,
-            test,
-        )
-        self.files = {
-            option: files.find(str(named[option]), option, suffixes)
-            for option in self.given.values()
-        }
-
     def divide(self, given: Mapping[str, Any], valid: float | None, test: float) -> None:
-        """`given`: split -> what `rows` reads; "train" always, and the others where it is not
-        None.
-        """
+        """`given`: split -> the argument of `rows`, or None for a split that is not given."""
         self.given = {split: what for split, what in given.items() if what is not None}
         self.shares = {
             "test": test,
@@ -65,7 +39,7 @@ class Divided(PairCorpus):
         return sum(map(files.size, self.files.values()))
 
     def rows(self, what: Any) -> Iterator[tuple[str, str]]:
-        """(source, target) of what is given for a split. Raises ConfigError where it cannot be
+        """(source, target) of what is given for a split. Raises ConfigError if it cannot be
         read.
         """
         raise NotImplementedError
@@ -88,8 +62,8 @@ class Divided(PairCorpus):
         return "train"
 
     def why_empty(self, split: str) -> str | None:
-        """The sentence for a split that is empty since the training data repeat a few sources; None
-        for other causes.
+        """The fault of a split that is empty since the training data repeat a few sources; None for
+        other causes.
         """
         if split != "train" and split in self.given:
             return None
@@ -109,18 +83,48 @@ class Divided(PairCorpus):
             if len(found) == 1
             else f"of {count:,} {what} only {len(found):,} differ"
         )
-        other = "test" if split == "test" else "valid"
-        own = (
-            f"a {'test' if split == 'test' else 'validation'} set in {self.own.format(split=other)}"
-        )
+        other, kind = ("test", "test") if split == "test" else ("valid", "validation")
+        own = f"a {kind} set in {self.own.format(split=other)}"
         return (
             f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to"
             f" the same split, by a hash. Give {what} that differ, or {own}."
         )
 
 
+class DividedFiles(Divided):
+    """Pairs in files: `rows` is called with "path", "valid_path" or "test_path", the option that
+    names them.
+    """
+
+    suffixes: tuple[str, ...]
+
+    def find(self, valid: float | None, test: float, *paths: str | None) -> None:
+        """Sets the splits; `paths` in the order of PATHS."""
+        named = dict(zip(PATHS.values(), paths, strict=True))
+        given = {split: o if named[o] is not None else None for split, o in PATHS.items()}
+        self.divide(given, valid, test)
+        self.files = {
+            option: files.find(str(named[option]), option, self.suffixes)
+            for option in self.given.values()
+        }
+
+    @classmethod
+    def check(cls, options, context):
+        yield from share_faults(options, "valid_path", "test_path")
+        paths = {name: getattr(options, name) for name in PATHS.values()}
+        yield from files.named_twice(paths)
+        for name, path in paths.items():
+            if path is not None:
+                yield from cls.file_faults(path, name)
+
+    @classmethod
+    def file_faults(cls, path: str, option: str) -> Iterator[str]:
+        """Faults of files that do not exist or cannot be read."""
+        yield from files.faults(path, option, cls.suffixes)
+
+
 def share_faults(options: Options, valid: str, test: str) -> Iterator[str]:
-    """Sentences on the shares `valid` and `test`, beside the options of these names that give whole
+    """Faults of the shares `valid` and `test`, next to the options of these names that give whole
     splits.
     """
     for name, other, least in (("valid", valid, "above 0"), ("test", test, "at least 0")):

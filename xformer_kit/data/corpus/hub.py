@@ -1,4 +1,4 @@
-"""Data sets of the library `datasets`, of the hub or of this machine, as corpora."""
+"""Data sets of the library `datasets`, from the hub or from this machine, as corpora."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,6 +8,7 @@ from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.divided import share_faults
 from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records, absent, field_faults
 from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry.messages import one_line
 
 
 @CORPORA.register("hub", also_called=("datasets", "huggingface", "hf"))
@@ -50,11 +51,8 @@ class Hub(Records):
         yield from absent("hub", "datasets", "hub")
         yield from field_faults(options)
         yield from share_faults(options, "valid_split", "test_split")
-        names = [
-            n
-            for n in (options.train_split, options.valid_split, options.test_split)
-            if n is not None
-        ]
+        splits = (options.train_split, options.valid_split, options.test_split)
+        names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
             yield (
                 "valid_split: must be other examples than the other splits; got"
@@ -74,10 +72,7 @@ class Hub(Records):
 
     def entries(self, what: tuple[str, str]) -> Iterator[Entry]:
         split = self._split_of(*what)
-        there = split.column_names
-        wanted = [name if name in there else name.partition(".")[0] for _, name in self.fields]
-        if set(wanted) <= set(there):
-            split = split.select_columns(list(dict.fromkeys(wanted)))
+        split = split.select_columns(self.columns(split.column_names))
         number = 0
         for batch in split.iter(AT_ONCE):
             for values in zip(*batch.values(), strict=True):
@@ -99,7 +94,7 @@ class Hub(Records):
 
 
 def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
-    """Split -> the library's Dataset. Raises ConfigError with what the library says."""
+    """Split -> the library's Dataset. Raises ConfigError with the library's reason."""
     import datasets
 
     where = Path(dataset).expanduser()
@@ -108,11 +103,9 @@ def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
             found = datasets.load_from_disk(str(where))
         else:
             found = datasets.load_dataset(str(where) if where.is_dir() else dataset, subset)
-    # of the library, the network, the file system: whatever it is, the data are not there
-    except Exception as error:
-        said = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    except Exception as error:  # of the library, the network or the file system
         raise ConfigError(
-            f"data.dataset: cannot be loaded; got '{dataset}' ({said}). Name another, or a"
-            " directory."
+            f"data.dataset: cannot be loaded; got '{dataset}' ({one_line(error, 300)}). Name"
+            " another, or a directory."
         ) from None
     return found if isinstance(found, Mapping) else {"train": found}

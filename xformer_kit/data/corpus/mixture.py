@@ -29,10 +29,9 @@ class Mixture(Corpus):
         self,
         *,
         of: dict[str, Corpus],  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
-        weights: (
-            dict[str, float] | None
-        ) = None,  # name -> how often, such as {prose: 2, code: 1}; null: by size
-        # above 1: nearer to all alike; below: nearer to the largest weight alone
+        # name -> how often, such as {prose: 2, code: 1}; null: by size
+        weights: dict[str, float] | None = None,
+        # above 1: nearer to all alike; below: nearer to only the largest weight
         temperature: float = 1.0,
     ):
         self.of = of
@@ -48,14 +47,15 @@ class Mixture(Corpus):
 
     @classmethod
     def form_of(cls, options: Mapping[str, Any]) -> str:
-        forms = [_form(node) for node in _parts(options).values()]
-        return next((form for form in forms if form), cls.form)
+        forms = map(_form, _nodes(options.get("of")).values())
+        return next(filter(None, forms), cls.form)
 
     @classmethod
     def documents_of(cls, options: Mapping[str, Any]) -> bool:
-        nodes = [_named(node) for node in _parts(options).values()]
         return all(
-            n.get("name") in CORPORA and CORPORA[n["name"]].documents_of(_whole(n)) for n in nodes
+            node.get("name") in CORPORA
+            and CORPORA[node["name"]].documents_of(CORPORA.complete(node))
+            for node in _nodes(options.get("of")).values()
         )
 
     @classmethod
@@ -80,7 +80,7 @@ class Mixture(Corpus):
         return [[name, part.stamp()] for name, part in self.of.items()]
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
-        """The texts of the parts, one after the other; `side` is for pairs."""
+        """The texts of the parts, one part after the other; `side` is for pairs."""
         for part in self.of.values():
             if split in part.splits:
                 yield from part.texts(split) if side is None else part.texts(split, side)  # type: ignore[call-arg]
@@ -90,33 +90,23 @@ class Mixture(Corpus):
 
 
 def located(fault: str, name: str, part: str) -> str:
-    """A sentence of the corpus `part`, which knows nothing of the mixture, with the config paths
-    that it has as `name`.
-    """
+    """A fault of the corpus `part`, with the config paths that it has in a mixture as `name`."""
     options = "|".join(map(re.escape, CORPORA.options(part)))
     fault = re.sub(r"^data(\.name)?:", f"data.of.{name}:", fault)
     fault = re.sub(rf"\bdata\.({options})\b", rf"data.of.{name}.\1", fault) if options else fault
     return fault if f"data.of.{name}" in fault else f"{fault} [data.of.{name}]"
 
 
-def _named(node: Any) -> Any:
-    return {"name": node} if isinstance(node, str) else node or {}
-
-
-def _parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    of = options.get("of")
-    return of if isinstance(of, Mapping) else {}
-
-
-def _whole(node: Mapping[str, Any]) -> dict[str, Any]:
-    return CORPORA.defaults(node["name"]) | dict(node)
+def _nodes(of: Any) -> dict[str, Any]:
+    """The nodes of the parts, with the names that are given for one."""
+    found = of if isinstance(of, Mapping) else {}
+    return {name: CORPORA.named(node) or {} for name, node in found.items()}
 
 
 def _form(node: Any) -> str | None:
-    """The form of a part's node; None where it names no corpus."""
-    node = _named(node)
+    """The form of a part's node; None if it names no corpus."""
     known = isinstance(node, Mapping) and node.get("name") in CORPORA
-    return CORPORA[node["name"]].form_of(_whole(node)) if known else None
+    return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
 
 
 def _name_faults(of: Mapping[Any, Any]) -> Iterator[str]:
@@ -129,17 +119,18 @@ def _name_faults(of: Mapping[Any, Any]) -> Iterator[str]:
 
 
 def _form_faults(of: Mapping[str, Any]) -> Iterator[str]:
-    forms = {name: _form(node) for name, node in of.items()}
-    for name, node in of.items():
-        if _named(node)["name"] == "mixture":
+    nodes = _nodes(of)
+    forms = {name: _form(node) for name, node in nodes.items()}
+    for name, node in nodes.items():
+        if node["name"] == "mixture":
             yield (
                 f"of.{name}: is a mixture itself; name its corpora in data.of, each with its"
                 " weight."
             )
         elif forms[name] == "labelled":
             yield (
-                f"of.{name}: corpus '{_named(node)['name']}' is a probe with a vocabulary of its"
-                f" own, which no other corpus shares. Train on data={_named(node)['name']} alone."
+                f"of.{name}: corpus '{node['name']}' is a probe with a vocabulary of its"
+                f" own, which no other corpus shares. Train on data={node['name']} alone."
             )
     found = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
     if all(found.values()):

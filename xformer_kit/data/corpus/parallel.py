@@ -1,6 +1,4 @@
-"""Translations and other pairs in text files: a file for each side, or a file with a column for
-each.
-"""
+"""Pairs in text files, such as translations: a file for each side, or columns of one file."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -8,15 +6,20 @@ from pathlib import Path
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.divided import Divided, share_faults
+from xformer_kit.data.corpus.divided import Divided, DividedFiles, share_faults
 from xformer_kit.registry import ConfigError, nearest
 
-TSV = (".tsv", ".tsv.gz", ".tsv.zst")
+# split -> its options
+OPTIONS = {
+    "train": ("source", "target"),
+    "valid": ("valid_source", "valid_target"),
+    "test": ("test_source", "test_target"),
+}
 
 
 @CORPORA.register("pairs", also_called=("parallel", "bitext", "parallel_text", "moses"))
 class Parallel(Divided):
-    """Two text files in utf-8, one for each side: line i of the one belongs to line i of the other.
+    """Two text files in utf-8, one for each side: line i of one belongs to line i of the other.
 
     The splits are files of their own, or shares of the training lines by a hash of the source.
     Pairs with an empty line are left out and counted.
@@ -30,9 +33,8 @@ class Parallel(Divided):
         # a file of training sources such as train.en; a name in .gz or .zst is unpacked
         source: str,
         target: str,  # a file of training targets such as train.de
-        valid: (
-            float | None
-        ) = None,  # share of the training sources for validation; null is 0.05, or files below
+        # share of the training sources for validation; null is 0.05, or files below
+        valid: float | None = None,
         test: float = 0.0,  # share of the training sources for the test
         valid_source: str | None = None,  # file of sources for validation
         valid_target: str | None = None,  # file of targets for validation
@@ -44,48 +46,31 @@ class Parallel(Divided):
             "valid": (valid_source, valid_target),
             "test": (test_source, test_target),
         }
-        self.options = {
-            split: tuple(
-                f"{'' if split == 'train' else split + '_'}{side}" for side in ("source", "target")
-            )
-            for split in named
-        }
         self.divide(
             {split: split if paths[0] else None for split, paths in named.items()}, valid, test
         )
         self.files = {
-            split: [
-                files.one(str(p), o) for p, o in zip(named[split], self.options[split], strict=True)
-            ]
+            split: [files.one(str(p), o) for p, o in zip(named[split], OPTIONS[split], strict=True)]
             for split in self.given
         }
 
     @classmethod
     def check(cls, options, context):
         whole = []
-        for split in ("", "valid_", "test_"):
-            given = [
-                f"{split}{side}"
-                for side in ("source", "target")
-                if getattr(options, f"{split}{side}") is not None
-            ]
+        for names in OPTIONS.values():
+            given = [name for name in names if getattr(options, name) is not None]
             if len(given) == 1:
-                other = "target" if given[0].endswith("source") else "source"
-                yield (
-                    f"{given[0]}: needs data.{split}{other} beside it, line by line; give both or"
-                    " none."
-                )
-            whole += [split] if len(given) == 2 else []
+                (other,) = {*names} - {*given}
+                yield f"{given[0]}: needs data.{other} beside it, line by line; give both or none."
+            whole += [names] if len(given) == 2 else []
             for name in given:
                 yield from files.faults(getattr(options, name), name)
-        for side in ("source", "target"):
-            yield from files.named_twice(
-                {f"{split}{side}": getattr(options, f"{split}{side}") for split in whole}
-            )
+        for side in zip(*whole, strict=True):
+            yield from files.named_twice({name: getattr(options, name) for name in side})
         yield from share_faults(options, "valid_source", "test_source")
 
     def rows(self, what: str) -> Iterator[tuple[str, str]]:
-        sides = zip(self.files[what], self.options[what], strict=True)
+        sides = zip(self.files[what], OPTIONS[what], strict=True)
         both = zip_longest(*(files.lines(file, option) for file, option in sides))
         for number, (source, target) in enumerate(both, 1):
             if source is None or target is None:
@@ -93,7 +78,7 @@ class Parallel(Divided):
             yield source, target
 
     def _alone(self, split: str, number: int, short: int) -> str:
-        option, (ends, goes_on) = self.options[split], self.files[split][:: -1 if short else 1]
+        option, (ends, goes_on) = OPTIONS[split], self.files[split][:: -1 if short else 1]
         return (
             f"data.{option[short]}: must have a line for each of data.{option[1 - short]}; line"
             f" {number:,} of '{goes_on}' is the first without a partner, for '{ends}' ends at line"
@@ -102,31 +87,30 @@ class Parallel(Divided):
 
 
 @CORPORA.register("tsv", also_called=("tab", "tabs", "csv"))
-class Tabs(Divided):
+class Tabs(DividedFiles):
     """Text files in utf-8 with a pair in each line, in columns between tabs; nothing is quoted or
     escaped.
 
     Columns may be named: then each file's first line holds the names.
     """
 
+    suffixes = (".tsv", ".tsv.gz", ".tsv.zst")
+
     def __init__(
         self,
         *,
         # a file such as train.tsv, a directory (its *.tsv, *.tsv.gz, *.tsv.zst), or a glob
         path: str,
-        columns: tuple[int | str, int | str] = (
-            1,
-            2,
-        ),  # of source and target: numbers from 1, or names
-        valid: (
-            float | None
-        ) = None,  # share of the sources for validation; null is 0.05, or valid_path
+        # of source and target: numbers from 1, or names
+        columns: tuple[int | str, int | str] = (1, 2),
+        # share of the sources for validation; null is 0.05, or valid_path
+        valid: float | None = None,
         test: float = 0.0,  # share of the sources for the test
         valid_path: str | None = None,  # files for validation
         test_path: str | None = None,  # files for the test
     ):
         self.columns = self.chosen = tuple(columns)
-        self.find(TSV, valid, test, path, valid_path=valid_path, test_path=test_path)
+        self.find(valid, test, path, valid_path, test_path)
 
     @classmethod
     def check(cls, options, context):
@@ -140,13 +124,7 @@ class Tabs(Divided):
             yield f"columns: are counted from 1; got {list(options.columns)}. Try [1,2]."
         elif options.columns[0] == options.columns[1]:
             yield f"columns: must be two; got {options.columns[0]} twice. Try [1,2]."
-        yield from share_faults(options, "valid_path", "test_path")
-        yield from files.named_twice(
-            {name: getattr(options, name) for name in ("path", "valid_path", "test_path")}
-        )
-        for name in ("path", "valid_path", "test_path"):
-            if getattr(options, name) is not None:
-                yield from files.faults(getattr(options, name), name, TSV)
+        yield from super().check(options, context)
 
     def rows(self, what: str) -> Iterator[tuple[str, str]]:
         for file in self.files[what]:

@@ -1,7 +1,6 @@
-"""What Python itself carries as a corpus: its documentation, and its own code."""
+"""Corpora from the standard library of Python: its documentation, and its code."""
 
 import ast
-import hashlib
 import inspect
 import os
 import sys
@@ -13,16 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from xformer_kit.data.corpus.base import CORPORA, Corpus
+from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
 from xformer_kit.registry import ConfigError
 
-LONG = 80  # characters from which on a paragraph that recurs is left out
+LONG = 80  # characters; a paragraph of so many that recurs is left out
 
 
 class _Library(Corpus):
-    """Documents made of the standard library. A document is for validation where the hash of its
-    name says so, one in ten: the split is the same in every version of Python. Distributions may
-    leave parts out, and the text differs by version: see the fingerprint. Tests are left out.
+    """Documents made of the standard library, without tests. One document in ten, by the hash of
+    its name, is for validation: the split is the same in every version of Python. Distributions may
+    leave parts out, and the text differs by version: see the fingerprint.
     """
 
     name: ClassVar[str]
@@ -84,26 +83,22 @@ class _Library(Corpus):
             found += [
                 Path(at, name).relative_to(self.library).as_posix()
                 for name in names
-                if name.endswith(".py")
+                if name.endswith(".py") and not name.startswith(("test_", "_sysconfigdata"))
             ]
-        return sorted(
-            name
-            for name in found
-            if not name.rpartition("/")[2].startswith(("test_", "_sysconfigdata"))
-        )
+        return sorted(found)
 
 
 @CORPORA.register("pydoc", also_called=("stdlib", "python"))
 class PyDoc(_Library):
-    """The English prose that every Python carries: its reference topics and the docstrings of its
-    standard library.
+    """English prose that comes with Python: its reference topics and the docstrings of its standard
+    library.
 
     A document is one topic, or the docstrings of one module, so that the methods of a class are
-    never on both sides of the split; a docstring or a long paragraph that stands in several
-    documents counts once, since topics share sections and modules copy. Tests are left out. A
-    document is for validation where the hash of its name says so, one in ten: the split is the same
-    in every version of Python. Distributions may leave parts out, and the text differs by
-    version: see the fingerprint.
+    never on both sides of the split; a docstring or a long paragraph that occurs in several
+    documents counts once, since topics share sections and modules copy. Tests are left out. One
+    document in ten, by the hash of its name, is for validation: the split is the same in every
+    version of Python. Distributions may leave parts out, and the text differs by version: see the
+    fingerprint.
     """
 
     name = "pydoc"
@@ -132,45 +127,39 @@ class PyDoc(_Library):
 
 @CORPORA.register("stdlib_code", also_called=("python_code", "code"))
 class StdlibCode(_Library):
-    """The Python that every Python carries: the sources of its standard library, without tests;
-    about 12 MB.
+    """The sources of Python's standard library, without tests; about 12 MB.
 
-    A document is a module; of modules with the same content the first counts. A document is for
-    validation where the hash of its name says so, one in ten: the split is the same in every
-    version of Python. Distributions may leave parts out, and the text differs by version: see the
-    fingerprint.
+    A document is a module; of modules with the same content the first counts. One document in ten,
+    by the hash of its name, is for validation: the split is the same in every version of Python.
+    Distributions may leave parts out, and the text differs by version: see the fingerprint.
     """
 
     name = "stdlib_code"
 
     def _read(self) -> dict[str, str]:
-        documents: dict[str, str] = {}
-        seen: set[str] = set()
+        names: dict[str, str] = {}  # text -> the first module with it
         for name in self._modules():
-            text = _source(self.library / name)
-            if text and text not in seen:
-                seen.add(text)
-                documents[name] = text
-        return documents
+            names.setdefault(_source(self.library / name), name)
+        return {name: text for text, name in names.items() if text}
 
 
 def _for_validation(name: str) -> bool:
     """True for one name in ten."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 10 == 0
+    return name_hash(name) % 10 == 0
 
 
 def _unseen(text: str, seen: set[str]) -> str:
-    """The text without its paragraphs that stood elsewhere before; short ones go only with the
-    whole of a text.
+    """The text without its long paragraphs that are in `seen`, which then holds them; nothing of a
+    text that is.
     """
-    key = " ".join(text.split())
-    if key in seen:
+    whole = " ".join(text.split())
+    if whole in seen:
         return ""
-    seen.add(key)
+    seen.add(whole)
     kept = []
     for paragraph in text.split("\n\n"):
         key = " ".join(paragraph.split())
-        if len(key) < LONG or key not in seen or key == " ".join(text.split()):
+        if len(key) < LONG or key not in seen or key == whole:
             kept.append(paragraph)
         if len(key) >= LONG:
             seen.add(key)
@@ -178,9 +167,7 @@ def _unseen(text: str, seen: set[str]) -> str:
 
 
 def _docstrings(file: Path) -> list[str]:
-    """The docstrings of a module, its classes and functions, in the order of the source, without
-    running it.
-    """
+    """The docstrings of a module, its classes and functions, in the order of the source."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old escapes in strings
@@ -210,6 +197,6 @@ def _walk(node: ast.AST) -> Iterator[str | None]:
 
 
 def _clean(text: str) -> str:
-    """Without indentation, trailing spaces, NULs and what utf-8 cannot hold."""
+    """Without indentation, trailing spaces, NULs and what utf-8 cannot encode."""
     text = inspect.cleandoc(text).replace("\0", "").encode("utf-8", "ignore").decode()
     return "\n".join(line.rstrip() for line in text.splitlines()).strip()

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.data import files
-from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.data.corpus.divided import Divided, share_faults
+from xformer_kit.data.corpus.base import CORPORA
+from xformer_kit.data.corpus.divided import Divided, DividedFiles
 from xformer_kit.registry import ConfigError, Options, nearest
+from xformer_kit.registry.messages import one_line
 
 AT_ONCE = 1024  # entries that are read at once
-Entry = tuple[Any, str]  # a mapping of fields, and where it stands, for a sentence
+Entry = tuple[Any, str]  # a mapping of fields, and its place, for messages
 
 
 class Records(Divided):
-    """What they share. A part defines `entries`.
+    """Base of the corpora of records. A corpus defines `entries`.
 
-    With the option `text` it gives texts, a blank line behind each, else pairs of the fields
+    With the option `text` they are texts, each followed by a blank line, else pairs of the fields
     `source` and `target`. Splits are cut by a hash of the text or of the source.
     """
 
@@ -44,15 +45,20 @@ class Records(Divided):
         return "pairs" if options.get("text") is None else "text"
 
     def entries(self, what: Any) -> Iterator[Entry]:
-        """The entries of what is given for a split, with at least the fields that are asked for,
-        where they exist.
-        """
+        """The entries of what is given for a split, with at least those of `fields` that exist."""
         raise NotImplementedError
+
+    def columns(self, known: list[str]) -> list[str]:
+        """The columns of a table that hold the fields; if one is missing all, for a message to list
+        them.
+        """
+        names = [name if name in known else name.partition(".")[0] for _, name in self.fields]
+        return list(dict.fromkeys(names)) if set(names) <= set(known) else known
 
     def rows(self, what: Any) -> Iterator[tuple[str, str]]:
         for entry, where in self.entries(what):
-            found = tuple(_field(entry, option, name, where) for option, name in self.fields)
-            yield found  # type: ignore[misc]  # of one text, where that is what is asked for
+            # one text, or a source and a target
+            yield tuple(_field(entry, option, name, where) for option, name in self.fields)  # type: ignore[misc]
 
     def texts(self, split: str, side: str | None = None) -> Iterator[str]:
         if self.form == "pairs":
@@ -62,12 +68,9 @@ class Records(Divided):
             if text.strip():
                 yield text + "\n\n"
 
-    def fingerprint(self) -> str:
-        return super().fingerprint() if self.form == "pairs" else Corpus.fingerprint(self)
-
 
 def field_faults(options: Options) -> Iterator[str]:
-    """Sentences on `source`, `target` and `text`."""
+    """Faults of `source`, `target` and `text`."""
     if options.text is not None and (options.source, options.target) != ("source", "target"):
         yield (
             "text: is the field of a text, and data.source and data.target are those of a pair;"
@@ -112,12 +115,8 @@ def absent(name: str, package: str, extra: str) -> Iterator[str]:
         )
 
 
-class RecordFiles(Records):
-    """Records in files of a user. A part defines `suffixes`, and `opened` where it does more than
-    find them.
-    """
-
-    suffixes: tuple[str, ...]
+class RecordFiles(DividedFiles, Records):
+    """Base: records in files. A corpus defines `suffixes` and `entries`."""
 
     def __init__(
         self,
@@ -132,23 +131,12 @@ class RecordFiles(Records):
         test_path: str | None = None,  # files for the test
     ):
         self.choose(source, target, text)
-        self.find(self.suffixes, valid, test, path, valid_path=valid_path, test_path=test_path)
+        self.find(valid, test, path, valid_path, test_path)
 
     @classmethod
     def check(cls, options, context):
         yield from field_faults(options)
-        yield from share_faults(options, "valid_path", "test_path")
-        yield from files.named_twice(
-            {name: getattr(options, name) for name in ("path", "valid_path", "test_path")}
-        )
-        for name in ("path", "valid_path", "test_path"):
-            if getattr(options, name) is not None:
-                yield from cls.opened(getattr(options, name), name)
-
-    @classmethod
-    def opened(cls, path: str, option: str) -> Iterator[str]:
-        """Sentences on files that are not there or cannot be read."""
-        yield from files.faults(path, option, cls.suffixes)
+        yield from super().check(options, context)
 
 
 @CORPORA.register("jsonl", also_called=("json", "json_lines", "ndjson"))
@@ -200,25 +188,20 @@ class Parquet(RecordFiles):
         yield from missing or super().check(options, context)
 
     @classmethod
-    def opened(cls, path: str, option: str) -> Iterator[str]:
+    def file_faults(cls, path: str, option: str) -> Iterator[str]:
         try:
             for file in files.find(path, option, cls.suffixes)[: files.LOOKED_AT]:
                 _table(file, option).close()
         except ConfigError as error:
-            yield from (fault.removeprefix("data.") for fault in error.faults)
+            yield from files.option_faults(error)
 
     def entries(self, what: str) -> Iterator[Entry]:
         import pyarrow
 
         for file in self.files[what]:
             with _table(file, what) as table:
-                there, number = table.schema_arrow.names, 0
-                wanted = {
-                    name if name in there else name.partition(".")[0] for _, name in self.fields
-                }
-                columns = (
-                    sorted(wanted) if wanted <= set(there) else there
-                )  # all, so that a sentence can name them
+                number = 0
+                columns = self.columns(table.schema_arrow.names)
                 try:
                     for batch in table.iter_batches(AT_ONCE, columns=columns):
                         for entry in batch.to_pylist():
@@ -239,8 +222,7 @@ def _table(file: Path, option: str) -> Any:
 
 
 def _unreadable(file: Path, option: str, error: Exception, where: str = "") -> ConfigError:
-    reason = " ".join(str(error).split())[:120].rstrip(".")
     return ConfigError(
-        f"data.{option}: must be a whole parquet file; got '{file}'{where} ({reason}). Write it"
-        " again."
+        f"data.{option}: must be a whole parquet file; got '{file}'{where}"
+        f" ({one_line(error, 120)}). Write it again."
     )

@@ -1,7 +1,8 @@
-"""SCAN as a corpus: commands in a small English, and the actions that they mean."""
+"""SCAN as a corpus: commands in a small English, and their actions."""
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
 TIMES = {"": 1, " twice": 2, " thrice": 3}
 CUTOFF = {"length": 22, "length_cutoff_26": 26}  # actions of the longest training example
-# Copies of the one primitive that is taught alone: with them it is a tenth of the published
+# Copies of the primitive that is trained without others: with them it is a tenth of the published
 # training files.
 ALONE = {"addprim_jump": ("jump", 1467), "addprim_turn_left": ("turn left", 2189)}
 
@@ -21,6 +22,7 @@ Split = Literal["simple", "length", "length_cutoff_26", "addprim_jump", "addprim
 
 
 @CORPORA.register("scan", also_called=("SCAN",))
+@dataclass(kw_only=True, eq=False)
 class Scan(PairCorpus):
     """All 20,910 commands of SCAN -> their actions (Lake & Baroni, 2018, arXiv:1711.00350; grammar
     and meanings: figures 6 and 7), made from the grammar. `turn around left twice` -> eight times
@@ -28,22 +30,16 @@ class Scan(PairCorpus):
 
     split: simple, a random 16,728 to 4,182 (experiment 1); length, up to 22 actions to 24 and more
     (experiment 2); length_cutoff_26, up to 26 to more (Csordás et al., 2021, arXiv:2108.12284);
-    addprim_jump and addprim_turn_left, one primitive is seen alone and tested in commands
-    (experiment 3). All equal the published files; the random split cannot be made from a rule, so
+    addprim_jump and addprim_turn_left, one primitive is trained only by itself and tested in
+    commands (experiment 3). All equal the published files; the random split follows no rule, so
     that `scan_simple.bin` holds it, a bit per command. A fixed share of the training commands is
     for validation; the test set is the published one.
     """
 
     splits = ("train", "valid", "test")
 
-    def __init__(
-        self,
-        *,
-        split: Split = "simple",
-        valid: float = 0.05,  # fraction of the training commands
-    ):
-        self.split = split
-        self.valid = valid
+    split: Split = "simple"
+    valid: float = 0.05  # fraction of the training commands
 
     @classmethod
     def check(cls, options, context):
@@ -59,31 +55,22 @@ class Scan(PairCorpus):
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         commands = grammar()
         alone, copies = ALONE.get(self.split, ("", 1))
-        for (command, actions), tested in zip(
-            commands.items(), self._tested(commands), strict=True
-        ):
+        tested = self._tested(commands)
+        for (command, actions), test in zip(commands.items(), tested, strict=True):
+            pair = command, " ".join(actions)
             if command == alone:  # all copies are for training: the valid commands are others
-                belongs = "train"
-            else:
-                belongs = (
-                    "test"
-                    if tested
-                    else "valid"
-                    if share(f"scan {command}") < self.valid
-                    else "train"
-                )
-            if belongs == split:
-                yield from [(command, " ".join(actions))] * (copies if command == alone else 1)
+                yield from [pair] * copies * (split == "train")
+            elif split == (
+                "test" if test else "valid" if share(f"scan {command}") < self.valid else "train"
+            ):
+                yield pair
 
     def _tested(self, commands: dict[str, list[str]]) -> list[bool]:
         """Which commands, in the order of the grammar, are the published test set."""
         if self.split == "simple":
             packed = zlib.decompress(Path(__file__).with_name("scan_simple.bin").read_bytes())
-            return (
-                np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=len(commands))
-                .astype(bool)
-                .tolist()
-            )
+            bits = np.frombuffer(packed, dtype=np.uint8)
+            return np.unpackbits(bits, count=len(commands)).astype(bool).tolist()
         if self.split in CUTOFF:
             return [len(actions) > CUTOFF[self.split] for actions in commands.values()]
         alone = ALONE[self.split][0]
@@ -106,8 +93,8 @@ def grammar() -> dict[str, list[str]]:
 
 
 def _verbs() -> dict[str, list[str]]:
-    """V -> U | D | U opposite d | U around d, where D -> U d and d -> left | right; `turn` never
-    stands alone.
+    """V -> U | D | U opposite d | U around d, where D -> U d and d -> left | right; `turn` always
+    has a direction.
     """
     verbs = {verb: acts for verb, acts in ACT.items() if acts}
     for verb, acts in ACT.items():

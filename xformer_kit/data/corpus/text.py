@@ -1,4 +1,4 @@
-"""Text files of yours as a corpus."""
+"""Text files as a corpus."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from xformer_kit.data.corpus.base import CORPORA, Corpus
 
 @CORPORA.register("text", also_called=("file", "files", "txt"))
 class Text(Corpus):
-    """Text files of yours, in utf-8, one after the other in the order of their names.
+    """Text files in utf-8, one after the other in the order of their names.
 
     The first `1 - valid` of the characters are for training, the last `valid` for validation: with
-    0.1, nanoGPT's split of tinyshakespeare. A line end is put between two files where the first has
+    0.1, nanoGPT's split of tinyshakespeare. A line end is put between two files if the first has
     none.
     """
 
@@ -52,20 +52,19 @@ class Text(Corpus):
     def texts(self, split: str) -> Iterator[str]:
         if self._characters is None:
             self._characters = sum(map(len, self._whole()))
-        cut, at = int(self._characters * (1 - self.valid)), 0
+        left = int(self._characters * (1 - self.valid))  # characters of the training split
         for text in self._whole():
-            if split == "train" and at >= cut:
+            if split == "train" and not left:
                 return
-            start, at = at, at + len(text)
-            part = text[: max(0, cut - start)] if split == "train" else text[max(0, cut - start) :]
-            if part:
+            if part := text[:left] if split == "train" else text[left:]:
                 yield part
+            left -= min(left, len(text))
 
     def copies(self) -> dict[str, list[Any]]:
         """{"valid": [its files that are copies of files of training, all its files, "files"]}; {}
-        where there are none.
+        if there are none.
 
-        A file that is split is in both, and no copy of itself.
+        A file that is split is in both, and is not counted as a copy of itself.
         """
         same = files.equal(self.files)
         if not same:

@@ -1,4 +1,4 @@
-"""How does text become numbers? Tokenizers, each with its file."""
+"""Tokenizers: text to token ids and back, each saved in one file."""
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Stream, Tokenizer
 from xformer_kit.data.tokenizer.learned import BPE, Unigram, WordPiece

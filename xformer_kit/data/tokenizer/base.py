@@ -1,11 +1,10 @@
-"""How does text become numbers? A tokenizer turns text into ids and back, and fits into one JSON
-file.
+"""Base of the tokenizers: text to ids and back, saved in one JSON file.
 
 Every token stands for a string of bytes, so decoding is one rule for most: join the bytes and read
 them as utf-8. Bytes that are no utf-8 are shown as U+FFFD. Text comes back unchanged from tokens of
 bytes (byte, bpe, unigram) and of characters; from those of words up to white space and unknown
-words. Special tokens are those of an objective (an end, a mask): they stand behind the tokens of
-the text, which never encodes to one, and for no bytes.
+words. Special tokens are those of an objective (an end, a mask): their ids follow those of
+the text, no text is encoded to one, and they stand for no bytes.
 """
 
 import codecs
@@ -13,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,24 @@ TOKENIZERS = Registry("tokenizer")
 
 
 class Tokenizer:
-    """What every tokenizer can do. A part defines `encode` and `pieces`; a learner `fit`, `state`,
-    `restore` too.
+    """Base. A tokenizer defines `encode` and `pieces`; one that is fitted also `fit`, `state` and
+    `restore`.
     """
 
     learns_from: tuple[str, ...] = ()  # the splits whose text `fit` needs
     vocab_size: int  # tokens of the text: ids are 0 .. vocab_size - 1
-    fewest: int = 0  # tokens of the text that there are whatever is learned from it
+    fewest: int = 0  # smallest vocab_size after any fit
     specials: tuple[str, ...] = ()  # their ids follow: vocab_size .. size - 1
-    # words begin with a space of their own, which is left out where the text begins
+    # words begin with a space of their own, which is left out at the beginning of a text
     spaced: bool = False
-    # the token for what the tokenizer does not know, where there is one
-    unknown_id: int | None = None
+    unknown_id: int | None = None  # the token for unknown text, if there is one
 
     def fit(self, texts: Iterable[str]) -> None:
-        """Learn from pieces of one text, cut anywhere."""
+        """Fit on pieces of one text, cut anywhere."""
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """The ids of a text, of the smallest unsigned type that holds them. Raises ConfigError
-        where it cannot.
+        """The ids of a text, of the smallest unsigned type that holds them. Raises ConfigError for
+        text that cannot be encoded.
         """
         raise NotImplementedError
 
@@ -69,20 +68,14 @@ class Tokenizer:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(
-            np.uint8
-            if self.vocab_size <= 2**8
-            else np.uint16
-            if self.vocab_size <= 2**16
-            else np.uint32
-        )
+        return np.min_scalar_type(min(max(self.vocab_size - 1, 0), 2**32 - 1))
 
     def join(self, ids: int | Iterable[int]) -> bytes:
         """The bytes of one id or of a sequence of them, one after the other. Special tokens have
         none.
         """
         pieces, known = self._pieces, self.vocab_size
-        return b"".join([pieces[i] for i in _flat(ids).tolist() if i < known])
+        return b"".join([pieces[i] for i in flat(ids).tolist() if i < known])
 
     def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
         """The bytes of a text: of one id or of a sequence of them (a list, an array, a tensor).
@@ -96,57 +89,41 @@ class Tokenizer:
         return self.to_bytes(ids).decode("utf-8", "replace")
 
     def stream(self, goes_on: bool = False) -> "Stream":
-        """A decoder that is given ids as they come; `goes_on`: behind a text that is there
-        already.
-        """
+        """A decoder of ids as they are generated; `goes_on`: they continue a text."""
         return Stream(self, goes_on)
 
     def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
         """Bytes of text that the ids stand for: the length of `to_bytes`, without joining them."""
-        if not hasattr(self, "_lengths"):
-            self._lengths = np.array([len(piece) for piece in self._pieces], dtype=np.int64)
-        known = _flat(ids)
+        known = flat(ids)
         known = known[known < self.vocab_size]
         lengths = self._lengths[known]
         first = self._pieces[known[np.flatnonzero(lengths)[0]]] if lengths.any() else b""
         return int(lengths.sum()) - int(self.spaced and not goes_on and first.startswith(b" "))
 
     def count_unknown(self, ids: Iterable[int]) -> int:
-        """How many of the ids stand for something that the tokenizer does not know."""
-        return (
-            0 if self.unknown_id is None else int(np.count_nonzero(_flat(ids) == self.unknown_id))
-        )
+        """Number of ids that stand for unknown text."""
+        return int(np.count_nonzero(flat(ids) == self.unknown_id))
 
     def word_starts(self, ids: Iterable[int]) -> np.ndarray:
         """True where a token begins a word, so that whole words can be masked: a bool for each id.
 
         A word is a run of characters that are not white space; it begins with the token that holds
-        its first byte. So tokens of white space alone begin none. A special token is a word of its
-        own, and what follows it begins anew.
+        its first byte. So tokens of only white space begin none. A special token is a word of its
+        own, and another word begins after it.
         """
-        flat, known = _flat(ids), self.vocab_size
-        special = flat >= known
-        pieces = [
-            b"\n" if alone else self._pieces[i]
-            for i, alone in zip(flat.tolist(), special.tolist(), strict=True)
-        ]
+        ids, known = flat(ids), self.vocab_size
+        pieces = [self._pieces[i] if i < known else b"\n" for i in ids.tolist()]
         text = b"".join(pieces)
-        spaces = [match.span() for match in _SPACES.finditer(text)]
-        begins = (
-            [end for _, end in spaces]
-            if spaces and spaces[0][0] == 0
-            else [0, *(end for _, end in spaces)]
-        )
         ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        # after each run of white space, of which one is put in front of the text
+        begins = [match.end() - 1 for match in _SPACES.finditer(b"\n" + text)]
         holds = np.searchsorted(ends, [at for at in begins if at < len(text)], side="right")
-        starts = special.copy()
+        starts = ids >= known
         starts[holds] = True
         return starts
 
     def content(self) -> str | None:
-        """sha256 of what the options name without holding it, such as a file; None where there is
-        no such thing.
-        """
+        """sha256 of a file that the options name; None if they name none."""
         return None
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -166,11 +143,8 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, complete or not at all."""
-        name = next(name for name, part in TOKENIZERS.items() if part is type(self))
-        self._write(
-            path,
-            json.dumps({"tokenizer": name, "state": self.state()}, ensure_ascii=False, indent=1),
-        )
+        saved = {"tokenizer": TOKENIZERS.name_of(self), "state": self.state()}
+        self._write(path, json.dumps(saved, ensure_ascii=False, indent=1))
 
     @staticmethod
     def _write(path: str | os.PathLike[str], text: str) -> None:
@@ -181,15 +155,17 @@ class Tokenizer:
             os.fsync(file.fileno())
         os.replace(beside, path)
 
-    @property
+    @cached_property
     def _pieces(self) -> list[bytes]:
-        if not hasattr(self, "_made_pieces"):
-            self._made_pieces = self.pieces()
-        return self._made_pieces
+        return self.pieces()
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return np.array([len(piece) for piece in self._pieces], dtype=np.int64)
 
 
 class Stream:
-    """Ids in, text out: a character is held back until all of its bytes have come.
+    """Ids in, text out: a character is held back until all of its bytes are known.
 
     The texts of all calls and of `end` together are `decode` of all ids.
     """
@@ -205,15 +181,16 @@ class Stream:
         return self.decoder.decode(data)
 
     def end(self) -> str:
-        """What is left: U+FFFD where a character was never finished."""
+        """The rest: U+FFFD for a character that was never finished."""
         return self.decoder.decode(b"", final=True)
 
 
-def _flat(ids: Any) -> np.ndarray:
+def flat(ids: Any) -> np.ndarray:
+    """One id, a sequence, an array or a tensor of ids as (n,) int64."""
     return np.asarray(ids, dtype=np.int64).reshape(-1)
 
 
-# What `str.isspace` says of characters, of their utf-8.
+# A run of the characters for which `str.isspace` is true, in utf-8.
 _SPACES = re.compile(
     b"(?:"
     + b"|".join(

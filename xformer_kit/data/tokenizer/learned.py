@@ -1,20 +1,18 @@
-"""Which parts of words are worth a token? Learned from the training split: bpe, unigram,
-wordpiece.
-"""
+"""Tokenizers of word pieces, learned from the training split: bpe, unigram, wordpiece."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, library
-from xformer_kit.data.tokenizer.texts import sample, whole_words
+from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
 from xformer_kit.registry import ConfigError, at_least
 
-SPACE = "\u2581"  # what SentencePiece writes for a space
+SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
 @TOKENIZERS.register("bpe", also_called=("byte_bpe", "byte_pair"))
@@ -24,12 +22,13 @@ class BPE(Library):
     come back unchanged.
 
     Learned from the training split by the library `tokenizers`; the file is that library's own
-    `tokenizer.json`. A small text yields fewer tokens than asked for: `vocab_size` of the fitted
-    tokenizer is what was learned.
+    `tokenizer.json`. A small text yields fewer tokens than `vocab_size`, which is then their
+    number.
     """
 
     learns_from = ("train",)
     fewest = 256  # the bytes
+    types = (None, "ByteLevel", "BPE", "ByteLevel")
 
     def __init__(self, *, vocab_size: int = 2048):  # tokens: the 256 bytes and the merges
         self.vocab_size = vocab_size
@@ -58,13 +57,10 @@ class BPE(Library):
 
     @classmethod
     def recognises(cls, data: Mapping[str, Any]) -> bool:
-        level = data.get("pre_tokenizer") or {}
-        return (
-            [_type(data, key) for key in ("normalizer", "pre_tokenizer", "model", "decoder")]
-            == [None, "ByteLevel", "BPE", "ByteLevel"]
-            and not data.get("added_tokens")
-            and (level.get("add_prefix_space"), level.get("use_regex")) == (False, True)
-        )
+        if not super().recognises(data):
+            return False
+        level = data["pre_tokenizer"]
+        return (level.get("add_prefix_space"), level.get("use_regex")) == (False, True)
 
 
 @TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
@@ -72,16 +68,16 @@ class Unigram(Library):
     """The likeliest pieces of a text, each with a probability of its own (Kudo, 2018,
     arXiv:1804.10959, section 3.2).
 
-    As SentencePiece does (Kudo and Richardson, 2018, arXiv:1808.06226): a space belongs to the word
-    behind it, a piece mixes no letters with digits or marks, and characters too rare for a token
+    As in SentencePiece (Kudo and Richardson, 2018, arXiv:1808.06226): a space belongs to the word
+    after it, a piece mixes no letters with digits or marks, and characters too rare for a token
     are spelled in bytes. Unlike it, nothing is
     normalised: any bytes can be encoded and come back unchanged.
     """
 
     learns_from = ("train",)
     fewest = 257  # `<unk>` and the bytes
-    # Beside bytes that are no utf-8: what the text may not say lest it be read as a space or as a
-    # byte.
+    types = ("Sequence", "Split", "Unigram", "Sequence")
+    # bytes that are no utf-8, and text that the library would read as a space or as a byte
     apart = re.compile(f"[\udc80-\udcff{SPACE}]|<(?=0x[0-9A-F]{{2}}>|unk>)")
 
     def __init__(
@@ -135,9 +131,8 @@ class Unigram(Library):
             initial_alphabet=[SPACE, "\n"],
             show_progress=False,
         )
-        made.train_from_iterator(
-            covered if any(covered) else [" \n"], trainer
-        )  # of nothing, probabilities are not numbers
+        # of an empty text, probabilities are not numbers
+        made.train_from_iterator(covered if any(covered) else [" \n"], trainer)
         words = _settled(json.loads(made.to_str())["model"]["vocab"])
         spelled = [(f"<0x{byte:02X}>", words[-1][1]) for byte in range(256)]
         made.model = tokenizers.models.Unigram(
@@ -147,13 +142,10 @@ class Unigram(Library):
 
     @classmethod
     def recognises(cls, data: Mapping[str, Any]) -> bool:
-        split = ((data.get("pre_tokenizer") or {}).get("pattern") or {}).get("Regex", "")
-        return (
-            [_type(data, key) for key in ("normalizer", "pre_tokenizer", "model", "decoder")]
-            == ["Sequence", "Split", "Unigram", "Sequence"]
-            and split.startswith(rf"\n|{SPACE}*[")
-            and not data.get("added_tokens")
-        )
+        if not super().recognises(data):
+            return False
+        pattern = data["pre_tokenizer"].get("pattern") or {}
+        return pattern.get("Regex", "").startswith(rf"\n|{SPACE}*[")
 
 
 @TOKENIZERS.register("wordpiece", also_called=("word_piece",))
@@ -162,11 +154,12 @@ class WordPiece(Library):
     2016, arXiv:1609.08144, section 4.1; Devlin et al., 2019, arXiv:1810.04805).
 
     White space is not kept, and each punctuation mark is a word of its own. A word with a character
-    that the text had not becomes `[UNK]`, id 0, which `count_unknown` counts; or is refused, and
-    then there is no such token.
+    that the training text does not have becomes `[UNK]`, id 0, which `count_unknown` counts; or is
+    refused, and then there is no such token.
     """
 
     learns_from = ("train",)
+    types = ("BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece")
 
     def __init__(
         self,
@@ -174,9 +167,8 @@ class WordPiece(Library):
         vocab_size: int = 2048,  # tokens: `[UNK]`, characters and pieces
         # all letters small and without accents, as in BERT's uncased models
         lowercase: bool = False,
-        unknown: Literal[
-            "error", "token"
-        ] = "token",  # a word that cannot be spelled: refused, or `[UNK]`
+        # a word that cannot be spelled: refused, or `[UNK]`
+        unknown: Literal["error", "token"] = "token",
         coverage: float = 1.0,  # fraction of the characters in the text that are in the alphabet
         sample: int = 10_000_000,  # characters to learn from, spread over the training split
     ):
@@ -223,17 +215,12 @@ class WordPiece(Library):
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
         words = sorted(
-            {word for text in texts for word, _ in self._words_of(text) if not self._known(word)}
+            {word for t in texts for word in _words(self.library, t) if not self._known(word)}
         )
-        named = ", ".join(map(repr, words[:8])) + (", ..." if len(words) > 8 else "")
         return ConfigError(
             f"tokenizer: the {self.vocab_size} tokens of 'wordpiece' must spell every word; got"
-            f" {named}. Leave them out of the text, or train with tokenizer.unknown=token."
-        )
-
-    def _words_of(self, text: str) -> list[tuple[str, Any]]:
-        return self.library.pre_tokenizer.pre_tokenize_str(
-            self.library.normalizer.normalize_str(text)
+            f" {first_few(map(repr, words))}. Leave them out of the text, or train with"
+            " tokenizer.unknown=token."
         )
 
     def _known(self, word: str) -> bool:
@@ -241,21 +228,6 @@ class WordPiece(Library):
             return bool(self.library.model.tokenize(word))
         except Exception:  # the library raises nothing more specific
             return False
-
-    @classmethod
-    def recognises(cls, data: Mapping[str, Any]) -> bool:
-        return [
-            _type(data, key) for key in ("normalizer", "pre_tokenizer", "model", "decoder")
-        ] == [
-            "BertNormalizer",
-            "BertPreTokenizer",
-            "WordPiece",
-            "WordPiece",
-        ] and not data.get("added_tokens")
-
-
-def _type(data: Mapping[str, Any], key: str) -> str | None:
-    return (data.get(key) or {}).get("type")
 
 
 def _sampling(options: Any) -> Any:
@@ -273,12 +245,10 @@ def _room(wanted: int, needed: int, what: str) -> None:
 
 
 def _covered(texts: list[str], coverage: float, apart: str = "") -> tuple[list[str], set[str]]:
-    """The texts with a line end for each character that is too rare to be covered or stands
-    `apart`; and the others.
+    """The texts with a line end for each character that is too rare to be covered or is in `apart`;
+    and the other characters.
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text)
+    counts = Counter(chain.from_iterable(texts))
     for character in apart:
         del counts[character]
     kept: set[str] = set()
@@ -292,28 +262,27 @@ def _covered(texts: list[str], coverage: float, apart: str = "") -> tuple[list[s
     return [text.translate(rare) for text in texts] if rare else texts, kept
 
 
+def _words(made: Any, text: str) -> list[str]:
+    """The words of a text, by a tokenizer's normaliser and pre-tokenizer."""
+    words = made.pre_tokenizer.pre_tokenize_str(made.normalizer.normalize_str(text))
+    return [word for word, _ in words]
+
+
 def _letters(made: Any, texts: list[str]) -> tuple[set[str], set[str]]:
-    """The characters that begin words, and those that stand inside one, as the normaliser leaves
-    them.
-    """
-    pairs: set[tuple[str, str]] = set()
-    for text in texts:
-        pairs.update(pairwise(f" {text}"))
+    """The characters that begin words, and those inside words, after the normaliser."""
+    pairs = {pair for text in texts for pair in pairwise(f" {text}")}
     first: set[str] = set()
     inside: set[str] = set()
     for pair in pairs:
-        for word, _ in made.pre_tokenizer.pre_tokenize_str(
-            made.normalizer.normalize_str("".join(pair))
-        ):
+        for word in _words(made, "".join(pair)):
             first.add(word[0])
             inside.update(word[1:])
     return first, inside
 
 
 def _settled(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
-    """The pieces and their scores, the likeliest first, without what depends on the order of a hash
-    table: the last digits, and the steps of 0.0001 by which the library tells characters apart that
-    it found no use for.
+    """The pieces and their scores, the likeliest first, without the dependence on the order of a
+    hash table: the last digits, and the steps of 0.0001 between unused characters.
     """
     scores = {name: score for name, score in vocabulary if name != "<unk>"}
     least = min(scores.values())
@@ -328,14 +297,10 @@ def _settled(vocabulary: list[list[Any]]) -> list[tuple[str, float]]:
 
 
 def _without_added(made: Any) -> Any:
-    """The same tokenizer, where the trainer's special tokens are tokens of the model alone: no text
-    is searched for them.
+    """The same tokenizer without added tokens: no text is searched for the trainer's special
+    tokens.
     """
-    tokenizers = library()
-    plain = tokenizers.Tokenizer(made.model)
-    plain.normalizer, plain.pre_tokenizer, plain.decoder = (
-        made.normalizer,
-        made.pre_tokenizer,
-        made.decoder,
-    )
+    plain = library().Tokenizer(made.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        setattr(plain, part, getattr(made, part))
     return plain

@@ -1,36 +1,36 @@
-"""How does a tokenizer of the library `tokenizers` serve here? Its tokens get bytes, its file is
-its own tokenizer.json.
-"""
+"""Tokenizers of the library `tokenizers`: the bytes of their tokens, and their tokenizer.json."""
 
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import islice
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
 
-from xformer_kit.data.tokenizer.base import Stream, Tokenizer
+from xformer_kit.data.tokenizer.base import Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
 from xformer_kit.registry import ConfigError
 
 
 class Library(Tokenizer):
-    """A tokenizer that the library fits, reads and runs. A part defines `fit` and what it
-    `recognises`.
+    """Base: a tokenizer that the library fits, reads and runs. It defines `fit` and `recognises`.
 
-    Where there is a token for each of the 256 bytes, any bytes can be encoded: those that are no
-    utf-8 one by one.
+    If there is a token for each of the 256 bytes, any bytes can be encoded: those that are no utf-8
+    one by one.
     """
 
     library: Any = None  # a tokenizers.Tokenizer, once fitted
-    apart: re.Pattern[str] = re.compile(
-        "[\udc80-\udcff]"
-    )  # characters that are spelled in bytes, by our own hand
+    # characters that are encoded byte by byte, without the library
+    apart: re.Pattern[str] = re.compile("[\udc80-\udcff]")
     # where a long text may be cut; None: before a space or a line end
     cut: re.Pattern[str] | None = None
+    # types of what this class saves: normalizer, pre_tokenizer, model and decoder
+    types: tuple[str | None, ...] = ()
 
     def adopt(self, library: Any) -> None:
         """Take over a fitted tokenizer: never cut, never padded, and no text is one of its special
@@ -51,35 +51,28 @@ class Library(Tokenizer):
         self.bytes = self._byte_ids(vocabulary)
         inside, hidden = without_prefix(data, self.bytes is not None)
         self.hides = hidden and self.spaced  # " a" would be the same tokens as "a"
-        self._going_on = (
-            library if inside == data else _made(inside)
-        )  # for pieces of a text behind the first
+        # for pieces of a text after the first
+        self._going_on = library if inside == data else _made(inside)
 
     def _byte_ids(self, vocabulary: Mapping[str, int]) -> list[int] | None:
-        """The token of each byte, where all are there."""
+        """The token of each byte, if all exist."""
         if self.rule is None or self.rule.byte is None:
             return None
         names = [self.rule.byte(byte) for byte in range(256)]
-        return (
-            [vocabulary[name] for name in names]
-            if all(name in vocabulary for name in names)
-            else None
-        )
+        return [vocabulary[name] for name in names] if vocabulary.keys() >= set(names) else None
 
     def encode(self, text: str | bytes) -> np.ndarray:
         return np.array(self._ids(self._readable(text), self.library), dtype=self.dtype)
 
     def _readable(self, text: str | bytes) -> str:
-        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError
-        where none can.
+        """Text in which a lone surrogate stands for a byte that is no utf-8. Raises ConfigError if
+        there are no tokens of bytes for it.
         """
         data = text if isinstance(text, bytes) else utf8(text)
         return as_text(data) if self.bytes is None else data.decode("utf-8", "surrogateescape")
 
     def _ids(self, text: str, using: Any) -> list[int]:
-        """The ids of readable text, `using` the library for the first piece of a text or for one
-        that goes on.
-        """
+        """The ids of readable text, `using` the tokenizer of first or of later pieces of a text."""
         ids: list[int] = []
         at = 0
         if self.hides and using is self.library and text[:1] == " ":
@@ -100,7 +93,7 @@ class Library(Tokenizer):
             raise self._cannot([text], error) from None
 
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
-        """What the library says of a text that it cannot encode."""
+        """The error for texts that the library cannot encode."""
         return ConfigError(
             f"tokenizer: the text must be one that it can encode; got {texts[0][:40]!r} ({error})."
         )
@@ -116,20 +109,17 @@ class Library(Tokenizer):
             yield from self._many(some, self.library)
 
     def _many(self, texts: list[str], using: Any) -> Iterator[np.ndarray]:
-        """The ids of each text; on all cores where no text needs our own hand."""
+        """The ids of each text; on all cores if the library can encode them whole."""
         if self.hides or (self.bytes is not None and any(map(self.apart.search, texts))):
             lists = (self._ids(self._readable(text), using) for text in texts)
         else:
             try:
-                encodings = using.encode_batch_fast(
-                    texts, add_special_tokens=False
-                )  # without offsets
+                # without offsets
+                encodings = using.encode_batch_fast(texts, add_special_tokens=False)
             except Exception as error:
                 raise self._cannot(texts, error) from None
-            lists = (
-                encoding.ids if text else []
-                for text, encoding in zip(texts, encodings, strict=True)
-            )
+            both = zip(texts, encodings, strict=True)
+            lists = (encoding.ids if text else [] for text, encoding in both)
         return (np.array(ids, dtype=self.dtype) for ids in lists)
 
     def pieces(self) -> list[bytes]:
@@ -137,10 +127,10 @@ class Library(Tokenizer):
 
     def _piece(self, i: int) -> bytes:
         name, added = self.library.id_to_token(i), self.added.get(i)
-        if name is None or (added is not None and added["special"] and i != self.unknown_id):
+        if name is None:
             return b""
         if added is not None and i != self.unknown_id:
-            return name.encode()
+            return b"" if added["special"] else name.encode()
         if self.rule is None:
             suffix = self.model.get("end_of_word_suffix")
             return (name.replace(suffix, " ") if suffix else self.library.decode([i])).encode()
@@ -149,23 +139,19 @@ class Library(Tokenizer):
     def word_starts(self, ids: Iterable[int]) -> np.ndarray:
         if self.rule is None or not self.rule.continues:
             return super().word_starts(ids)
-        if not hasattr(
-            self, "_begins"
-        ):  # by names: also a punctuation mark without a space is a word of its own
-            names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
-            self._begins = np.array(
-                [not name.startswith(self.rule.continues) for name in names] + [True]
-            )
-        return self._begins[
-            np.minimum(np.asarray(ids, dtype=np.int64).reshape(-1), self.vocab_size)
-        ]
+        return self._begins[np.minimum(flat(ids), self.vocab_size)]
+
+    @cached_property
+    def _begins(self) -> np.ndarray:
+        """Whether each token begins a word, by its name; also a punctuation mark does."""
+        names = (self.library.id_to_token(i) or "" for i in range(self.vocab_size))
+        return np.array([not name.startswith(self.rule.continues) for name in names] + [True])
 
     def to_bytes(self, ids: int | Iterable[int], goes_on: bool = False) -> bytes:
         if self.rule is not None:
             return super().to_bytes(ids, goes_on)
         hidden = {i for i, token in self.added.items() if token["special"]} - {self.unknown_id}
-        flat = np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
-        shown = [i for i in flat if i < self.vocab_size and i not in hidden]
+        shown = [i for i in flat(ids).tolist() if i < self.vocab_size and i not in hidden]
         return self.library.decode(shown, skip_special_tokens=False).encode()
 
     def count_bytes(self, ids: Iterable[int], goes_on: bool = False) -> int:
@@ -175,7 +161,7 @@ class Library(Tokenizer):
         return Stream(self, goes_on) if self.rule is not None else Whole(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process: the file, and what was set."""
+        """For another process: the options, and the library's tokenizer as text."""
         kept = {
             key: value
             for key, value in vars(self).items()
@@ -192,25 +178,26 @@ class Library(Tokenizer):
         self._write(path, self.library.to_str(pretty=True))
 
     @classmethod
+    def recognises(cls, data: Mapping[str, Any]) -> bool:
+        steps = (data.get(key) for key in ("normalizer", "pre_tokenizer", "model", "decoder"))
+        types = tuple(None if step is None else step.get("type") for step in steps)
+        return types == cls.types and not data.get("added_tokens")
+
+    @classmethod
     def read(cls, text: str) -> "Library":
-        """From the text of the library's JSON file. Raises ConfigError where it is none."""
+        """From the text of the library's JSON file. Raises ConfigError for another file."""
         made = cls.__new__(cls)
         made.adopt(parsed(text))
         return made
 
 
-_ADOPTED = (
-    "library",
-    "model",
-    "added",
-    "rule",
-    "bytes",
-)  # made by `adopt` from the library's tokenizer
+# set by `adopt` from the library's tokenizer
+_ADOPTED = ("library", "model", "added", "rule", "bytes")
 
 
 class Whole(Stream):
-    """For a decoder that looks at several tokens at once: what two successive decodings share is
-    certain.
+    """For a decoder whose text of a token depends on others: the common beginning of two successive
+    decodings is final.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -220,12 +207,9 @@ class Whole(Stream):
         self.given = 0
 
     def __call__(self, ids: int | Iterable[int]) -> str:
-        self.ids += np.asarray(ids, dtype=np.int64).reshape(-1).tolist()
+        self.ids += flat(ids).tolist()
         before, self.text = self.text, self.tokenizer.decode(self.ids)
-        differ = (
-            i for i, (old, new) in enumerate(zip(before, self.text, strict=False)) if old != new
-        )
-        shared = len(self.text[: next(differ, min(len(before), len(self.text)))].rstrip("\ufffd"))
+        shared = len(commonprefix([before, self.text]).rstrip("\ufffd"))  # noqa: RUF071, of texts
         return self._give(max(shared, self.given))
 
     def end(self) -> str:
@@ -237,7 +221,7 @@ class Whole(Stream):
 
 
 def library() -> Any:
-    """The library `tokenizers`; its threads stay allowed after a fork, where loader workers never
+    """The library `tokenizers`; its threads stay allowed after a fork, since loader workers never
     encode.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -247,7 +231,7 @@ def library() -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The library's tokenizer of a JSON file's text. Raises ConfigError where it is none."""
+    """The library's tokenizer of a JSON file's text. Raises ConfigError for another file."""
     try:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific

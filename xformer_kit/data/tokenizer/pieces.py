@@ -1,6 +1,4 @@
-"""What does a token of the library `tokenizers` stand for? Its decoder says it, in bytes, token by
-token.
-"""
+"""The bytes of the tokens of the library `tokenizers`, by the rule of their decoder."""
 
 import json
 import re
@@ -15,15 +13,15 @@ class Rule(NamedTuple):
     """How the tokens of a tokenizer become text."""
 
     spell: Spell  # the bytes of a token, by its name
-    spaced: bool = False  # a word brings its space along, which is left out where the text begins
-    # the name of the token of one byte, where there are such tokens
-    byte: Callable[[int], str] | None = None
-    # what begins the name of a token that does not begin a word; "" where white space says it
+    # words begin with a space of their own, which is left out at the beginning of a text
+    spaced: bool = False
+    byte: Callable[[int], str] | None = None  # the name of the token of one byte, if there are such
+    # prefix of the names of tokens inside a word; "" if words are separated by white space
     continues: str = ""
 
 
 def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
-    """The rule of a tokenizer.json; None where its decoder looks at more than one token at a time.
+    """The rule of a tokenizer.json; None if its decoder reads more than one token at a time.
 
     data: the file as plain values; decoder: the library's own, or None.
     """
@@ -44,11 +42,9 @@ def rule_of(data: Mapping[str, Any], decoder: Any) -> Rule | None:
 def _steps(node: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     if node is None:
         return []
-    return (
-        [step for inner in node["decoders"] for step in _steps(inner)]
-        if node["type"] == "Sequence"
-        else [node]
-    )
+    if node["type"] == "Sequence":
+        return [step for inner in node["decoders"] for step in _steps(inner)]
+    return [node]
 
 
 def _byte_fallback(steps: list[Mapping[str, Any]]) -> Rule | None:
@@ -60,11 +56,7 @@ def _byte_fallback(steps: list[Mapping[str, Any]]) -> Rule | None:
     for step in steps:
         if step["type"] == "Replace" and "String" in step["pattern"]:
             replaced.append((step["pattern"]["String"], step["content"]))
-        elif step["type"] == "Strip" and (step["content"], step["start"], step["stop"]) == (
-            " ",
-            1,
-            0,
-        ):
+        elif step == {"type": "Strip", "content": " ", "start": 1, "stop": 0}:
             spaced = True
         elif step["type"] not in ("ByteFallback", "Fuse"):
             return None
@@ -82,16 +74,15 @@ def _byte_fallback(steps: list[Mapping[str, Any]]) -> Rule | None:
 
 
 def _following(decoder: Any) -> Spell:
-    """What the library's decoder makes of a token that follows another."""
+    """The text of a token after another, by the library's decoder."""
     return lambda name: decoder.decode(["x", name]).encode()[1:]
 
 
 def _byte_level(name: str) -> bytes:
-    return (
-        bytes(map(_BYTE_OF.__getitem__, name))
-        if all(c in _BYTE_OF for c in name)
-        else name.encode()
-    )
+    try:
+        return bytes(_BYTE_OF[character] for character in name)
+    except KeyError:
+        return name.encode()
 
 
 def _prefixed(data: Mapping[str, Any]) -> bool:
@@ -102,7 +93,7 @@ def without_prefix(data: Mapping[str, Any], spelled: bool) -> tuple[dict[str, An
     """A tokenizer.json that puts no space in front of a text; and whether the given one puts it
     there only where the text begins with none.
 
-    spelled: there is a token for each byte. Where there is none, normalisers strip the text's own
+    spelled: there is a token for each byte. If there is none, normalisers strip the text's own
     space, so that such a conditional prefix stays.
     """
     hidden = False

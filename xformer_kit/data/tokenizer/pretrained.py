@@ -1,6 +1,4 @@
-"""A tokenizer that others have learned: a tokenizer.json, from a file or from the Hugging Face
-hub.
-"""
+"""A finished tokenizer: a tokenizer.json, from a file or from the Hugging Face hub."""
 
 import hashlib
 import logging
@@ -14,32 +12,32 @@ from pathlib import Path
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, parsed
 from xformer_kit.registry import ConfigError
+from xformer_kit.registry.messages import one_line
 
 FILE = "tokenizer.json"
-# Models whose tokenizers are trained already -> their name on the hub, and the tokenizer here that
-# learns one of that kind.
+# Models with a finished tokenizer -> their name on the hub, and the tokenizer here of that kind.
 MODELS = {
     "gpt2": ("openai-community/gpt2", "bpe"),
     "roberta": ("FacebookAI/roberta-base", "bpe"),
     "t5": ("google-t5/t5-small", "unigram"),
     "bert": ("google-bert/bert-base-uncased", "wordpiece"),
 }
-WAIT = 5.0  # seconds that the hub has for its first answer
+WAIT = 5.0  # seconds until the first answer of the hub
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 @TOKENIZERS.register("pretrained", also_called=("hub", "huggingface", "hf", "auto"))
 class Pretrained(Library):
-    """A finished tokenizer of the library `tokenizers`: a tokenizer.json of yours, or of a model on
+    """A finished tokenizer of the library `tokenizers`: from a local file, or of a model on
     the hub.
 
-    Byte-level tokens give back any bytes; others what their own decoder gives back. Its special
+    Byte-level tokens decode to any bytes; others to the text of their own decoder. Its special
     tokens stay in the vocabulary, but no text is encoded to one and decoding leaves them out. The
     run keeps its own copy of the file.
     """
 
     sha256: str | None = None  # of the file that `path` named
-    cut = re.compile(r"(?<=\S) ")  # a mark and the line end behind it may be one token
+    cut = re.compile(r"(?<=\S) ")  # a mark and the line end after it may be one token
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ TOKENIZERS.mistaken |= {
 
 
 def _fault(path: str) -> str | None:
-    """Why a path cannot be a tokenizer, without asking the network."""
+    """Why a path cannot be a tokenizer, without the network."""
     place = Path(path).expanduser()
     if place.is_dir() and not (place / FILE).is_file():
         there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
@@ -99,8 +97,8 @@ def _fault(path: str) -> str | None:
 
 
 def _read(path: str) -> str:
-    """The text of the file that a path names. Raises ConfigError where there is none, or no network
-    to fetch it.
+    """The text of the file that a path names. Raises ConfigError if there is none, or no network to
+    fetch it.
     """
     if fault := _fault(path):
         raise ConfigError(f"tokenizer.{fault}")
@@ -115,8 +113,8 @@ def _read(path: str) -> str:
 
 
 def _download(name: str) -> str:
-    """The place of a model's tokenizer.json in the hub's cache; the network is used only where it
-    is not there yet.
+    """The place of a model's tokenizer.json in the hub's cache; the network is used only if it is
+    not there yet.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -125,24 +123,24 @@ def _download(name: str) -> str:
         with suppress(errors.LocalEntryNotFoundError):
             return huggingface_hub.hf_hub_download(name, FILE, local_files_only=True)
         with _quiet():
-            if reason := _unreachable(name):
-                raise ConfigError(_no_network(name, reason))
+            if failure := _unreachable(name):
+                raise ConfigError(_no_network(name, failure))
             return huggingface_hub.hf_hub_download(name, FILE)
     except ConfigError:
         raise
     except errors.RepositoryNotFoundError:
-        said = "the hub has no such model, or it asks you to log in. It is no file here either"
+        reason = "the hub has no such model, or it asks you to log in. It is no file here either"
     except errors.LocalEntryNotFoundError as error:
-        raise ConfigError(_no_network(name, _reason(error))) from None
+        raise ConfigError(_no_network(name, one_line(error))) from None
     except errors.EntryNotFoundError:
-        said = (
+        reason = (
             f"the hub has this model, but no {FILE} in it. Convert it with transformers'"
             " AutoTokenizer, and give the path"
         )
-    except Exception as error:  # of the network, of the name: many libraries' own
-        said = f"the hub did not give it ({_reason(error)}). Download {FILE}, and give its path"
+    except Exception as error:  # of the network or of the name, by several libraries
+        reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
     raise ConfigError(
-        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {said}."
+        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {reason}."
     )
 
 
@@ -156,8 +154,8 @@ def _no_network(name: str, reason: str) -> str:
 
 
 def _unreachable(name: str) -> str | None:
-    """Why no answer of the hub came in WAIT seconds; None after any answer. Raises what the library
-    raises for a refusal.
+    """Why there was no answer of the hub in WAIT seconds; None after any answer. Raises the
+    library's error for a refusal.
 
     hf_hub_download tries again for half a minute. The request runs in a thread, since resolving a
     name and trying each of its addresses have time limits of their own, which add up.
@@ -188,16 +186,12 @@ def _unreachable(name: str) -> str | None:
         raised[0], (errors.HfHubHTTPError, errors.EntryNotFoundError, errors.HFValidationError)
     ):
         raise raised[0]
-    return _reason(raised[0])
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+    return one_line(raised[0])
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's lines on each attempt: what matters of them is in the sentence."""
+    """Without the library's lines on each attempt: the message has the reason."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,5 +1,5 @@
-"""Read a tokenizer that a run saved. A file that is damaged, edited or of another program is
-refused in one sentence.
+"""Reading a tokenizer that a run saved. A file that is damaged, edited or of another program raises
+ConfigError.
 """
 
 import json
@@ -10,37 +10,31 @@ from typing import Any
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
+# of a tokenizer.json of the library `tokenizers`
 LIBRARY_KEYS = (
-    *(
-        "version",
-        "truncation",
-        "padding",
-        "added_tokens",
-        "normalizer",
-        "pre_tokenizer",
-        "post_processor",
-        "decoder",
-    ),
+    "version",
+    "truncation",
+    "padding",
+    "added_tokens",
+    "normalizer",
+    "pre_tokenizer",
+    "post_processor",
+    "decoder",
     "model",
-)  # of a tokenizer.json of the library `tokenizers`
-WRONG = (
-    TypeError,
-    KeyError,
-    ValueError,
-    AttributeError,
-    IndexError,
-)  # what other values than a run's lead to
-WAY = "Bring a copy of the file back"
+)
+# errors for other values than those of a run
+WRONG = (TypeError, KeyError, ValueError, AttributeError, IndexError)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """The tokenizer that `save` wrote; `path` is the file, or the directory that holds
     `tokenizer.json`.
 
-    Raises ConfigError where it is missing or cannot be read, has keys that no run writes, or lacks
-    one, and where a user's own tokenizer was not imported first.
+    Raises ConfigError if it is missing or cannot be read, has keys that no run writes, or lacks
+    one, and if a user's own tokenizer was not imported first.
     """
     file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
     try:
@@ -49,10 +43,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"tokenizer: must be a file that a run saved; got '{file}' ({error}). Name a run's"
-            " directory."
-        ) from None
+        raise _refused(f"{file}' ({error})", "Name a run's directory") from None
     return _library(file, text, data) if "model" in data else _own(file, data)
 
 
@@ -87,10 +78,7 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
         )
     part = TOKENIZERS[name]
     if not isinstance(state, dict) or part.save is not Tokenizer.save:
-        raise ConfigError(
-            f"tokenizer: must be a file that a run saved; got '{file}', which is none of tokenizer"
-            f" '{name}'. {WAY}."
-        )
+        raise _refused(f"{file}', which is none of tokenizer '{name}'")
     try:
         made = part.restore(state)
         _ = made._pieces  # the bytes of all tokens: they can be made from what a run saved
@@ -103,39 +91,32 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
 
 
 def _not_restored(file: Path, name: str, state: Mapping[str, Any], error: Exception) -> ConfigError:
-    """What is wrong with a state that a part could not be restored from."""
-    said = str(error)
+    """The fault of a state that a tokenizer could not be restored from."""
+    text = str(error)
     if isinstance(error, TypeError) and (
-        unknown := [key for key in state if f"unexpected keyword argument '{key}'" in said]
+        unknown := [key for key in state if f"unexpected keyword argument '{key}'" in text]
     ):
         return _unknown(file, [f"state.{key}" for key in unknown])
     if isinstance(error, KeyError) and error.args and error.args[0] not in state:
-        other = [f"state.{key}" for key in state]
-        return _missing(
-            file, f"state.{error.args[0]}", f" It has: {', '.join(other) or 'nothing'}."
-        )
+        has = ", ".join(f"state.{key}" for key in state) or "nothing"
+        return _missing(file, f"state.{error.args[0]}", f". It has: {has}")
     return _other(file, error, f" of tokenizer '{name}'")
 
 
 def _unknown(file: Path, unknown: Iterable[str], known: Iterable[str] = ()) -> ConfigError:
-    has = f" A run writes: {', '.join(known)}." if known else ""
+    has = f". A run writes: {', '.join(known)}" if known else ""
     keys = ", ".join(f"'{key}'" for key in unknown)
-    return ConfigError(
-        f"tokenizer: must be a file that a run saved; got '{file}' with the unknown key"
-        f" {keys}.{has} Remove the key, or bring a copy of the file back."
-    )
+    way = "Remove the key, or bring a copy of the file back"
+    return _refused(f"{file}' with the unknown key {keys}{has}", way)
 
 
 def _missing(file: Path, key: str, has: str = "") -> ConfigError:
-    return ConfigError(
-        f"tokenizer: must be a file that a run saved; got '{file}' without the key '{key}'.{has}"
-        f" {WAY}."
-    )
+    return _refused(f"{file}' without the key '{key}'{has}")
 
 
 def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
-    reason = " ".join(str(error).split())[:200].rstrip(".")
-    return ConfigError(
-        f"tokenizer: must be a file that a run saved; got '{file}'{what} with other values"
-        f" ({reason}). {WAY}."
-    )
+    return _refused(f"{file}'{what} with other values ({one_line(error)})")
+
+
+def _refused(got: str, way: str = "Bring a copy of the file back") -> ConfigError:
+    return ConfigError(f"tokenizer: must be a file that a run saved; got '{got}. {way}.")

@@ -1,4 +1,4 @@
-"""Which tokens need no library? Bytes, characters, words: nothing is learned but a list."""
+"""Tokenizers without a library: bytes, characters, words."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
-from xformer_kit.data.tokenizer.texts import as_text, utf8
+from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
 from xformer_kit.registry import ConfigError, at_least
 
 
@@ -35,7 +35,7 @@ class Char(Tokenizer):
     points.
 
     The alphabet is read from both splits, as in nanoGPT's `data/shakespeare_char/prepare.py`: a
-    character that stands in the validation text alone has an id too, and is merely never trained.
+    character that occurs only in the validation text has an id too, and is never trained.
     """
 
     learns_from = ("train", "valid")
@@ -50,29 +50,24 @@ class Char(Tokenizer):
         self._learn("".join(sorted(alphabet)))
 
     def _learn(self, alphabet: str) -> None:
-        self.alphabet, self.vocab_size = alphabet, len(alphabet)
+        self.alphabet = alphabet
+        self.vocab_size = len(alphabet)
         points = _points(alphabet)
-        self._id_of = np.full(
-            int(points.max(initial=0)) + 2, -1, dtype=np.int64
-        )  # the last entry: beyond the alphabet
+        # -1 is unknown; the last entry is for all code points beyond the alphabet
+        self._id_of = np.full(int(points.max(initial=0)) + 2, -1, dtype=np.int64)
         self._id_of[points] = np.arange(len(alphabet))
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        text = text if isinstance(text, str) else as_text(text)
+        text = as_text(text)
         ids = self._id_of[np.minimum(_points(text), len(self._id_of) - 1)]
         if (ids < 0).any():
-            raise ConfigError(self._unknown(text, np.flatnonzero(ids < 0)))
+            unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
+            named = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
+            raise ConfigError(
+                f"tokenizer: the alphabet of 'char' is the {self.vocab_size} characters of its"
+                f" corpus; got {named}. Leave them out of the text, or train with tokenizer=byte."
+            )
         return ids.astype(self.dtype)
-
-    def _unknown(self, text: str, where: np.ndarray) -> str:
-        missing = sorted({text[i] for i in where.tolist()})
-        named = ", ".join(f"{c!r} (U+{ord(c):04X})" for c in missing[:8]) + (
-            ", ..." if len(missing) > 8 else ""
-        )
-        return (
-            f"tokenizer: the alphabet of 'char' is the {self.vocab_size} characters of its corpus;"
-            f" got {named}. Leave them out of the text, or train with tokenizer=byte."
-        )
 
     def pieces(self) -> list[bytes]:
         return [c.encode() for c in self.alphabet]
@@ -96,8 +91,8 @@ class Word(Tokenizer):
     first.
 
     A word that is not among them becomes `<unk>`, id 0, which `count_unknown` counts; or is
-    refused, and then there is no such token. A text that says `<unk>` itself, as WikiText does,
-    means that token. Decoding joins words with one space.
+    refused, and then there is no such token. The word `<unk>` in a text, as in WikiText, is that
+    token. Decoding joins words with one space.
     """
 
     learns_from = ("train",)
@@ -107,10 +102,8 @@ class Word(Tokenizer):
         self,
         *,
         vocab_size: int | None = None,  # tokens at most, `<unk>` included; null is all words
-        min_count: int = 1,  # times that a word must stand in the training split
-        unknown: Literal[
-            "error", "token"
-        ] = "token",  # what becomes of other words: refused, or `<unk>`
+        min_count: int = 1,  # times that a word must occur in the training split
+        unknown: Literal["error", "token"] = "token",  # other words are refused, or `<unk>`
     ):
         self.most = vocab_size
         self.min_count = min_count
@@ -128,8 +121,8 @@ class Word(Tokenizer):
 
     @classmethod
     def of(cls, words: Sequence[str], unknown: Literal["error", "token"] = "error") -> "Word":
-        """From a list of all words: word i has id i, or i + 1 behind `<unk>`. Raises ConfigError
-        for one that cannot be.
+        """From a list of all words: word i has id i, or i + 1 after `<unk>`. Raises ConfigError for
+        one that is no word.
         """
         seen: set[str] = set()
         for word in words:
@@ -144,9 +137,7 @@ class Word(Tokenizer):
                     " Change it in the list."
                 )
             seen.add(word)
-        made = cls(unknown=unknown)
-        made._learn(list(words))
-        return made
+        return cls.restore({"words": words, "unknown": unknown})
 
     def fit(self, texts: Iterable[str]) -> None:
         counts: Counter[str] = Counter()
@@ -168,7 +159,7 @@ class Word(Tokenizer):
         self._id_of = {word: i for i, word in enumerate(self.words)}
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        return self._ids((text if isinstance(text, str) else as_text(text)).split())
+        return self._ids(as_text(text).split())
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         return map(self._ids, _words(texts))
@@ -177,17 +168,12 @@ class Word(Tokenizer):
         other = -1 if self.unknown_id is None else self.unknown_id
         ids = np.array([self._id_of.get(word, other) for word in words], dtype=np.int64)
         if (ids < 0).any():
+            named = first_few(map(repr, sorted({*words} - self._id_of.keys())))
             raise ConfigError(
-                self._missing(sorted({words[i] for i in np.flatnonzero(ids < 0).tolist()}))
+                f"tokenizer: the words of 'word' are the {self.vocab_size} of its list; got"
+                f" {named}. Leave them out of the text, or train with tokenizer.unknown=token."
             )
         return ids.astype(self.dtype)
-
-    def _missing(self, missing: list[str]) -> str:
-        named = ", ".join(map(repr, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        return (
-            f"tokenizer: the words of 'word' are the {self.vocab_size} of its list; got {named}. "
-            "Leave them out of the text, or train with tokenizer.unknown=token."
-        )
 
     def pieces(self) -> list[bytes]:
         return [b" " + word.encode() for word in self.words]
@@ -203,9 +189,7 @@ class Word(Tokenizer):
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The words of a text that is cut anywhere: one that a cut goes through is put together
-    again.
-    """
+    """The words of a text that is cut anywhere, also inside of words."""
     held = ""
     for text in texts:
         words = (held + text).split()

@@ -1,17 +1,17 @@
-"""What is text, and how is it cut? Into pieces that tokenize as the whole does, and into an even
-sample.
-"""
+"""Text as utf-8, and cut into pieces that tokenize as the whole does, or into an even sample."""
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
 from xformer_kit.registry import ConfigError
 
+Item = TypeVar("Item")
+
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; bytes of the command line that were no utf-8 (PEP 383) become themselves
-    again.
-    """
+    """The bytes of a text; surrogates of PEP 383 become the bytes that they stand for."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -21,7 +21,9 @@ def utf8(text: str) -> bytes:
         ) from None
 
 
-def as_text(data: bytes) -> str:
+def as_text(data: str | bytes) -> str:
+    if isinstance(data, str):
+        return data
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -37,9 +39,9 @@ def whole_words(
     """The same text in pieces of a little more than `size` characters that tokenize as the whole
     does.
 
-    The library splits a text into words before it merges, and a word never goes on over a space or
-    a line end that follows another character than space; a run of spaces is split by what comes
-    after it, so it is never cut. `end` matches other places to cut at.
+    The library splits a text into words before it merges, and no word contains a space or a line
+    end that follows another character than space; a run of spaces is split by what comes after it,
+    so it is never cut. `end` matches other places to cut at.
     """
     end, held = end or _WORD_END, ""
     for text in texts:
@@ -56,17 +58,19 @@ def whole_words(
 
 
 _WORD_END = re.compile(r"(?<=\S)[ \n]")
-_LONGEST_WORD = 1 << 22  # characters; memory stays bounded where a text has no spaces
+_LONGEST_WORD = 1 << 22  # characters; bounds the memory for a text without spaces
 
 
-def batches(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    some: list[str] = []
-    for item in items:
-        some.append(item)
-        if len(some) == size:
-            yield some
-            some = []
-    if some:
+def first_few(names: Iterable[str]) -> str:
+    """The first eight names, for a message."""
+    few = list(islice(names, 9))
+    return ", ".join([*few[:8], "..."] if len(few) > 8 else few)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Lists of `size` items; the last may be shorter."""
+    items = iter(items)
+    while some := list(islice(items, size)):
         yield some
 
 
@@ -75,17 +79,17 @@ def sample(texts: Iterable[str], characters: int, size: int = 4096) -> list[str]
     all of a shorter text.
 
     Every piece is kept, then every second, every fourth, ..., whenever there are too many: a
-    function of the text alone, that needs no length beforehand and no memory beyond the sample.
+    function of only the text, without its length beforehand or memory beyond the sample.
     """
-    kept: list[tuple[int, str]] = []
+    kept: list[str] = []  # pieces 0, step, 2 step, ...
     step, total = 1, 0
     for i, piece in enumerate(whole_words(texts, size)):
         if i % step:
             continue
-        kept.append((i, piece))
+        kept.append(piece)
         total += len(piece)
         while total > characters and len(kept) > 1:
             step *= 2
-            kept = [(at, text) for at, text in kept if at % step == 0]
-            total = sum(len(text) for _, text in kept)
-    return [text[:characters] for _, text in kept]
+            kept = kept[::2]
+            total = sum(map(len, kept))
+    return [text[:characters] for text in kept]

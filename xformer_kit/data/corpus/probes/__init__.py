@@ -1,8 +1,6 @@
-"""Made-up tasks in which architectures differ: each asks for some tokens of an example, and an
-exact answer exists.
-"""
+"""Probes: made-up tasks in which architectures differ, with exact answers."""
 
 from xformer_kit.data.corpus.probes import copying, formal, lookup
-from xformer_kit.data.corpus.probes.base import Labelled, Probe
+from xformer_kit.data.corpus.probes.base import Probe, ProbeExamples
 
-__all__ = ["Labelled", "Probe"]
+__all__ = ["Probe", "ProbeExamples"]

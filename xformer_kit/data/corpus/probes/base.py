@@ -1,25 +1,27 @@
-"""What is an example of a probe? Tokens, and which of them are asked for: a pure function of
-(examples_seed, split, index).
-"""
+"""Base of the probes: made-up examples, each a pure function of (examples_seed, split, index)."""
 
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.data.draw import Draw
-from xformer_kit.registry import Options, at_least
+from xformer_kit.data.random_stream import RandomStream
+from xformer_kit.registry import at_least
 
-FRESH = 2**31  # training examples: more than any run sees
-MANY = 2**20  # words and tokens that an option may ask for
+FRESH = 2**31  # training examples: more than any run reads
+MANY = 2**20  # largest number of words or tokens that an option accepts
+
+Labelled = tuple[np.ndarray, np.ndarray]  # tokens int64, and which are predicted, bool: (t,) each
 
 
+@dataclass(kw_only=True, eq=False)
 class Probe(Corpus):
-    """What every probe can do. A part defines `words`, `longest` and `write`, and has the options
-    examples and examples_seed.
+    """Base: a probe defines `bounds`, `words`, `longest` and `write`.
 
     A training stream that never repeats (2^31 examples), and fixed sets for validation and test.
     The words are the whole vocabulary, each one token, whatever the tokenizer of the config.
@@ -27,8 +29,23 @@ class Probe(Corpus):
 
     form = "labelled"
     splits = ("train", "valid", "test")
-    examples: int
-    examples_seed: int
+    bounds: ClassVar[Mapping[str, int]] = {}  # option -> smallest value; the largest is MANY
+
+    examples: int = 1000  # of each of valid and test
+    examples_seed: int = 0  # of all examples, also of valid and test
+
+    @classmethod
+    def check(cls, options, context):
+        yield from at_least(options, examples=1, **cls.bounds)
+        for name, least in cls.bounds.items():
+            value = getattr(options, name)
+            if value is not None and value > MANY:
+                yield f"{name}: must be at most {MANY:,}; got {value:,}. Try {least * 16}."
+        if options.shortest is not None and options.shortest > options.length:
+            yield (
+                f"shortest: must be at most length; got {options.shortest} and {options.length}."
+                f" Try {options.length}."
+            )
 
     def words(self) -> list[str]:
         """The vocabulary: word i is token i. No word has a space."""
@@ -39,17 +56,15 @@ class Probe(Corpus):
         """Tokens of the longest example of any split."""
         raise NotImplementedError
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """An example: (tokens int64, asked bool), both (t,). Asked: predict this token from those
-        before it.
-        """
+    def write(self, draw: RandomStream, split: str) -> Labelled:
+        """An example: its tokens, and which of them are predicted from those before them."""
         raise NotImplementedError
 
-    def dataset(self, split: str) -> "Labelled":
-        return Labelled(self, split)
+    def dataset(self, split: str) -> "ProbeExamples":
+        return ProbeExamples(self, split)
 
     def stamp(self) -> list[Any]:
-        name = next(name for name, part in CORPORA.items() if part is type(self))
+        name = CORPORA.name_of(self)
         return [name, {option: getattr(self, option) for option in CORPORA.options(name)}]
 
     def fingerprint(self) -> str:
@@ -62,15 +77,15 @@ class Probe(Corpus):
         return digest.hexdigest()
 
     def texts(self, split: str) -> Iterator[str]:
-        """The examples as they are read by people: their words, one example a line."""
+        """The examples in words, one example a line."""
         words, data = self.words(), self.dataset(split)
         for i in range(len(data)):
             yield " ".join([words[token] for token in data[i]["tokens"].tolist()]) + "\n"
 
 
-class Labelled:
-    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64, -1 where
-    nothing is asked}.
+class ProbeExamples:
+    """The examples of a probe's split: {"tokens": (t,) int64, "labels": (t,) int64}. A label is -1
+    where nothing is predicted.
     """
 
     def __init__(self, probe: Probe, split: str):
@@ -83,20 +98,23 @@ class Labelled:
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         i = range(self.length)[i]  # IndexError beyond the end; negative from the end
-        tokens, asked = self.probe.write(Draw(self.probe.examples_seed, self.split, i), self.split)
-        return {"tokens": tokens, "labels": np.where(asked, tokens, -1)}
+        draw = RandomStream(self.probe.examples_seed, self.split, i)
+        tokens, predicted = self.probe.write(draw, self.split)
+        return {"tokens": tokens, "labels": np.where(predicted, tokens, -1)}
 
 
-class Sized(Probe):
-    """A probe whose examples have `length` of something: train and valid `shortest` to `length`,
-    test `test_length`.
-    """
+@dataclass(kw_only=True, eq=False)
+class SizedProbe(Probe):
+    """A probe with a length: train and valid have `shortest` to `length`, test `test_length`."""
 
-    length: int
-    shortest: int | None
-    test_length: int | None
+    bounds = MappingProxyType({"length": 1, "shortest": 1, "test_length": 1})
 
-    def drawn(self, draw: Draw, split: str) -> int:
+    length: int = 32  # words before the bar
+    # train and valid draw their lengths from here on; null is always `length`
+    shortest: int | None = None
+    test_length: int | None = None  # of the test set; null is as in training
+
+    def drawn(self, draw: RandomStream, split: str) -> int:
         """The length of an example."""
         if split == "test" and self.test_length is not None:
             return self.test_length
@@ -107,23 +125,13 @@ class Sized(Probe):
         """The largest length of any split."""
         return max(self.length, self.test_length or 0)
 
-
-def faults(options: Options, **bounds: float) -> Iterator[str]:
-    """Sentences for sizes below their bounds or too large, and for what all probes share."""
-    yield from at_least(options, examples=1, **bounds)  # type: ignore[arg-type]
-    for name in bounds:
-        value = getattr(options, name)
-        if value is not None and value > MANY:
-            yield f"{name}: must be at most {MANY:,}; got {value:,}. Try {bounds[name] * 16}."
-    if options.shortest is not None and options.shortest > options.length:
-        yield (
-            f"shortest: must be at most length; got {options.shortest} and {options.length}. Try"
-            f" {options.length}."
-        )
+    @property
+    def longest(self) -> int:
+        return self.most
 
 
-def ask_from(tokens: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens, and that all from `start` on are asked."""
+def predicted_from(tokens: np.ndarray, start: int) -> Labelled:
+    """The tokens, of which all from `start` on are predicted."""
     return tokens, np.arange(len(tokens)) >= start
 
 

@@ -1,39 +1,30 @@
-"""Probes that ask for the words of an example once more: the same, some of them, backwards, or
-sorted.
+"""Probes of copying: the words of an example again, in the same order, reversed, sorted, or some of
+them.
 """
+
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Probe, Sized, ask_from, faults, numbered
-from xformer_kit.data.draw import Draw
+from xformer_kit.data.corpus.probes.base import (
+    Labelled,
+    Probe,
+    SizedProbe,
+    numbered,
+    predicted_from,
+)
+from xformer_kit.data.random_stream import RandomStream
 
 
-class _Again(Sized):
-    """Words, a bar, and the words in another order, which is asked."""
+@dataclass(kw_only=True, eq=False)
+class _Reordered(SizedProbe):
+    """Words, a bar, and the words in another order, which are predicted."""
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int = 26,  # words beside the bar
-        length: int = 32,  # words before the bar
-        shortest: (
-            int | None
-        ) = None,  # train and valid draw their lengths from here on; null is always `length`
-        test_length: int | None = None,  # of the test set; null is as in training
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.vocabulary = vocabulary
-        self.length = length
-        self.shortest = shortest
-        self.test_length = test_length
-        self.examples = examples
-        self.examples_seed = examples_seed
+    bounds = MappingProxyType({"vocabulary": 1, **SizedProbe.bounds})
 
-    @classmethod
-    def check(cls, options, context):
-        yield from faults(options, vocabulary=1, length=1, shortest=1, test_length=1)
+    vocabulary: int = 26  # words beside the bar
 
     def words(self) -> list[str]:
         return [*numbered("w", self.vocabulary), "|"]
@@ -42,26 +33,25 @@ class _Again(Sized):
     def longest(self) -> int:
         return 2 * self.most + 1
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         given = draw.below(self.vocabulary, self.drawn(draw, split))
-        return ask_from(
-            np.concatenate([given, [self.vocabulary], self.answer(given)]), len(given) + 1
-        )
+        tokens = np.concatenate([given, [self.vocabulary], self.answer(given)])
+        return predicted_from(tokens, len(given) + 1)
 
     def answer(self, given: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
 
 @CORPORA.register("copy", also_called=("repeat",))
-class Copy(_Again):
-    """Say the words again (Graves et al., 2014, arXiv:1410.5401, section 4.1; with models of today
+class Copy(_Reordered):
+    """The words again (Graves et al., 2014, arXiv:1410.5401, section 4.1; with models of today
     Jelassi et al., 2024, arXiv:2402.01032).
 
         w3 w0 w3 | [w3] [w0] [w3]
 
     The 26 words are the letters of the latter, whose code
-    (github.com/sjelassi/transformers_ssm_copy) trains on strings of 8 to 50 unless told otherwise,
-    shortest=8 and length=50, and asks for the end of the string too, which is not asked here.
+    (github.com/sjelassi/transformers_ssm_copy) trains by default on strings of 8 to 50, shortest=8
+    and length=50, and also has the end of the string predicted, which is not predicted here.
     """
 
     def answer(self, given: np.ndarray) -> np.ndarray:
@@ -69,8 +59,8 @@ class Copy(_Again):
 
 
 @CORPORA.register("reverse", also_called=("reversal",))
-class Reverse(_Again):
-    """Say the words backwards (Grefenstette et al., 2015, arXiv:1506.02516, section 4.1).
+class Reverse(_Reordered):
+    """The words in reverse order (Grefenstette et al., 2015, arXiv:1506.02516, section 4.1).
 
     w3 w0 w1 | [w1] [w0] [w3]
     """
@@ -80,9 +70,9 @@ class Reverse(_Again):
 
 
 @CORPORA.register("sort", also_called=("sorting",))
-class Sort(_Again):
-    """Say the words in the order of their numbers, each as often as it was given (Graves et al.,
-    2014, arXiv:1410.5401, section 4.5, has keys of its own to sort by).
+class Sort(_Reordered):
+    """The words in the order of their numbers, each as often as it was given (Graves et al., 2014,
+    arXiv:1410.5401, section 4.5, has keys of its own to sort by).
 
         w3 w0 w3 w1 | [w0] [w1] [w3] [w3]
     """
@@ -92,34 +82,25 @@ class Sort(_Again):
 
 
 @CORPORA.register("selective_copy", also_called=("selective_copying",))
+@dataclass(kw_only=True, eq=False)
 class SelectiveCopy(Probe):
-    """Say again the words that stand, in random places, among blanks (Gu & Dao, 2023,
-    arXiv:2312.00752, sections 3.1, 4.1.1 and E.1: length 4,096 and 16 words of a vocabulary of 16
-    with the blank, so vocabulary=15 here).
+    """The words that stand in random places among blanks, again (Gu & Dao, 2023, arXiv:2312.00752,
+    sections 3.1, 4.1.1 and E.1: length 4,096 and 16 words of a vocabulary of 16 with the blank, so
+    vocabulary=15 here).
 
         . w3 . . w0 . | [w3] [w0]
     """
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int = 16,  # words beside the blank and the bar
-        length: int = 256,  # tokens before the bar
-        marked: int = 16,  # words among them
-        test_length: int | None = None,  # of the test set; null is as in training
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.vocabulary = vocabulary
-        self.length = length
-        self.marked = marked
-        self.test_length = test_length
-        self.examples = examples
-        self.examples_seed = examples_seed
+    bounds = MappingProxyType({"vocabulary": 1, "length": 1, "marked": 1, "test_length": 1})
+
+    vocabulary: int = 16  # words beside the blank and the bar
+    length: int = 256  # tokens before the bar
+    marked: int = 16  # words among them
+    test_length: int | None = None  # of the test set; null is as in training
 
     @classmethod
     def check(cls, options, context):
-        yield from faults(options, vocabulary=1, length=1, marked=1, test_length=1)
+        yield from super().check(options, context)
         for name in ("length", "test_length"):
             value = getattr(options, name)
             if value is not None and value < options.marked:
@@ -135,10 +116,9 @@ class SelectiveCopy(Probe):
     def longest(self) -> int:
         return max(self.length, self.test_length or 0) + 1 + self.marked
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         length = self.test_length or self.length if split == "test" else self.length
-        tokens = np.full(length + 1 + self.marked, self.vocabulary, dtype=np.int64)
         given = draw.below(self.vocabulary, self.marked)
-        tokens[np.sort(draw.some(length, self.marked))] = given
-        tokens[length], tokens[length + 1 :] = self.vocabulary + 1, given
-        return ask_from(tokens, length + 1)
+        before = np.full(length, self.vocabulary, dtype=np.int64)
+        before[np.sort(draw.some(length, self.marked))] = given
+        return predicted_from(np.concatenate([before, [self.vocabulary + 1], given]), length + 1)

@@ -1,19 +1,22 @@
 """Probes of formal languages and arithmetic: addition, parity, brackets."""
 
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Sized, ask_from, faults
-from xformer_kit.data.draw import Draw
+from xformer_kit.data.corpus.probes.base import Labelled, SizedProbe, predicted_from
+from xformer_kit.data.random_stream import RandomStream
 
 PLUS, EQUALS = 10, 11
 BRACKETS = "()", "[]", "{}", "<>"
 
 
 @CORPORA.register("addition", also_called=("add", "arithmetic"))
-class Addition(Sized):
+@dataclass(kw_only=True, eq=False)
+class Addition(SizedProbe):
     """The sum of two numbers, digit by digit: both with the same number of digits, leading zeros
     included, and the sum with one more. Reversed, the lowest digit of the sum comes first, which a
     model reading left to right learns sooner (Lee et al., 2023, arXiv:2307.03381, section 3).
@@ -21,28 +24,8 @@ class Addition(Sized):
         9 5 + 0 7 = [2] [0] [1]
     """
 
-    def __init__(
-        self,
-        *,
-        length: int = 10,  # digits of each number
-        shortest: (
-            int | None
-        ) = None,  # train and valid draw the digits from here on; null is always `length`
-        test_length: int | None = None,  # of the test set; null is as in training
-        answer: Literal["reversed", "plain"] = "reversed",  # the order of the digits of the sum
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.length = length
-        self.shortest = shortest
-        self.test_length = test_length
-        self.answer = answer
-        self.examples = examples
-        self.examples_seed = examples_seed
-
-    @classmethod
-    def check(cls, options, context):
-        yield from faults(options, length=1, shortest=1, test_length=1)
+    length: int = 10  # digits of each number
+    answer: Literal["reversed", "plain"] = "reversed"  # the order of the digits of the sum
 
     def words(self) -> list[str]:
         return [*"0123456789+="]
@@ -51,7 +34,7 @@ class Addition(Sized):
     def longest(self) -> int:
         return 3 * self.most + 3
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         n = self.drawn(draw, split)
         digits = draw.below(10, 2 * n)
         first, second = digits[:n], digits[n:]
@@ -60,41 +43,23 @@ class Addition(Sized):
             carry, digit = divmod(column + carry, 10)
             total.append(digit)
         total.append(carry)
-        told = total if self.answer == "reversed" else total[::-1]
-        return ask_from(np.concatenate([first, [PLUS], second, [EQUALS], told]), 2 * n + 2)
+        digits_of_sum = total if self.answer == "reversed" else total[::-1]
+        tokens = np.concatenate([first, [PLUS], second, [EQUALS], digits_of_sum])
+        return predicted_from(tokens, 2 * n + 2)
 
 
 @CORPORA.register("parity", also_called=("xor",))
-class Parity(Sized):
+@dataclass(kw_only=True, eq=False)
+class Parity(SizedProbe):
     """Whether the number of ones is even or odd, which no transformer of fixed depth learns at
     every length (Hahn, 2020, arXiv:1906.06755; Chiang & Cholak, 2022, arXiv:2202.12172). With
-    `steps` it is asked behind every bit.
+    `steps` it is predicted after every bit.
 
         1 0 1 1 | [odd]          steps: 1 [odd] 0 [odd] 1 [even] 1 [odd]
     """
 
-    def __init__(
-        self,
-        *,
-        length: int = 32,  # bits
-        shortest: (
-            int | None
-        ) = None,  # train and valid draw their lengths from here on; null is always `length`
-        test_length: int | None = None,  # of the test set; null is as in training
-        steps: bool = False,  # ask for the parity so far behind every bit
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.length = length
-        self.shortest = shortest
-        self.test_length = test_length
-        self.steps = steps
-        self.examples = examples
-        self.examples_seed = examples_seed
-
-    @classmethod
-    def check(cls, options, context):
-        yield from faults(options, length=1, shortest=1, test_length=1)
+    length: int = 32  # bits
+    steps: bool = False  # whether the parity so far is predicted after every bit
 
     def words(self) -> list[str]:
         return ["0", "1", "even", "odd", "|"]
@@ -103,47 +68,35 @@ class Parity(Sized):
     def longest(self) -> int:
         return 2 * self.most if self.steps else self.most + 2
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         bits = draw.below(2, self.drawn(draw, split))
         if not self.steps:
-            return ask_from(np.concatenate([bits, [4, 2 + bits.sum() % 2]]), len(bits) + 1)
+            return predicted_from(np.concatenate([bits, [4, 2 + bits.sum() % 2]]), len(bits) + 1)
         tokens = np.stack([bits, 2 + bits.cumsum() % 2], axis=1).reshape(-1)
         return tokens, np.arange(len(tokens)) % 2 == 1
 
 
 @CORPORA.register("dyck", also_called=("brackets", "parentheses"))
-class Dyck(Sized):
-    """Balanced brackets of several types up to a depth; which bracket closes is asked, wherever one
-    does (Hewitt et al., 2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). A walk opens
+@dataclass(kw_only=True, eq=False)
+class Dyck(SizedProbe):
+    """Balanced brackets of several types up to a depth; the closing brackets are predicted
+    (Hewitt et al., 2020, arXiv:2010.07515; Yao et al., 2021, arXiv:2105.11115). A walk opens
     or closes with equal chance where it may do both, and starts and ends at depth 0.
 
-        ( [ [] ] () [)]      asked are the closing ones: here with types=2, depth=3
+        ( [ [] ] () [)]      here with types=2, depth=3
     """
 
-    def __init__(
-        self,
-        *,
-        types: int = 2,  # kinds of brackets: k
-        depth: int = 8,  # brackets open at once: m
-        length: int = 64,  # tokens, even
-        shortest: (
-            int | None
-        ) = None,  # train and valid draw their lengths from here on; null is always `length`
-        test_length: int | None = None,  # of the test set; null is as in training
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.types = types
-        self.depth = depth
-        self.length = length
-        self.shortest = shortest
-        self.test_length = test_length
-        self.examples = examples
-        self.examples_seed = examples_seed
+    bounds = MappingProxyType(
+        {"types": 1, "depth": 1, "length": 2, "shortest": 2, "test_length": 2}
+    )
+
+    types: int = 2  # kinds of brackets: k
+    depth: int = 8  # brackets open at once: m
+    length: int = 64  # tokens, even
 
     @classmethod
     def check(cls, options, context):
-        yield from faults(options, types=1, depth=1, length=2, shortest=2, test_length=2)
+        yield from super().check(options, context)
         for name in ("length", "shortest", "test_length"):
             value = getattr(options, name)
             if value is not None and value % 2:
@@ -158,17 +111,13 @@ class Dyck(Sized):
         opening, closing = zip(*[*BRACKETS[: self.types], *named], strict=True)
         return [*opening, *closing]
 
-    @property
-    def longest(self) -> int:
-        return self.most
-
-    def drawn(self, draw: Draw, split: str) -> int:
+    def drawn(self, draw: RandomStream, split: str) -> int:
         length = super().drawn(draw, split)
         return length - length % 2
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         length = self.drawn(draw, split)
-        kinds = draw.below(2 * self.types, length).tolist()  # of which opens, and whether one does
+        kinds = draw.below(2 * self.types, length).tolist()  # type, and whether it opens
         tokens: list[int] = []
         open_ones: list[int] = []  # their types
         for left, kind in zip(range(length, 0, -1), kinds, strict=True):

@@ -1,60 +1,59 @@
-"""Probes that ask what stood behind a token when it was seen before."""
+"""Probes of lookup: the token that followed an earlier occurrence is predicted."""
 
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA
-from xformer_kit.data.corpus.probes.base import Probe, Sized, faults, numbered
-from xformer_kit.data.draw import Draw
+from xformer_kit.data.corpus.probes.base import (
+    Labelled,
+    Probe,
+    SizedProbe,
+    numbered,
+    predicted_from,
+)
+from xformer_kit.data.random_stream import RandomStream
 
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
+@dataclass(kw_only=True, eq=False)
 class Recall(Probe):
     """Multi-query associative recall (Arora et al., 2023, arXiv:2312.04927, section 3 and
-    appendix): pairs of a key and its value, then every key once more, each behind it its value,
-    which is asked. Between them stand filler words.
+    appendix): pairs of a key and its value, then every key once more, each followed by its value,
+    which is predicted. Between them stand filler words.
 
         k3 v1 k0 v7   v2 v2 k0 [v7] v5 v0 k3 [v1]
 
     Half of the words are keys, half values; the keys of an example differ, and so do its values.
-    With n slots of two words behind the pairs, a key falls on slot i with probability ~ i^(power -
-    1): the smaller `power`, the sooner it is asked.
+    With n slots of two words after the pairs, a key falls on slot i with probability ~ i^(power -
+    1): the smaller `power`, the sooner it is repeated.
 
     The defaults are the smallest task of figure 2, whose others have (length, pairs) of (128, 8),
     (256, 16), (512, 64), and filler=blank, as in the authors' code
-    (github.com/HazyResearch/zoology, experiments of figure 2). Its value follows a key that is
-    asked, as in a text; there a filler does. Random filler is drawn from the values here, there
+    (github.com/HazyResearch/zoology, experiments of figure 2). Its value follows a repeated key, as
+    in a text; there a filler does. Random filler is drawn from the values here, there
     from all words, so that no key is bound twice.
     """
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int = 8192,  # words: half are keys, half are values
-        length: int = 64,  # tokens of an example
-        pairs: int = 4,  # keys with their values; each is asked once
-        power: float = 0.01,  # of the distribution of the gaps; 1 is uniform
-        filler: Literal[
-            "random", "blank"
-        ] = "random",  # between the questions: values, or one word of its own
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.vocabulary = vocabulary
-        self.length = length
-        self.pairs = pairs
-        self.power = power
-        self.filler = filler
-        self.examples = examples
-        self.examples_seed = examples_seed
-        self.slots = (length - 2 * pairs) // 2
-        weights = np.arange(1, self.slots + 1, dtype=np.float64) ** (power - 1)
+    bounds = MappingProxyType({"vocabulary": 2, "length": 4, "pairs": 1})
+
+    vocabulary: int = 8192  # words: half are keys, half are values
+    length: int = 64  # tokens of an example
+    pairs: int = 4  # keys with their values; each is repeated once
+    power: float = 0.01  # of the distribution of the gaps; 1 is uniform
+    # between the repeated keys: values, or one word of its own
+    filler: Literal["random", "blank"] = "random"
+
+    def __post_init__(self) -> None:
+        self.slots = (self.length - 2 * self.pairs) // 2
+        weights = np.arange(1, self.slots + 1, dtype=np.float64) ** (self.power - 1)
         self.weights = weights / weights.sum()
 
     @classmethod
     def check(cls, options, context):
-        found = list(faults(options, vocabulary=2, length=4, pairs=1))
+        found = list(super().check(options, context))
         yield from found
         if not 0 < options.power <= 50:  # beyond it weights of many slots overflow
             yield f"power: must be above 0 and at most 50; got {options.power}. Try 0.01."
@@ -80,7 +79,7 @@ class Recall(Probe):
     def longest(self) -> int:
         return self.length
 
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         half, n = self.vocabulary // 2, self.pairs
         keys, values = draw.some(half, n), half + draw.some(half, n)
         tokens = np.empty(self.length, dtype=np.int64)
@@ -95,15 +94,16 @@ class Recall(Probe):
         times = -np.log(draw.fractions(self.slots)) / self.weights
         at = 2 * n + 2 * np.argsort(times, kind="stable")[:n]
         tokens[at], tokens[at + 1] = keys, values
-        asked = np.zeros(self.length, dtype=bool)
-        asked[at + 1] = True
-        return tokens, asked
+        predicted = np.zeros(self.length, dtype=bool)
+        predicted[at + 1] = True
+        return tokens, predicted
 
 
 @CORPORA.register("induction", also_called=("induction_heads",))
-class Induction(Sized):
-    """Random words with one mark among them; at the end the mark comes again, and the word behind
-    its first is asked (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023,
+@dataclass(kw_only=True, eq=False)
+class Induction(SizedProbe):
+    """Random words with one mark among them; at the end the mark comes again, and the word after
+    the first mark is predicted (Olsson et al., 2022, arXiv:2209.11895; in this form Gu & Dao, 2023,
     arXiv:2312.00752, section 4.1.2).
 
         w3 w0 * w7 w1 w2 * [w7]
@@ -112,40 +112,18 @@ class Induction(Sized):
     lengths are the powers of 2 from 64 to 1,048,576: test_length.
     """
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int = 16,  # words beside the mark
-        length: int = 256,  # tokens of an example, its last two with it
-        shortest: (
-            int | None
-        ) = None,  # train and valid draw their lengths from here on; null is always `length`
-        test_length: int | None = None,  # of the test set; null is as in training
-        examples: int = 1000,  # of each of valid and test
-        examples_seed: int = 0,  # of all examples, also of valid and test
-    ):
-        self.vocabulary = vocabulary
-        self.length = length
-        self.shortest = shortest
-        self.test_length = test_length
-        self.examples = examples
-        self.examples_seed = examples_seed
+    bounds = MappingProxyType({"vocabulary": 1, "length": 4, "shortest": 4, "test_length": 4})
 
-    @classmethod
-    def check(cls, options, context):
-        yield from faults(options, vocabulary=1, length=4, shortest=4, test_length=4)
+    vocabulary: int = 16  # words beside the mark
+    length: int = 256  # tokens of an example, its last two with it
 
     def words(self) -> list[str]:
         return [*numbered("w", self.vocabulary), "*"]
 
-    @property
-    def longest(self) -> int:
-        return self.most
-
-    def write(self, draw: Draw, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def write(self, draw: RandomStream, split: str) -> Labelled:
         length = self.drawn(draw, split)
         tokens = draw.below(self.vocabulary, length)
         at = draw.one(0, length - 4)
         tokens[[at, -2]] = self.vocabulary
         tokens[-1] = tokens[at + 1]
-        return tokens, np.arange(length) == length - 1
+        return predicted_from(tokens, length - 1)

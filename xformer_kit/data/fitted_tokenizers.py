@@ -1,19 +1,15 @@
-"""How does a tokenizer come to know its tokens? It is fitted on a corpus, once, and kept beside
-what it encodes.
-"""
+"""Tokenizers that are fitted on a corpus, once, and saved next to the ids that they encode."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from xformer_kit.data import cache
 from xformer_kit.data.corpus import Corpus
-from xformer_kit.data.meter import Meter
+from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer, load_tokenizer
 
-TARGET, SOURCE = (
-    "tokenizer.json",
-    "source_tokenizer.json",
-)  # the second where sources have a tokenizer of their own
+TARGET = "tokenizer.json"
+SOURCE = "source_tokenizer.json"  # if sources have a tokenizer of their own
 
 
 @dataclass(frozen=True)
@@ -25,11 +21,8 @@ class Learned:
     one: bool  # for both sides of pairs
 
     def saved(self, folder: Path) -> list[Tokenizer]:
-        """The tokenizers, also written into another folder: what lies there can be read by
-        itself.
-        """
-        found = kept(self.folder, self.one)
-        return _saved(folder, [found[0]] if self.one else [*found])
+        """The tokenizers, also written into another folder, which then needs no other."""
+        return _saved(folder, [*kept(self.folder, self.one)][: 1 if self.one else 2])
 
 
 def fitted(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
@@ -39,22 +32,20 @@ def fitted(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> list[To
     sides = (None,) if len(tokenizers) == 1 else ("target", "source")
     for tokenizer, side in zip(tokenizers, sides, strict=True):
         if tokenizer.learns_from:
-            what = (
-                f"Learning the tokens of '{_name(tokenizer)}'{f' on the {side}s' if side else ''}"
-            )
-            with Meter(what, corpus.size() // len(sides)) as meter:
+            name = TOKENIZERS.name_of(tokenizer)
+            what = f"Learning the tokens of '{name}'{f' on the {side}s' if side else ''}"
+            with ReadingProgress(what, corpus.size() // len(sides)) as progress:
                 # all splits, or only training
                 there = corpus.splits if "valid" in tokenizer.learns_from else tokenizer.learns_from
                 of = () if side is None else (side,)
-                said = (corpus.texts(split, *of) for split in there)
-                tokenizer.fit(meter(text for texts in said for text in texts))
+                tokenizer.fit(
+                    progress(text for split in there for text in corpus.texts(split, *of))
+                )
     return _saved(folder, tokenizers)
 
 
 def kept(folder: Path, one: bool) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of targets and of sources that lie in a folder: twice the same object where
-    there is `one`.
-    """
+    """The tokenizers of targets and of sources in a folder: the same object if there is `one`."""
     target = load_tokenizer(folder / TARGET)
     return target, target if one else load_tokenizer(folder / SOURCE)
 
@@ -64,7 +55,3 @@ def _saved(folder: Path, tokenizers: list[Tokenizer]) -> list[Tokenizer]:
         for tokenizer, name in zip(tokenizers, (TARGET, SOURCE), strict=False):
             tokenizer.save(folder / name)
     return tokenizers
-
-
-def _name(tokenizer: Tokenizer) -> str:
-    return next(name for name, part in TOKENIZERS.items() if part is type(tokenizer))

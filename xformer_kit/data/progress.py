@@ -1,4 +1,4 @@
-"""How far is a preparation? Text passes through; a bar on stderr shows how much."""
+"""Progress of a preparation: a bar on stderr, driven by the text that passes through."""
 
 import sys
 import time
@@ -9,9 +9,9 @@ PATIENCE = 1.0  # seconds before a progress bar appears
 Text = TypeVar("Text", str, tuple[str, str])
 
 
-class Meter:
-    """Text, or pairs of texts, pass through; the bar appears once it takes longer than a moment and
-    a person may look.
+class ReadingProgress:
+    """Texts, or pairs of texts, pass through; the bar appears after PATIENCE if stderr is a
+    terminal.
     """
 
     def __init__(self, title: str, size: int):
@@ -21,7 +21,7 @@ class Meter:
         self.shown: Any = None
         self.start = time.monotonic()
 
-    def __enter__(self) -> "Meter":
+    def __enter__(self) -> "ReadingProgress":
         return self
 
     def __exit__(self, *error: object) -> None:

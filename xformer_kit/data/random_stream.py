@@ -1,25 +1,22 @@
-"""What is random about data that are made up? A stream of integers that is a pure function of its
-key.
+"""Random integers for made-up data: a stream that is a pure function of its key.
 
-Integers alone decide, so that every machine and every version of numpy draws the same.
+Only integer arithmetic is used, so every machine and every version of numpy draws the same.
 """
-
-from hashlib import blake2b
 
 import numpy as np
 
-from xformer_kit.data.order import mix
+from xformer_kit.data.order import hash64, mix
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: the step of splitmix64
 
 
-class Draw:
+class RandomStream:
     """A stream of random integers: the outputs of splitmix64 (Steele, Lea & Flood, 2014, section 3)
     from a key on.
     """
 
     def __init__(self, *key: object):
-        self.at = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")
+        self.at = hash64(repr(key).encode())
 
     def bits(self, count: int) -> np.ndarray:
         """(count,) uint64."""
