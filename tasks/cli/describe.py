@@ -72,7 +72,7 @@ def subject(
             load_tokenizer(path).vocab_size + own if tokenizer.is_file() else None
         )
         return config, vocab_size, Origins(config, usual, source="config.yaml"), str(path)
-    from xformer_kit.config.hydra import compose
+    from xformer_kit.config import compose
 
     import_files(files)
     config = compose(words, data=False, once=True)
@@ -91,7 +91,7 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     """
     import yaml
 
-    from xformer_kit.config.hydra import conf_dir
+    from xformer_kit.config import conf_dir
     from xformer_kit.inspect.origins import DEFAULT
 
     task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}

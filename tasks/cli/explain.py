@@ -62,7 +62,7 @@ def _subject(words: list[str], files: list[str]) -> tuple[dict[str, Any], str]:
         ensure(config, data=False)
         return config, str(path)
     from tasks.cli.command import import_files
-    from xformer_kit.config.hydra import compose
+    from xformer_kit.config import compose
 
     import_files(files)
     return compose(words, data=False, once=True), " ".join(words)

@@ -156,7 +156,7 @@ def _named(args: Any) -> tuple[dict[str, Any], Any]:
         ensure(config, data=False)
         return config, path
     from tasks.cli.command import import_files
-    from xformer_kit.config.hydra import compose
+    from xformer_kit.config import compose
 
     import_files(args.parts)
     return compose(args.what, data=False, once=True), None

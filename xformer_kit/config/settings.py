@@ -230,6 +230,16 @@ class NoLogger:
     """Nothing beside the csv files, which every run writes."""
 
 
+def default_settings() -> dict[str, Any]:
+    """The defaults of all settings, in the order of a saved config; stacks have none."""
+    nodes = {
+        name: {key: option.default for key, option in SETTINGS.options(name).items()}
+        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints")
+    }
+    nodes["model"] = {key: v for key, v in nodes["model"].items() if key not in STACKS}
+    return nodes.pop("run") | nodes
+
+
 def missing(config: Mapping[str, Any]) -> Iterator[str]:
     """Sentences on settings that somebody took out: a run reads every one of them."""
     for name, node, path in (
