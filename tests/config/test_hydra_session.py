@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hydra
 import pytest
+import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
@@ -22,6 +23,7 @@ from xformer_kit.config.composition import compose, compose_resolved
 from xformer_kit.config.flags import parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session, store_defaults
 from xformer_kit.config.overrides import OverridesParser, expand, parse
+from xformer_kit.config.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.registry import ConfigError
 
@@ -123,6 +125,18 @@ def test_choices_are_composed_once():
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
 def test_so_is_what_is_left_to_hydra(words):
     agree(words)
+
+
+def test_settings_are_defined_once():
+    """Their defaults are those of the dataclasses, of which conf/train.yaml repeats none."""
+    defaults = default_settings()
+    train = yaml.safe_load(Path(conf_dir(), "train.yaml").read_text())
+    assert not defaults.keys() & train.keys()
+    config = compose(["experiment=null"], data=False)
+    for name in ("model", "data", "tokenizer"):
+        config[name] = {key: config[name][key] for key in defaults[name]}
+    assert {key: config[key] for key in defaults} == defaults
+    assert list(config)[: len(defaults)] == list(defaults)
 
 
 def test_whoever_changes_a_config_changes_no_other():
