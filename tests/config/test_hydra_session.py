@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from xformer_kit.config import conf_dir, hydra_session
 from xformer_kit.config.composition import compose, compose_resolved
 from xformer_kit.config.flags import parse_flags
-from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session, store_defaults
+from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session
 from xformer_kit.config.overrides import OverridesParser, expand, parse
 from xformer_kit.config.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
@@ -78,7 +78,7 @@ def resolved(words, config_dir=None, name=None):
 
 def by_hydra(words, config_dir, name):
     """(config, faults) of hydra.compose; `config_dir` is the only directory besides ours."""
-    store_defaults()
+    open_session()
     added = [f"hydra.searchpath=['file://{config_dir}']"] if config_dir else []
     try:
         with hydra.initialize_config_dir(conf_dir(), version_base="1.3"):

@@ -10,15 +10,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from xformer_kit.config.check import check
-from xformer_kit.config.composition import compose_overrides
+from xformer_kit.config.composition import compose_checked
 from xformer_kit.config.flags import parse_flags
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
-from xformer_kit.config.machine import makeable, run_faults
+from xformer_kit.config.machine import makeable
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     expand,
-    given_keys,
     instructions,
     parse,
     part_files,
@@ -27,7 +25,6 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.study_line import study_line
-from xformer_kit.config.untaken import ignored
 from xformer_kit.registry import ConfigError
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
@@ -84,9 +81,9 @@ def preflight(argv: list[str]) -> CommandLine:
     jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
     line.jobs = len(jobs)
     for job in jobs:
-        found_faults = _job_faults(session, job, flags.config_name, runs_here(overrides))
+        _, of_job = compose_checked(session, job, flags.config_name, here=runs_here(overrides))
         label = f" [job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        faults += [f"{fault}{label}" for fault in found_faults]
+        faults += [f"{fault}{label}" for fault in of_job]
     _raise(faults)
     line.argv = _hydra_argv(argv, session, overrides)
     return line
@@ -95,14 +92,6 @@ def preflight(argv: list[str]) -> CommandLine:
 def _raise(faults: list[str]) -> None:
     if faults:
         raise ConfigError(dict.fromkeys(faults))
-
-
-def _job_faults(
-    session: HydraSession, job: list[Override], name: str | None, here: bool
-) -> list[str]:
-    config, faults = compose_overrides(session, job, name)
-    faults = faults or check(config)
-    return faults or [*ignored(config, given_keys(job)), *run_faults(config, here=here)]
 
 
 def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override]) -> list[str]:

@@ -24,6 +24,7 @@ from xformer_kit.config.hydra_session import (
     hydra_word,
     open_session,
 )
+from xformer_kit.config.machine import run_faults
 from xformer_kit.config.overrides import (
     INSTRUCTIONS,
     expand,
@@ -63,11 +64,29 @@ def compose(
             f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it"
             " out."
         )
-    config, more = compose_overrides(session, [o for o in parsed if not o.is_sweep_override()])
-    faults += more or check(config, data) or list(ignored(config, given_keys(parsed)))
+    single = [o for o in parsed if not o.is_sweep_override()]
+    config, more = compose_checked(session, single, data=data)
+    faults += more
     if faults:
         raise ConfigError(dict.fromkeys(faults))
     return config
+
+
+def compose_checked(
+    session: HydraSession,
+    overrides: Sequence[Override],
+    name: str | None = None,
+    data: bool = True,
+    here: bool | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
+    checked; None checks nothing of the run.
+    """
+    config, faults = compose_overrides(session, overrides, name)
+    if faults := faults or check(config, data):
+        return config, faults
+    faults = list(ignored(config, given_keys(overrides)))
+    return config, faults if here is None else [*faults, *run_faults(config, here)]
 
 
 def compose_overrides(

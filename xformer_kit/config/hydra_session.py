@@ -7,14 +7,13 @@ values on a copy.
 """
 
 import copy
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import hydra
 from hydra.core.config_loader import ConfigLoader
@@ -39,9 +38,11 @@ PRIMARY = "train"  # the config that a line starts from, unless --config-name na
 MOST_KEPT = 64  # compositions of one session
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
 
+Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> content
+
 _config_dir: ContextVar[str | None] = ContextVar("config_dir", default=None)
-# (group, name) -> repr of the defaults, and the node that ConfigStore holds for them
-_stored: dict[tuple[str | None, str], tuple[str, ConfigNode]] = {}
+_stored: set[tuple[str | None, str]] = set()  # keys of the Configs in Hydra's ConfigStore
+_previous: "tuple[Any, HydraSession] | None" = None  # the state of the last session, and it
 
 
 def conf_dir() -> str:
@@ -140,15 +141,17 @@ def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> 
     search path; and if there is an error, for its message.
     """
     words = [hydra_word(session, override) for override in line]
-    is_choice = [_is_choice(session, override) for override in line]
-    values = [(word, o) for word, o, c in zip(words, line, is_choice, strict=True) if not c]
-    adds_path = name != PRIMARY or any(o.key_or_group == "hydra.searchpath" for o in line)
-    simple = all(word.startswith("++") and o.package is None for word, o in values)
-    if adds_path or not simple or any("${" in word for word in words):
+    choices = [word for word, o in zip(words, line, strict=True) if _is_choice(session, o)]
+    values = [o for o in line if not _is_choice(session, o)]
+    as_a_whole = name != PRIMARY or any(o.key_or_group == "hydra.searchpath" for o in line)
+    as_a_whole |= any(
+        o.is_delete() or o.package or session.is_group(o.key_or_group) for o in values
+    )
+    if as_a_whole or any("${" in word for word in words):
         return session.compose(name, *words)
-    config = copy.deepcopy(session.compose_choices(name, *itertools.compress(words, is_choice)))
+    config = copy.deepcopy(session.compose_choices(name, *choices))
     try:
-        for _, o in values:
+        for o in values:
             OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
     except (OmegaConfBaseException, ValueError):
         return session.compose(name, *words)
@@ -161,83 +164,59 @@ def hydra_word(session: HydraSession, override: Override) -> str:
     """
     text, key = override.input_line or "", override.key_or_group
     is_group, deletes = session.is_group(key), override.is_delete()
-    is_null = not override.is_sweep_override() and override.value() is None
-    if is_null and is_group and key not in GROUPS and not deletes:
+    is_null = not deletes and not override.is_sweep_override() and override.value() is None
+    if is_null and is_group and key not in GROUPS:
         return f"~{key}"  # experiment=null: none of the group
     unchanged = is_group or deletes or override.is_force_add() or override.package
-    if unchanged or key.startswith("hydra"):
-        return text
-    return f"++{text.lstrip('+')}"
+    return text if unchanged or _is_hydras(override) else f"++{text.lstrip('+')}"
+
+
+def _is_hydras(override: Override) -> bool:
+    """Whether the override is for Hydra's own node, which is not in a composed config."""
+    return override.is_hydra_override() or override.key_or_group == "hydra"
 
 
 def _is_choice(session: HydraSession, override: Override) -> bool:
-    """Whether Hydra reads the override as the choice of a group; or it is for Hydra's own node,
-    which `compose` leaves out.
-    """
-    key = override.key_or_group
-    if override.is_hydra_override() or key == "hydra":
-        return True
-    return session.is_group(key) and not isinstance(override.value(), dict)
+    """Whether Hydra composes the override with the choices of groups."""
+    is_choice = session.is_group(override.key_or_group) and not isinstance(override.value(), dict)
+    return is_choice or _is_hydras(override)
 
 
 def open_session(config_dir: str | None = None) -> HydraSession:
     """A session with all components that are registered now. Without a directory of the user's own
-    it is the previous one, unless our files or the components have changed.
+    it is the previous one, unless our files or the stored configs have changed.
     """
     global _previous
     Plugins.instance()  # plugins store configs of their own when they are first imported
-    store_defaults()
-    if config_dir:
-        return HydraSession(config_dir)
-    nodes = list(_nodes(ConfigStore.instance().repo))
-    files, ids = _stamps(), list(map(id, nodes))
-    if _previous is None or (_previous.files, list(map(id, _previous.nodes))) != (files, ids):
-        _previous = _Previous(files, nodes, HydraSession())
-    return _previous.session
+    configs: Configs = {(None, "settings"): default_settings()}
+    for group, registry in GROUPS.items():
+        configs |= {(group, name): registry.defaults(name) for name in registry}
+    if _previous is None or _previous[0] != _state(configs):
+        _store(configs)
+        _previous = _state(configs), HydraSession()
+    return HydraSession(config_dir) if config_dir else _previous[1]
 
 
-class _Previous(NamedTuple):
-    files: dict[str, tuple[int, int]]
-    nodes: list[ConfigNode]  # referenced here, so that no new node has the id of one of them
-    session: HydraSession
+def _state(configs: Configs) -> tuple[Any, ...]:
+    """What a session is composed of. `configs` by their text, in which 1 is not 1.0."""
+    paths = [os.path.join(at, name) for at, _, names in os.walk(conf_dir()) for name in names]
+    files = [(path, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths]
+    return repr(configs), files, list(_nodes(ConfigStore.instance().repo))
 
 
-_previous: _Previous | None = None
-
-
-def _stamps() -> dict[str, tuple[int, int]]:
-    """Path of each file in conf/ -> time of the last change, size."""
-    found = {}
-    for folder, _, names in os.walk(conf_dir()):
-        for name in names:
-            facts = os.stat(os.path.join(folder, name))
-            found[os.path.join(folder, name)] = facts.st_mtime_ns, facts.st_size
-    return found
-
-
-def _nodes(repository: dict[str, Any]) -> Iterator[ConfigNode]:
-    for value in repository.values():
+def _nodes(stored: dict[str, Any]) -> Iterator[ConfigNode]:
+    for value in stored.values():
         yield from _nodes(value) if isinstance(value, dict) else [value]
 
 
-def store_defaults() -> None:
-    """Store the settings' defaults as the config `settings`, and the defaults of each registered
-    component as a choice of its group. What has not changed is left: storing takes Hydra long.
+def _store(configs: Configs) -> None:
+    """Store the defaults of the settings as the config `settings`, and those of each component as a
+    choice of its group; choices that are no longer registered are removed.
     """
-    defaults: dict[tuple[str | None, str], Any] = {(None, "settings"): default_settings()}
-    for group, registry in GROUPS.items():
-        defaults |= {(group, name): registry.defaults(name) for name in registry}
     store = ConfigStore.instance()
-    for group, name in _stored.keys() - defaults.keys():
-        _folder(store, group).pop(f"{name}.yaml", None)
-        del _stored[group, name]
-    for (group, name), node in defaults.items():
-        # By repr, in which 1 is not 1.0; a node that somebody else stored since is replaced.
-        there = _folder(store, group).get(f"{name}.yaml")
-        if there is None or _stored.get((group, name)) != (repr(node), there):
-            store.store(group=group, name=name, node=node, provider="xformer_kit")
-            _stored[group, name] = repr(node), _folder(store, group)[f"{name}.yaml"]
-
-
-def _folder(store: ConfigStore, group: str | None) -> dict[str, Any]:
-    return store.repo if group is None else store.repo.get(group, {})
+    for group, name in _stored - configs.keys():
+        store.repo.get(group, {}).pop(f"{name}.yaml", None)
+    for (group, name), node in configs.items():
+        store.store(group=group, name=name, node=node, provider="xformer_kit")
+    _stored.clear()
+    _stored.update(configs)

@@ -7,12 +7,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from xformer_kit.config.check import check
-from xformer_kit.config.composition import compose_overrides, compose_resolved
+from xformer_kit.config.composition import compose_checked, compose_resolved
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
-from xformer_kit.config.machine import run_faults
-from xformer_kit.config.overrides import choice_fault, expand, given_keys, runs_here
-from xformer_kit.config.untaken import ignored
+from xformer_kit.config.overrides import choice_fault, expand, runs_here
 from xformer_kit.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -48,11 +45,7 @@ def study_line(
         parsed = OverridesParser.create().parse_overrides(texts)
         if unknown := [fault for o in parsed if (fault := choice_fault(session, o))]:
             return {}, unknown
-        config, wrong = compose_overrides(session, parsed, flags.config_name)
-        if wrong := wrong or check(config):
-            return config, wrong
-        keys = [key for key in given_keys(parsed) if not f"{key}.".startswith("study.")]
-        return config, [*ignored(config, keys), *run_faults(config, here=runs_here(overrides))]
+        return compose_checked(session, parsed, flags.config_name, here=runs_here(overrides))
 
     def job(words: list[str]) -> list[str]:
         parsed = OverridesParser.create().parse_overrides(expand(words))
