@@ -304,10 +304,18 @@ def test_the_library_never_imports(package):
 @pytest.mark.parametrize("package", ["hydra", "omegaconf"])
 def test_only_config_knows_hydra(package):
     assert {one.file for one in LIBRARY if one.module.split(".")[0] == package} <= {
-        "xformer_kit/config/composing.py",
-        "xformer_kit/config/hydra.py",
-        "xformer_kit/config/line.py",
+        "xformer_kit/config/command_line.py",
+        "xformer_kit/config/composition.py",
+        "xformer_kit/config/flags.py",
+        "xformer_kit/config/hydra_session.py",
+        "xformer_kit/config/overrides.py",
+        "xformer_kit/config/study_line.py",
     }
+
+
+def test_hydra_is_used_through_its_public_interface():
+    every = [one for one in LIBRARY + TASKS if one.module.split(".")[0] in ("hydra", "omegaconf")]
+    assert every and [one for one in every if "._" in one.module] == []
 
 
 def test_tasks_do_not_import_train():
@@ -324,8 +332,8 @@ def test_the_package_is_light():
     """
     code = (
         "import sys, xformer_kit; print('torch' in sys.modules); from xformer_kit.config import"
-        " check; import xformer_kit.config.hydra; print(sorted({'lightning', 'wandb', 'tokenizers',"
-        " 'transformers', 'torchmetrics'} & set(sys.modules)))"
+        " check; import xformer_kit.config.command_line; print(sorted({'lightning', 'wandb',"
+        " 'tokenizers', 'transformers', 'torchmetrics'} & set(sys.modules)))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -236,7 +236,7 @@ def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str,
         path, config = open_run(runs[0], files)
         ensure(config, data=False)
         return config, path
-    from xformer_kit.config.hydra import compose
+    from xformer_kit.config import compose
 
     import_files(files)
     return compose(words, data=False, once=True), None

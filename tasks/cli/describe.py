@@ -67,7 +67,8 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     """
     import yaml
 
-    from xformer_kit.config.hydra import conf_dir
+    from xformer_kit.config import conf_dir
+    from xformer_kit.config.settings import default_settings
     from xformer_kit.inspect.origins import DEFAULT
 
     task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}
@@ -88,7 +89,8 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
         if path.is_file()
     ]
     train = yaml.safe_load((Path(conf_dir()) / "train.yaml").read_text(encoding="utf-8"))
-    return [*reversed(found), (DEFAULT, {"model": train["model"], "defaults": train["defaults"]})]
+    defaults = {"model": default_settings()["model"], "defaults": train["defaults"]}
+    return [*reversed(found), (DEFAULT, defaults)]
 
 
 def _plain(found: Any) -> dict[str, Any]:

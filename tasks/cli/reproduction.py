@@ -12,8 +12,7 @@ from typing import Any
 from tasks.logging import summary
 from tasks.run.processes import import_environment
 from tasks.run.to_overrides import to_overrides, value
-from xformer_kit.config import config_hash
-from xformer_kit.config.hydra import compose
+from xformer_kit.config import compose, config_hash
 from xformer_kit.config.saved import part_hashes
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.key import codes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.config import GROUPS, compose
-from xformer_kit.config.hydra import SWEEPS
+from xformer_kit.config.hydra_session import SWEEPS
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.inspect.parts import summary, written
 
@@ -116,6 +116,6 @@ def _values(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _conf() -> Any:
-    from xformer_kit.config.hydra import conf_dir
+    from xformer_kit.config import conf_dir
 
     return Path(conf_dir())

@@ -17,9 +17,9 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.errors import HydraException
 
 from tasks.run.to_overrides import to_overrides, value
+from xformer_kit.config import compose, preflight
 from xformer_kit.config.difference import differing, flat
-from xformer_kit.config.hydra import compose, unfolded
-from xformer_kit.config.line import preflight
+from xformer_kit.config.overrides import expand
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.design import DESIGNS
@@ -53,7 +53,7 @@ def exported(
     own = [f"parts={value(files)}"] if files else []
     parser = OverridesParser.create()
     try:
-        overrides = [parser.parse_override(word) for word in unfolded(words)]
+        overrides = [parser.parse_override(word) for word in expand(words)]
     except HydraException as error:
         raise ConfigError(f"sweep: cannot be read: {str(error).splitlines()[0]}") from None
     if any(o.key_or_group == "study" for o in overrides):

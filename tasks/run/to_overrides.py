@@ -9,8 +9,9 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
 from xformer_kit.config import GROUPS
+from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.difference import flat
-from xformer_kit.config.hydra import composed, read, unfolded
+from xformer_kit.config.overrides import expand, parse
 from xformer_kit.config.untaken import ignored
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError
@@ -62,8 +63,8 @@ def _composed(words: list[str]) -> dict[str, Any]:
     """What overrides compose, whether or not it can be run. Raises ConfigError where they compose
     nothing.
     """
-    loader, parsed, faults = read(unfolded(words), None)
-    config, more = composed(loader, parsed)
+    session, overrides, faults = parse(expand(words), None)
+    config, more = compose_overrides(session, overrides)
     if faults or more:
         raise ConfigError(dict.fromkeys(faults + more))
     return config

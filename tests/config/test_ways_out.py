@@ -9,7 +9,7 @@ from refusing import refused
 
 from xformer_kit import compose
 from xformer_kit.config import preflight
-from xformer_kit.config.hydra import read, unfolded
+from xformer_kit.config.overrides import expand, parse
 
 HEADS = (
     "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values,"
@@ -149,7 +149,7 @@ def test_a_part_of_a_part_may_be_chosen_beside_its_options():
         "position=rotary position.theta=500": "position=rotary position.theta=500",
         "model.decoder=null model.decoder.layers=2": "model.decoder=null model.decoder.layers=2",
     }
-    assert {line: " ".join(unfolded(line.split())) for line in lines} == lines
+    assert {line: " ".join(expand(line.split())) for line in lines} == lines
     words = [
         "attn.gate=element",
         "attn.gate.rank=4",
@@ -179,7 +179,7 @@ def test_a_group_may_be_given_a_mapping():
         "attn.heads=4",
         "seed=3",
     ]
-    assert unfolded(line) == plain
+    assert expand(line) == plain
     assert compose(line) == compose(plain)
     opened = [word if word == "position=rotary" else f"++{word}" for word in plain]
     assert preflight(line).argv == opened
@@ -189,5 +189,5 @@ def test_a_group_may_be_given_a_mapping():
 def test_an_equals_sign_within_a_value_is_offered_escaped():
     (said,) = refused(["study.labels={placement=post: A}"])
     offered = re.search(r"as \\=: '(.+)'\.$", said)[1]
-    _, (override,), faults = read([offered], None)
+    _, (override,), faults = parse([offered], None)
     assert not faults and override.value() == {"placement=post": "A"}

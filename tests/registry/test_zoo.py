@@ -34,7 +34,7 @@ def test_nothing_is_imported_before_a_component_is_needed():
     assert imported("import xformer_kit") == []
     lines = [
         "from xformer_kit.attention import ATTENTIONS",
-        "import xformer_kit.config.hydra",
+        "import xformer_kit.config.composition",
         "assert 'performer' in ATTENTIONS and 'performer' in sorted(ATTENTIONS)",
         "assert len(ATTENTIONS) == len(list(ATTENTIONS)) > len(ATTENTIONS.loaded)",
     ]

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from xformer_kit.config.line import preflight
+from xformer_kit.config import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
 from xformer_kit.study.plan import variants

@@ -1,6 +1,6 @@
-"""What was asked for, and can it run? Composition with Hydra, and validation of the whole config at
-once.
-"""
+"""Composition of configs with Hydra, and validation of the whole config at once."""
+
+import importlib
 
 from xformer_kit.config.check import GROUPS, INNER, MANY, check, ensure
 from xformer_kit.config.identity import config_hash, config_yaml
@@ -20,15 +20,16 @@ __all__ = [
     "preflight",
     "read_config",
 ]
+# Name -> its module: Hydra is imported only where a config is composed.
+LAZY = {
+    "compose": "composition",
+    "from_hydra": "composition",
+    "conf_dir": "hydra_session",
+    "preflight": "command_line",
+}
 
 
 def __getattr__(name: str):
-    if name == "preflight":  # Hydra is imported only where a config is composed
-        from xformer_kit.config.line import preflight
-
-        return preflight
-    if name in ("compose", "conf_dir", "from_hydra"):
-        from xformer_kit.config import hydra
-
-        return getattr(hydra, name)
+    if module := LAZY.get(name):
+        return getattr(importlib.import_module(f"xformer_kit.config.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,4 @@
-"""What is wrong with what a config says of its data? The corpus, its tokenizer, and how examples
-become batches.
-"""
+"""Checks of a config's data: the corpus, its tokenizer, and how examples become batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,8 +13,8 @@ from xformer_kit.registry import Context, Registry
 
 
 def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[str]:
-    """Faults of a part's node in which settings stand beside its options, of a tokenizer or a
-    corpus.
+    """Faults of the node of a tokenizer or a corpus, which has settings next to the component's
+    options.
     """
     if not isinstance(node, Mapping):
         yield from registry.faults(node, name, context)
@@ -30,25 +28,24 @@ def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterat
 
 
 def _nested(fault: str, node: Mapping[str, Any]) -> str:
-    """A sentence on a corpus of a mixture, with the paths that its options have there."""
+    """A message about a corpus of a mixture, with the paths that its options have there."""
     of = node.get("of")
     part = fault.removeprefix("data.of.").partition(":")[0].partition(".")[0]
-    part = (
-        part if fault.startswith(f"data.of.{part}.") else ""
-    )  # what the mixture says itself has its own paths
+    if not fault.startswith(f"data.of.{part}."):  # about the mixture itself, with its own path
+        part = ""
     inner = as_node(of[part]).get("name") if isinstance(of, Mapping) and part in of else None
     return located(fault, part, inner) if inner in CORPORA else fault
 
 
 def form_of(data: Mapping[str, Any]) -> str:
-    """What the corpus of a config's `data` gives: text, pairs, labelled."""
+    """The form of the examples of a config's `data`: text, pairs, labelled."""
     corpus = CORPORA[data["name"]]
     return corpus.form_of(CORPORA.defaults(data["name"]) | dict(data))
 
 
 def labelling(data: Mapping[str, Any]) -> Any:
-    """The corpus of a config's `data`, where it labels its examples itself; None where it does not,
-    or has faults.
+    """The corpus of a config's `data` if it labels its examples itself; None if it does not, or has
+    faults.
     """
     if (
         data.get("name") not in CORPORA
@@ -61,7 +58,7 @@ def labelling(data: Mapping[str, Any]) -> Any:
 
 
 def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[str]:
-    """The sentence for a corpus that gives what the task cannot learn from."""
+    """The message for a corpus with examples that the task cannot learn from."""
     form, name = form_of(data), data["name"]
     if form in reads:
         return
@@ -72,7 +69,7 @@ def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterat
 
 
 def read_by(forms: tuple[str, ...]) -> list[str]:
-    """Choices of corpora that give one of some forms."""
+    """Choices of corpora with examples of these forms."""
     return [
         f"data={name}{corpus.forms()[form]}"
         for name, corpus in sorted(CORPORA.items())
@@ -82,7 +79,7 @@ def read_by(forms: tuple[str, ...]) -> list[str]:
 
 
 def at_hand(forms: tuple[str, ...]) -> str:
-    """The first corpus that gives one of some forms and needs no file, package or option."""
+    """The first corpus with examples of these forms that needs no file, package or option."""
     choices = (choice.removeprefix("data=") for choice in read_by(forms))
     return next(
         name
@@ -112,8 +109,8 @@ def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def unused(config: Mapping[str, Any]) -> Iterator[str]:
-    """Settings for pairs where there are none, and two tokenizers where one vocabulary is
-    embedded.
+    """Messages for settings of pairs if there are none, and for two tokenizers if the model embeds
+    one vocabulary.
     """
     data, model = config["data"], config["model"]
     shared = (
@@ -159,7 +156,7 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _longer(form: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Examples of validation that the corpus does not cut, or that the model is not built for."""
+    """Messages for a length of validation that the corpus or the model does not have."""
     given, longest = config["data"]["valid_len"], max_len(config)
     if form != "text":
         yield (
@@ -174,7 +171,7 @@ def _longer(form: str, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _apart(task: str, data: Mapping[str, Any]) -> Iterator[str]:
-    """Documents that there are none of, or that a task would read as one text."""
+    """Messages for documents that the corpus does not have, or that the task does not separate."""
     if not CORPORA[data["name"]].documents_of(CORPORA.defaults(data["name"]) | dict(data)):
         able = ", ".join(
             f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents

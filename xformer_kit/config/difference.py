@@ -1,5 +1,6 @@
-"""In what do configs differ? The paths of their values that are not the same in all of them."""
+"""Differences between configs: the paths of values that are not the same in all of them."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,25 +15,23 @@ def flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Paths whose values differ, of flat configs. Of a part only its name, where the names differ:
-    its options follow from it.
+    """Paths whose values differ, of flat configs. If the names of a component differ, its options
+    are left out: they follow from the name.
     """
     missing = object()
     paths = [
         p
-        for p in dict.fromkeys(p for c in configs for p in c)
+        for p in dict.fromkeys(itertools.chain(*configs))
         if any(c.get(p, missing) != configs[0].get(p, missing) for c in configs)
     ]
-    named = {path[: -len(".name")] for path in paths if path.endswith(".name")}
+    nodes = {path.removesuffix("name") for path in paths if path.endswith(".name")}
     return [
-        p
-        for p in paths
-        if not any(p.startswith(f"{part}.") and p != f"{part}.name" for part in named)
+        p for p in paths if not any(p.startswith(node) and p != f"{node}name" for node in nodes)
     ]
 
 
 def written(value: Any) -> Any:
-    """None, True and False as a command line has them."""
+    """None, True and False in the form of a command line."""
     return (
         {None: "null", True: "true", False: "false"}[value]
         if value is None or isinstance(value, bool)

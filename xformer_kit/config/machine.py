@@ -1,4 +1,4 @@
-"""Can this machine run what a config asks for?"""
+"""Checks of a config against this machine: devices, loader processes, directories, packages."""
 
 import importlib.util
 import os
@@ -13,8 +13,8 @@ from xformer_kit.registry import ConfigError
 
 
 def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
-    """Batches that do not split, and what this machine cannot do, of a config whose nodes have the
-    right types.
+    """Messages for batches that do not split, and for what this machine cannot do, of a config
+    whose nodes have the right types.
 
     `here`: whether the run takes place on this machine.
     """
@@ -42,13 +42,13 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
             yield from untrained_on(_available(trainer.get("accelerator", "auto"))[0], config)
         yield from too_large(config)
     name = logger.get("name") if isinstance(logger, Mapping) else logger
-    if here and (sentence := missing_logger(name)):
-        yield sentence
+    if here and (fault := missing_logger(name)):
+        yield fault
 
 
 def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Kernels by name that compute no gradients on a kind of device, in a config that is valid
-    elsewhere.
+    """Messages for kernels that compute no gradients on a kind of device, in a config that is valid
+    otherwise.
     """
     found: dict[str, str] = {}
     for plan in stacks(config) if "model" in config else ():
@@ -65,7 +65,7 @@ def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def missing_logger(name: Any) -> str | None:
-    """The sentence for a logger whose package is not installed."""
+    """The message for a logger whose package is not installed."""
     if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
         return None
     return (
@@ -75,57 +75,48 @@ def missing_logger(name: Any) -> str | None:
 
 
 def _available(accelerator: Any) -> tuple[str, int]:
-    """(kind, devices of it that are here) of trainer.accelerator; processes on a CPU have no bound:
-    -1.
+    """(kind, number of devices) of trainer.accelerator on this machine; -1 on a CPU, whose
+    processes are not limited.
     """
     import torch
 
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mps = int(torch.backends.mps.is_available())
     if accelerator == "auto":
         accelerator = "cuda" if cuda else "cpu"
     if accelerator == "gpu":
         accelerator = "mps" if mps and not cuda else "cuda"
-    return accelerator, {"cuda": torch.cuda.device_count() if cuda else 0, "mps": int(mps)}.get(
-        accelerator, -1
-    )
+    return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
 
 
 def _machine(trainer: Mapping[str, Any]) -> Iterator[str]:
-    """An accelerator that is not here, or more devices than there are."""
-    wanted, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
-    kind, there = _available(wanted)
+    """The message for an accelerator that is not here, or for more devices than there are."""
+    accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
+    kind, there = _available(accelerator)
     if there == 0:
         yield (
             f"trainer.accelerator: this machine has no {kind} device that torch can use; got"
-            f" {wanted}. Try auto or cpu."
+            f" {accelerator}. Try auto or cpu."
         )
-    elif kind == "cpu" and isinstance(devices, list):
-        yield (
-            f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes,"
-            f" such as {len(devices)}."
-        )
-    elif (
-        there > 0
-        and isinstance(devices, list)
-        and any(isinstance(i, int) and i >= there for i in devices)
-    ):
-        yield (
-            f"trainer.devices: must be indices below {there}, the {kind} devices here; got"
-            f" {devices}."
-        )
-    elif (
-        there > 0
-        and isinstance(devices, (int, str))
-        and str(devices).isdigit()
-        and int(devices) > there
-    ):
+    elif isinstance(devices, list):
+        if kind == "cpu":
+            yield (
+                f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes,"
+                f" such as {len(devices)}."
+            )
+        elif any(isinstance(index, int) and index >= there > 0 for index in devices):
+            yield (
+                f"trainer.devices: must be indices below {there}, the {kind} devices here; got"
+                f" {devices}."
+            )
+    elif str(devices).isdigit() and int(devices) > there > 0:
         yield f"trainer.devices: must be at most {there}, the {kind} devices here; got {devices}."
 
 
 def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[str]:
-    """A global batch that is no multiple of accumulation times devices."""
+    """The message for a global batch that is no multiple of accumulation times devices."""
     if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
-        return  # the launcher says how many processes there are, and the run checks it
+        return  # the launcher sets the number of processes, and the run checks it
     devices, accumulate = trainer.get("devices", 1), trainer.get("accumulate", "auto")
     if isinstance(devices, list):
         count = len(devices)
@@ -144,7 +135,7 @@ def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[str]:
 
 
 def makeable(directory: str) -> bool:
-    """Whether a directory is there to write into, or could be made."""
+    """Whether a directory can be written to, or can be made."""
     place = Path(directory).expanduser().absolute()
     while not place.exists():
         place = place.parent

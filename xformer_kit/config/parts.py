@@ -1,13 +1,15 @@
-"""A user's own parts: Python files and installed packages that register them before composition.
+"""A user's own components: Python files and installed packages that register them before
+composition.
 
-They are an instruction of the command line (`parts=[my_parts.py]`) or of the entry-point group
-`xformer_kit.parts`; a saved config never names code.
+They are named by an instruction of the command line (`parts=[my_parts.py]`) or by the entry-point
+group `xformer_kit.parts`; a saved config never names code.
 """
 
 import hashlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
@@ -22,10 +24,10 @@ _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
 
 
 def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[str, str]:
-    """Import the files; a file that changed since is imported anew. Returns file name -> sha256.
+    """Import the files; a file that has changed is imported again. Returns file name -> sha256.
 
-    Raises ConfigError with every fault: a missing file, a syntax error (with its line), a part that
-    is refused.
+    Raises ConfigError with every fault: a missing file, a syntax error (with its line), a component
+    that the registry refuses.
     """
     registries, hashes, faults = [*registries, *MANY.values(), *INNER.values()], {}, []
     for entry in _installed():
@@ -47,7 +49,7 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
         if _loaded.get(path) != digest:
             if refused := _import(path, file, registries):
                 faults += refused
-                _loaded.pop(path, None)  # asked for again, it is answered again
+                _loaded.pop(path, None)  # the next import reports it again
                 continue
             _loaded[path] = digest
         hashes[path.name] = digest
@@ -57,23 +59,23 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
 
 
 def _installed() -> tuple[EntryPoint, ...]:
-    """What installed packages offer. To look into each takes a third of the time of composing, so
-    it is looked again only where a directory of packages has changed.
+    """The entry points of installed packages. Reading them takes a third of the time of composing,
+    so they are kept until a directory of packages changes.
     """
-    there = (path or "." for path in sys.path)
-    return _offered(
-        tuple((path, os.stat(path).st_mtime_ns) for path in there if os.path.exists(path))
+    paths = (path or "." for path in sys.path)
+    return _entry_points(
+        tuple((path, os.stat(path).st_mtime_ns) for path in paths if os.path.exists(path))
     )
 
 
 @lru_cache(1)
-def _offered(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+def _entry_points(directories: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group="xformer_kit.parts"))
 
 
-class _Fresh(SourceFileLoader):
-    """Reads the source each time. Python's own takes kept bytecode for a file of the same second
-    and length.
+class _SourceLoader(SourceFileLoader):
+    """Compiles the source each time. Python's own loader takes cached bytecode for a file of the
+    same second and length.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -85,7 +87,7 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
     name = f"xformer_kit_parts_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     for registry in registries:
         registry.forget(name)
-    loader = _Fresh(name, str(path))
+    loader = _SourceLoader(name, str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))  # type: ignore[arg-type]
     sys.modules[name] = module
     try:
@@ -96,15 +98,9 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
     except ConfigError as error:
         return [f"parts: {file}: {fault}" for fault in error.faults]
     except (Exception, SystemExit) as error:
-        line, said = _line(error, path), f": {error}" if str(error) else ""
-        return [f"parts: {file}{line} raised {type(error).__name__}{said}."]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        place = f"{file}, line {lines[-1]}," if lines else file
+        message = f": {error}" if str(error) else ""
+        return [f"parts: {place} raised {type(error).__name__}{message}."]
     return []
-
-
-def _line(error: BaseException, path: Path) -> str:
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = f", line {trace.tb_lineno},"
-        trace = trace.tb_next
-    return line

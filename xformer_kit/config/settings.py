@@ -1,4 +1,6 @@
-"""What a config may say besides its parts: the model as a whole, the data's batches, the logger."""
+"""The settings of a config besides its components, with their defaults: the model as a whole, the
+data's batches, the logger. Hydra composes the defaults as the config `settings`.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ LOGGERS = Registry("logger")
 @SETTINGS.register("run")
 @dataclass(frozen=True)
 class Run:
-    """What stands at the top of the config."""
+    """Values at the top of the config."""
 
     seed: int = 0  # moves everything; model.seed and data.seed move one side
 
@@ -39,8 +41,8 @@ class Model:
         "sequence",
         "cycle",
         "cycle_rev",
-        # blocks of a stack in the order of its layers: AABB, ABAB or ABBA (Takase and Kiyono,
-        # arXiv:2104.06022)
+        # blocks of a stack in the order of its layers: AABB (ALBERT), ABAB (Universal Transformer)
+        # or ABBA (Takase and Kiyono, arXiv:2104.06022)
     ] = "sequence"
     # probability, on embeddings and on what sublayers add to the residual stream
     dropout: float = 0.0
@@ -53,14 +55,14 @@ class Model:
     tie_embeddings: bool = True
     # whether source and target are embedded by one matrix, in a model of two stacks
     share_embeddings: bool = True
-    # factor of the token embeddings, not of the head (Vaswani et al., 2017, arXiv:1706.03762,
-    # section 3.4)
+    # factor of the token embeddings, not of the head; sqrt_dim is the root of dim (Vaswani et al.,
+    # 2017, arXiv:1706.03762, section 3.4)
     embed_scale: float | Literal["sqrt_dim"] = 1.0
     # channels of the embeddings and of sqrt_dim; a map leads to dim (ALBERT); null is dim
     embed_dim: int | None = None
-    embed_norm: bool = False  # norm behind the embeddings, in front of the first block (BERT, BART)
+    embed_norm: bool = False  # norm after the embeddings, before the first block (BERT, BART)
     token_types: int = 0  # kinds of segments with an embedding each (BERT); 0: none
-    # dense, gelu and a norm in front of the head (BERT's masked-token head)
+    # dense, gelu and a norm before the head (BERT's masked-token head)
     head_transform: bool = False
     head_bias: bool = False  # whether every logit has a bias
     # factor of the logits (Cohere; Granite divides: 1 / its logits_scaling), or one that each token
@@ -69,9 +71,9 @@ class Model:
     # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
     logit_softcap: float | None = None
     max_len: int | None = None  # tokens; null is data.seq_len
-    # predicted at each place in training, each behind the next by a block beside the last one
+    # predicted at each place in training, each after the next by a block in addition to the last
     future_tokens: int = 1
-    final_norm: bool | None = None  # norm behind the last block; null is the placement's own choice
+    final_norm: bool | None = None  # norm after the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
     encoder: dict | None = None  # stack that reads a whole text: differences from the shared parts
     decoder: dict | None = None  # stack that reads left to right: differences from the shared parts
@@ -97,11 +99,12 @@ class Model:
 @SETTINGS.register("data")
 @dataclass(frozen=True)
 class Data:
-    """How examples become batches; beside it stand the options of the corpus."""
+    """How examples become batches; the options of the corpus are next to these."""
 
     # tokens of an example; of pairs, of the longer side, special tokens included
     seq_len: int = 256
-    valid_len: int | None = None  # of a text: tokens of an example of validation; null is seq_len
+    # of a text: tokens of an example of validation, up to model.max_len; null is seq_len
+    valid_len: int | None = None
     batch_size: int = 16  # sequences per optimizer step, all devices and accumulation together
     # of pairs: rows x longest side per optimizer step; batch_size is then not used
     batch_tokens: int | None = None
@@ -125,7 +128,7 @@ class Data:
 @SETTINGS.register("tokenizer")
 @dataclass(frozen=True)
 class Sharing:
-    """What stands beside the options of a tokenizer."""
+    """The setting next to the options of a tokenizer."""
 
     shared: bool = True  # of pairs: one tokenizer for source and target; false: one for each
 
@@ -147,9 +150,9 @@ class EMA:
 @SETTINGS.register("checkpoints")
 @dataclass(frozen=True)
 class Checkpoints:
-    """What becomes of the checkpoints at the end."""
+    """Averaging of the checkpoints at the end."""
 
-    average: int = 1  # the mean of the last so many is validated and loaded; 1: the last alone
+    average: int = 1  # the mean of the last so many is validated and loaded; 1: only the last
 
     @classmethod
     def check(cls, options, context):
@@ -159,7 +162,7 @@ class Checkpoints:
 @SETTINGS.register("stack")
 @dataclass(frozen=True)
 class Stack:
-    """Which blocks a stack has; beside it stand differences from the shared parts."""
+    """The blocks of a stack; differences from the shared components are next to these."""
 
     layers: int | None = None  # blocks; null is model.layers
     # blocks with weights of their own; null is model.unique_layers
@@ -207,11 +210,21 @@ class TensorBoard:
 @LOGGERS.register("none")
 @dataclass(frozen=True)
 class NoLogger:
-    """Nothing beside the csv files, which every run writes."""
+    """Only the csv files, which every run writes."""
+
+
+def default_settings() -> dict[str, Any]:
+    """The defaults of all settings, in the order of a saved config; stacks have none."""
+    nodes = {
+        name: {key: option.default for key, option in SETTINGS.options(name).items()}
+        for name in ("run", "model", "data", "tokenizer", "ema", "checkpoints")
+    }
+    nodes["model"] = {key: v for key, v in nodes["model"].items() if key not in STACKS}
+    return nodes.pop("run") | nodes
 
 
 def missing(config: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences on settings that somebody took out: a run reads every one of them."""
+    """Messages for settings that are missing: a run reads every one of them."""
     for name, node, path in (
         ("run", config, ""),
         ("model", config.get("model"), "model."),

@@ -32,7 +32,7 @@ def fitted(folder: Path, corpus: Corpus, tokenizers: list[Tokenizer]) -> list[To
     sides = (None,) if len(tokenizers) == 1 else ("target", "source")
     for tokenizer, side in zip(tokenizers, sides, strict=True):
         if tokenizer.learns_from:
-            name = TOKENIZERS.name_of(tokenizer)
+            name = TOKENIZERS.name_of(type(tokenizer))
             what = f"Learning the tokens of '{name}'{f' on the {side}s' if side else ''}"
             with ReadingProgress(what, corpus.size() // len(sides)) as progress:
                 # all splits, or only training

@@ -336,10 +336,6 @@ class Registry(Mapping[str, Any]):
                 found.setdefault(option, []).append(self.chosen(other))
         return found
 
-    def name_of(self, built: Any) -> str:
-        """The name of the component that an instance was built from."""
-        return next(name for name, part in self.items() if part is type(built))
-
     def chosen(self, name: str) -> str:
         """How a command line chooses a part."""
         return f"{self.group}.{name}={{}}" if self.several else f"{self.group}={name}"

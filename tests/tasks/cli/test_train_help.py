@@ -6,7 +6,7 @@ import sys
 
 from tasks.cli.train_help import _choices, train_help
 from xformer_kit import compose
-from xformer_kit.config.hydra import choices
+from xformer_kit.config.composition import choices
 
 
 def test_every_group_and_choice_has_its_line():

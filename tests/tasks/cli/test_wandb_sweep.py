@@ -11,8 +11,8 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_
 
 from tasks.cli import main
 from tasks.cli.wandb_sweep import NAME, combinations, exported
-from xformer_kit.config.hydra import choices, compose
-from xformer_kit.config.line import preflight
+from xformer_kit.config import compose, preflight
+from xformer_kit.config.composition import choices
 from xformer_kit.study.plan import variants
 from xformer_kit.study.question import complete
 

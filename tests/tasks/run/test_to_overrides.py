@@ -4,7 +4,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from tasks.run.to_overrides import to_overrides, value
-from xformer_kit.config.hydra import compose
+from xformer_kit.config import compose
 from xformer_kit.registry import ConfigError
 
 TEXTS = [

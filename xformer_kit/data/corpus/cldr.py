@@ -34,7 +34,7 @@ class _Babel(PairCorpus):
     def stamp(self) -> list[Any]:
         import babel
 
-        return [CORPORA.name_of(self), babel.__version__, self._chosen()]
+        return [CORPORA.name_of(type(self)), babel.__version__, self._chosen()]
 
     def _chosen(self) -> Any:
         """Plain values of the options."""

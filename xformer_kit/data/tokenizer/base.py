@@ -143,7 +143,7 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file, complete or not at all."""
-        saved = {"tokenizer": TOKENIZERS.name_of(self), "state": self.state()}
+        saved = {"tokenizer": TOKENIZERS.name_of(type(self)), "state": self.state()}
         self._write(path, json.dumps(saved, ensure_ascii=False, indent=1))
 
     @staticmethod

@@ -64,7 +64,7 @@ class Probe(Corpus):
         return ProbeExamples(self, split)
 
     def stamp(self) -> list[Any]:
-        name = CORPORA.name_of(self)
+        name = CORPORA.name_of(type(self))
         return [name, {option: getattr(self, option) for option in CORPORA.options(name)}]
 
     def fingerprint(self) -> str:

@@ -1,24 +1,34 @@
-"""What is kept of a composition changes nothing but the time that it takes."""
+"""A line is composed as hydra.compose composes it, whether or not its choices are kept."""
 
 import copy
 import os
+import re
+import shutil
+import sys
 from pathlib import Path
 
+import hydra
 import pytest
+import yaml
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from xformer_kit.config import composing
-from xformer_kit.config.hydra import _loader, compose, opened, read, unfolded
+from xformer_kit.config import conf_dir, hydra_session
+from xformer_kit.config.composition import compose, compose_resolved
+from xformer_kit.config.flags import parse_flags
+from xformer_kit.config.hydra_session import HydraSession, hydra_word, open_session
+from xformer_kit.config.overrides import OverridesParser, expand, parse
+from xformer_kit.config.settings import default_settings
 from xformer_kit.ffn import FFNS, MLP
 from xformer_kit.registry import ConfigError
 
 GLOBAL = "# @package _global_\n"
-PLAIN = [  # what is kept of one serves the others
+PLAIN = [  # choices and values
     [],
     ["model=encoder_decoder", "attn.heads=8", "model.decoder.norm.name=layer"],
     [
@@ -39,7 +49,7 @@ PLAIN = [  # what is kept of one serves the others
         "model.dim=32",
     ],
 ]
-OTHERS = [  # left to Hydra
+OTHERS = [  # with something else, or with an error
     ["attn.heads=4", "model.dim=${attn.heads}"],
     ["hydra.run.dir=somewhere", "hydra.job.chdir=false"],
     ["++a=${hydra.verbose}", "~a"],
@@ -58,50 +68,75 @@ OTHERS = [  # left to Hydra
 ]
 
 
-def fresh():
-    composing._kept.clear()
+def parsed(words):
+    return OverridesParser.create().parse_overrides(words)
 
 
-def by_hydra(loader, texts, name, faults):
+def resolved(words, config_dir=None, name=None):
+    return compose_resolved(open_session(config_dir), parsed(words), name)
+
+
+def by_hydra(words, config_dir, name):
+    """(config, faults) of hydra.compose; `config_dir` is the only directory besides ours."""
+    open_session()
+    added = [f"hydra.searchpath=['file://{config_dir}']"] if config_dir else []
     try:
-        config = loader.load_configuration(name or "train", texts, run_mode=RunMode.RUN)
-        OmegaConf.set_readonly(config, False)
+        with hydra.initialize_config_dir(conf_dir(), version_base="1.3"):
+            config = hydra.compose(name or "train", [*added, *words])
         OmegaConf.set_struct(config, False)
-        config.pop("hydra")
         OmegaConf.resolve(config)
-        return config
+        return config, []
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         what = " ".join(str(error).split("\n")[0].split())
-        faults.append(
-            f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed:"
-            f" {what.rstrip('.')}."
-        )
+        place = getattr(error, "full_key", None) or "config"
+        return None, [f"{place}: cannot be composed: {what.rstrip('.')}."]
 
 
-def agree(texts, config_dir=None, name=None, rounds=([],)):
+def agree(words, config_dir=None, name=None):
     """Whether a line is composed as by Hydra, with the same faults."""
-    for more in rounds:
-        of_hydra, ours = [], []
-        expected = by_hydra(_loader(config_dir), [*texts, *more], name, of_hydra)
-        found = composing.loaded(_loader(config_dir), [*texts, *more], name, ours)
-        assert (found, ours) == (expected, of_hydra)
-        assert str(found) == str(expected)  # 1 is not 1.0
-    return expected
+    session, faults = open_session(config_dir), []
+    overrides, config = parsed(words), None
+    try:
+        config = compose_resolved(session, overrides, name)
+    except ConfigError as error:
+        faults = [fault.partition("; got ")[0].rstrip(".") + "." for fault in error.faults]
+    expected = by_hydra([hydra_word(session, o) for o in overrides], config_dir, name)
+    assert (config, faults) == expected
+    assert str(config) == str(expected[0])  # 1 is not 1.0
+    return config
 
 
 @pytest.mark.parametrize("words", PLAIN, ids=" ".join)
 def test_it_is_what_hydra_composes_of_the_whole_line(words):
-    """At first, and where its choices were composed before, with other values."""
-    fresh()
-    loader, overrides, _ = read(unfolded(words), None)
-    rounds = [], ["++model.dim=48", "++task.added=1"], []
-    assert agree([opened(loader, override) for override in overrides], rounds=rounds)
-    assert len(composing._kept) == 1
+    """Also where its choices were composed before, with other values."""
+    session, overrides, _ = parse(expand(words), None)
+    words = [hydra_word(session, override) for override in overrides]
+    for more in ([], ["++model.dim=48", "++task.added=1"], []):
+        agree([*words, *more])
 
 
-@pytest.mark.parametrize("texts", OTHERS, ids=" ".join)
-def test_so_is_what_is_left_to_hydra(texts):
-    agree(texts)
+def test_choices_are_composed_once():
+    session, words = HydraSession(), ["norm=layer", "hydra/launcher=basic", "seed=1"]
+    for more in ([], ["model.dim=48"], ["attn.heads=2", "++task.added=1"]):
+        compose_resolved(session, parsed([*words, *more]))
+    assert session.compose_choices.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_so_is_what_is_left_to_hydra(words):
+    agree(words)
+
+
+def test_settings_are_defined_once():
+    """Their defaults are those of the dataclasses, of which conf/train.yaml repeats none."""
+    defaults = default_settings()
+    train = yaml.safe_load(Path(conf_dir(), "train.yaml").read_text())
+    assert not defaults.keys() & train.keys()
+    config = compose(["experiment=null"], data=False)
+    for name in ("model", "data", "tokenizer"):
+        config[name] = {key: config[name][key] for key in defaults[name]}
+    assert {key: config[key] for key in defaults} == defaults
+    assert list(config)[: len(defaults)] == list(defaults)
 
 
 def test_whoever_changes_a_config_changes_no_other():
@@ -147,15 +182,12 @@ def test_a_part_that_is_registered_anew_is_composed_anew(default):
 
         FFNS.register("again")(Again)
         try:
-            found.append(composing.loaded(_loader(None), ["ffn=again"], None, []).ffn.factor)
+            found.append(resolved(["ffn=again"]).ffn.factor)
         finally:
             FFNS.forget(__name__)
     assert list(map(str, found)) == ["1", str(default)]
-    faults = []
-    assert (
-        composing.loaded(_loader(None), ["ffn=again"], None, faults) is None
-        and "ffn/again" in faults[0]
-    )
+    with pytest.raises(ConfigError, match="ffn/again"):
+        resolved(["ffn=again"])
 
 
 def tree(root: Path, **files: str) -> str:
@@ -170,21 +202,24 @@ def test_a_file_outside_of_the_directories_is_read_each_time(tmp_path):
     mine = tree(tmp_path / "mine", experiment__e=f"{GLOBAL}defaults: [../../shared/base, _self_]\n")
     for dim in (32, 64):
         tree(tmp_path, shared__base=f"{GLOBAL}model: {{dim: {dim}}}\n")
-        assert composing.loaded(_loader(mine), ["experiment=e"], None, []).model.dim == dim
+        assert resolved(["experiment=e"], mine).model.dim == dim
 
 
 def test_so_is_a_directory_that_a_file_or_the_line_adds(tmp_path):
     """Whose groups only Hydra knows."""
-    fresh()
     more = tree(tmp_path / "more", extra__a="x: 1\n")
     own = tree(
         tmp_path / "own",
         mine=f"defaults: [train, _self_]\nhydra: {{searchpath: ['file://{more}']}}\n",
     )
-    for texts in ([], ["+extra=a"], ["++extra=a"], ["+extra@model=a"]):
-        agree(texts, own, "mine")
-        agree([f"hydra.searchpath=['file://{more}']", *texts])
-    assert not composing._kept or all(key[0] == "train" for key in composing._kept)
+    for words in ([], ["+extra=a"], ["++extra=a"], ["+extra@model=a"]):
+        agree([f"hydra.searchpath=['file://{more}']", *words])
+    refused = "force-add of config groups is not supported"
+    for words in (["+extra=a"], ["extra=a"]):
+        with pytest.raises(ConfigError, match=refused):
+            resolved(words, own, "mine")
+    assert resolved(["+extra@model=a"], own, "mine").model.x == 1
+    assert resolved([], own, "mine").model == resolved([]).model
 
 
 def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
@@ -197,7 +232,7 @@ def test_what_the_environment_says_is_asked_each_time(tmp_path, monkeypatch):
     )
     for which, dim in (("a", 32), ("b", 64)):
         monkeypatch.setenv("WHICH", which)
-        found = composing.loaded(_loader(mine), ["experiment=e"], None, [])
+        found = resolved(["experiment=e"], mine)
         assert (found.model.dim, found.seen) == (dim, which)
 
 
@@ -259,28 +294,59 @@ def test_hydras_store_may_be_put_back_or_changed():
 
 
 def test_what_is_drawn_is_drawn_each_time():
-    drawn = {
-        str(composing.loaded(_loader(None), ["++x=shuffle([1,2,3,4,5,6,7,8])"], None, []).x)
-        for _ in range(5)
-    }
+    drawn = {str(resolved(["++x=shuffle([1,2,3,4,5,6,7,8])"]).x) for _ in range(5)}
     assert len(drawn) > 1
 
 
-def test_directories_that_cannot_be_looked_through_are_not_kept(tmp_path, monkeypatch):
-    fresh()
+def test_a_file_of_ours_is_read_anew_when_it_has_changed(tmp_path, monkeypatch):
+    ours = tmp_path / "conf"
+    shutil.copytree(conf_dir(), ours)
+    monkeypatch.setattr(hydra_session, "conf_dir", lambda: str(ours))
+    assert compose(["debug=fast"])["seed"] == 0
+    file = ours / "debug" / "fast.yaml"
+    file.write_text(file.read_text() + "\nseed: 5\n")
+    assert compose(["debug=fast"])["seed"] == 5
+
+
+def test_links_that_lead_nowhere_or_round_are_passed_over(tmp_path):
+    mine = tree(tmp_path, experiment__e="a: 1\n", experiment__f="")
     (tmp_path / "lost.yaml").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "round").symlink_to(tmp_path)  # a directory without end
-    assert (
-        compose(["model.dim=16", "attn.heads=2"], str(tmp_path))["model"]["dim"] == 16
-        and not composing._kept
-    )
-    monkeypatch.setattr(composing, "MOST", 3)
-    assert compose(["model.dim=16", "attn.heads=2"])["model"]["dim"] == 16 and not composing._kept
+    (tmp_path / "round").symlink_to(tmp_path)
+    assert compose(["model.dim=16", "attn.heads=2"], mine)["model"]["dim"] == 16
+    (tmp_path / "experiment" / "f.yaml").write_bytes(b"a: \xe9\n")
+    with pytest.raises(ConfigError, match=r"f\.yaml, line 1: must be utf-8 text"):
+        compose(["experiment=f"], mine)
 
 
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
-    fresh()
-    monkeypatch.setattr(composing, "KEPT", 2)
+    monkeypatch.setattr(hydra_session, "MOST_KEPT", 2)
+    session = HydraSession()
     for name in ("rotary", "alibi", "none", "alibi"):
-        assert compose([f"position={name}"])["position"]["name"] == name
-    assert len(composing._kept) == 2
+        assert compose_resolved(session, parsed([f"position={name}"])).position.name == name
+    assert session.compose_choices.cache_info().currsize == 2
+
+
+def test_hydra_is_left_as_it_was():
+    """A study composes its runs while hydra.main is active."""
+    with hydra.initialize_config_dir(conf_dir(), job_name="mine", version_base="1.2"):
+        active, base = GlobalHydra.instance().hydra, hydra.version.getbase()
+        assert compose(["seed=3", "position=alibi"])["seed"] == 3
+        assert GlobalHydra.instance().hydra is active and hydra.version.getbase() == base
+        assert JobRuntime.instance().get("name") == "mine"
+        assert hydra.compose("train", ["norm=layer"]).norm.name == "layer"
+
+
+def test_every_flag_of_hydra_is_read(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--hydra-help"])
+    with pytest.raises(SystemExit):
+        hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(print)()
+    help_text = capsys.readouterr().out
+    flags = re.findall(r"^(--[a-z-]+)(?:,(-[a-z]+))? : ", help_text, flags=re.MULTILINE)
+    assert len(flags) > 10
+    values = {"--cfg": ["job"], "--info": ["all"], "--version": None}
+    for long, short in flags:
+        for flag in filter(None, (long, short)):
+            takes_value = long.startswith(("--config-", "--package", "--experimental-rerun"))
+            value = values.get(long, ["x"] if takes_value else [])
+            if value is not None:
+                assert parse_flags(["seed=1", flag, *value]).overrides == ["seed=1"]

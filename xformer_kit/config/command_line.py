@@ -1,0 +1,165 @@
+"""Checks a whole command line: every job of a sweep is checked before Hydra runs one."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from xformer_kit.config.composition import compose_checked
+from xformer_kit.config.flags import parse_flags
+from xformer_kit.config.hydra_session import HydraSession, hydra_word
+from xformer_kit.config.machine import makeable
+from xformer_kit.config.overrides import (
+    INSTRUCTIONS,
+    expand,
+    instructions,
+    parse,
+    part_files,
+    repeated,
+    runs_here,
+    sweep_faults,
+)
+from xformer_kit.config.study_line import study_line
+from xformer_kit.registry import ConfigError
+
+DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
+
+
+@dataclass
+class CommandLine:
+    """A checked command line: what Hydra is given, and the instructions that are not Hydra's."""
+
+    argv: list[str]  # for hydra.main
+    multirun: bool = False
+    parts: tuple[str, ...] = ()
+    resume: str | None = None
+    jobs: int = 1
+    study: dict[str, Any] | None = None  # the node of a study; `compose` composes its variants
+    # (config, faults) of the line followed by more words
+    compose: Callable[[list[str]], tuple[dict[str, Any], list[str]]] | None = None
+    # the words of a run of the study, as Hydra is given them
+    job: Callable[[list[str]], list[str]] = list
+    help: bool = False  # whether the line has --help; it is not checked further
+
+
+def preflight(argv: list[str]) -> CommandLine:
+    """Check a whole command line, including every job of a sweep, before Hydra runs it. Raises
+    ConfigError.
+    """
+    argv = expand(argv)
+    flags = parse_flags(argv)
+    session, overrides, faults = parse(flags.overrides, flags.config_dir)
+    given = instructions(overrides)
+    line = CommandLine(
+        argv=argv,
+        multirun=flags.multirun or _sets_multirun(overrides),
+        parts=tuple(part_files(given.get("parts"))),
+        resume=given.get("resume"),
+        help=flags.help,
+    )
+    faults += _swept_instructions(overrides)
+    faults += _directory_faults(overrides, flags.config_dir)
+    faults += repeated(overrides)
+    if line.help:
+        return line
+    if line.resume is not None:
+        faults += _resume_faults(line.resume, overrides)
+        _raise(faults)
+        return line
+    if any(f"{o.key_or_group}.".startswith("study.") for o in overrides) and (
+        of_study := study_line(line, session, overrides, faults, flags)
+    ):
+        return of_study
+    if not line.multirun:
+        faults += sweep_faults(overrides)
+        overrides = [override for override in overrides if not override.is_sweep_override()]
+    jobs = list(_jobs(overrides, faults)) if line.multirun else [overrides]
+    line.jobs = len(jobs)
+    for job in jobs:
+        _, of_job = compose_checked(session, job, flags.config_name, here=runs_here(overrides))
+        label = f" [job {_label(job, overrides)}]" if len(jobs) > 1 else ""
+        faults += [f"{fault}{label}" for fault in of_job]
+    _raise(faults)
+    line.argv = _hydra_argv(argv, session, overrides)
+    return line
+
+
+def _raise(faults: list[str]) -> None:
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+
+
+def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override]) -> list[str]:
+    """The words for hydra.main: -m first, as Hydra requires; then what suits the task; then the
+    line's own.
+    """
+    words = {o.input_line: hydra_word(session, o) for o in overrides}
+    multirun = [word for word in argv if word in ("-m", "--multirun")]
+    added = [line for line in words if line not in argv]
+    return [*multirun, *(words.get(w, w) for w in [*added, *argv] if w not in multirun)]
+
+
+def _directory_faults(overrides: list[Override], config_dir: str | None) -> Iterator[str]:
+    """Messages for directories that cannot be read or made."""
+    if config_dir and not Path(config_dir).is_dir():
+        yield f"--config-dir: is no directory; got {config_dir}."
+    for o in overrides:
+        if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
+            value = str(o.value() or "")
+            if not value or not makeable(value.split("${")[0] or "."):
+                yield f"{o.key_or_group}: must name a directory that can be made; got {value!r}."
+
+
+def _sets_multirun(overrides: list[Override]) -> bool:
+    modes = (str(o.value()) for o in overrides if o.key_or_group == "hydra.mode")
+    return any(mode.endswith("MULTIRUN") for mode in modes)
+
+
+def _swept_instructions(overrides: list[Override]) -> Iterator[str]:
+    for o in overrides:
+        if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
+            yield (
+                f"{o.key_or_group}: is one instruction for all jobs, not a choice of a sweep; got"
+                f" {o.input_line}."
+            )
+
+
+def _resume_faults(resume: object, overrides: list[Override]) -> Iterator[str]:
+    others = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
+    if others:
+        yield (
+            "resume: goes on with the saved config and takes nothing beside it; got"
+            f" {', '.join(others)}."
+        )
+    if not isinstance(resume, str) or not resume:
+        yield f"resume: must name a run's directory; got {resume!r}."
+
+
+def _jobs(overrides: list[Override], faults: list[str]) -> Iterator[list[Override]]:
+    """Every job of a plain sweep: the product of all choices."""
+    parser = OverridesParser.create()
+    each = []
+    for o in overrides:
+        if not o.is_sweep_override():
+            each.append([o])
+            continue
+        key = o.get_key_element()
+        try:
+            texts = [f"{key}={value}" for value in o.sweep_string_iterator()]
+        except HydraException:
+            faults.append(
+                f"{key}: must list its values for a plain sweep; got {o.input_line}. Try {key}=1,2."
+            )
+        else:
+            each.append(parser.parse_overrides(texts))
+    return map(list, itertools.product(*each))
+
+
+def _label(job: list[Override], overrides: list[Override]) -> str:
+    swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
+    return " ".join(str(o.input_line) for o in job if o.key_or_group in swept)

@@ -1,0 +1,228 @@
+"""From overrides to the config that runs: composed, resolved, validated, as plain data."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import (
+    InterpolationResolutionError,
+    KeyValidationError,
+    OmegaConfBaseException,
+)
+
+from xformer_kit.config.callbacks import complete
+from xformer_kit.config.check import GROUPS, check
+from xformer_kit.config.hydra_session import (
+    PRIMARY,
+    HydraSession,
+    compose_line,
+    hydra_word,
+    open_session,
+)
+from xformer_kit.config.machine import run_faults
+from xformer_kit.config.overrides import (
+    INSTRUCTIONS,
+    expand,
+    given_keys,
+    instructions,
+    parse,
+    repeated,
+    sweep_faults,
+)
+from xformer_kit.config.untaken import ignored
+from xformer_kit.extra import EXTRAS
+from xformer_kit.plan import STACKS
+from xformer_kit.registry import ConfigError, complete_many, shown
+
+
+def compose(
+    overrides: Iterable[str] = (),
+    config_dir: str | None = None,
+    data: bool = True,
+    once: bool = False,
+) -> dict[str, Any]:
+    """The resolved, validated config of a command line's overrides, as plain data.
+
+    Raises ConfigError with every fault. `parts=[file.py]` registers a user's own components first;
+    it is not in the config.
+    `data`: whether the corpus must be at hand. `once`: whether a repeated key is a fault, as on a
+    command line; else the last value counts.
+    """
+    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
+        raise ConfigError(
+            f"compose: takes a list of overrides, such as ['attn.heads=8']; got {overrides!r}."
+        )
+    session, parsed, faults = parse(expand(overrides or ()), config_dir)
+    faults += sweep_faults(parsed, "Compose one after the other")
+    faults += repeated(parsed) if once else ()
+    if "resume" in (given := instructions(parsed)):
+        faults.append(
+            f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it"
+            " out."
+        )
+    single = [o for o in parsed if not o.is_sweep_override()]
+    config, more = compose_checked(session, single, data=data)
+    faults += more
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+    return config
+
+
+def compose_checked(
+    session: HydraSession,
+    overrides: Sequence[Override],
+    name: str | None = None,
+    data: bool = True,
+    here: bool | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
+    checked; None checks nothing of the run.
+    """
+    config, faults = compose_overrides(session, overrides, name)
+    if faults := faults or check(config, data):
+        return config, faults
+    faults = list(ignored(config, given_keys(overrides)))
+    return config, faults if here is None else [*faults, *run_faults(config, here)]
+
+
+def compose_overrides(
+    session: HydraSession, overrides: Sequence[Override], name: str | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """(config, faults): what overrides compose, whether or not it is valid; {} with a fault if
+    Hydra cannot compose it.
+    """
+    try:
+        config = compose_resolved(session, overrides, name)
+    except ConfigError as error:
+        return {}, list(error.faults)
+    return from_hydra(config, [hydra_word(session, override) for override in overrides]), []
+
+
+def compose_resolved(
+    session: HydraSession, overrides: Sequence[Override], name: str | None = None
+) -> DictConfig:
+    """What Hydra composes, resolved. Raises ConfigError if it cannot."""
+    config = None
+    try:
+        config = compose_line(session, name or PRIMARY, overrides)
+        OmegaConf.set_struct(config, False)
+        OmegaConf.resolve(config)
+        return config
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{mark.name}, line {mark.line + 1}" if mark else "config"
+        fault = (
+            f"{place}: is no YAML: {error.problem or error.context}. Mend that line, or the one"
+            " above it."
+        )
+    except UnicodeDecodeError as error:
+        found = next(filter(None, map(_not_utf8, session.files())), None)
+        fault = f"{found or f'config: must be utf-8 text: {error}.'} Save it as utf-8."
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        bad_key = _bad_key(error)
+        fault = _key_fault(bad_key, str(error)) if bad_key else _hydra_fault(error, config)
+    raise ConfigError(fault)
+
+
+def _not_utf8(file: Path) -> str | None:
+    """The first byte of a file that is not utf-8, for which Python's error has no file name."""
+    data = file.read_bytes()
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return f"{file}, line {line}: must be utf-8 text; got byte 0x{data[error.start]:02X}."
+    return None
+
+
+def _bad_key(error: BaseException | None) -> KeyValidationError | None:
+    """The cause of Hydra's error, if that is a key such as null."""
+    while error is not None and not (isinstance(error, KeyValidationError) and error.full_key):
+        error = error.__cause__
+    return error
+
+
+def _key_fault(error: KeyValidationError, message: str) -> str:
+    # The error's path starts in the value that is merged into the config, or at the root.
+    place = str(error.full_key)
+    override = re.match(r"Error merging override \+*([\w.]+)=", message)
+    if override and not f"{place}.".startswith(f"{override[1]}."):
+        place = f"{override[1]}.{place}"
+    return f"{place}: must have texts as keys; got {shown(error.key)}. Put it in quotes."
+
+
+def _hydra_fault(error: Exception, config: DictConfig | None) -> str:
+    reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+    if isinstance(error, InterpolationResolutionError) and config is not None:
+        for place, text in _unresolved(config, ""):
+            fix = r"Say another key, or write \${ for a ${ that stays"
+            return f"{place}: cannot be composed: {reason}; got {text}. {fix}."
+    return f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {reason}."
+
+
+def _unresolved(node: DictConfig | ListConfig, path: str) -> Iterator[tuple[str, str]]:
+    """(config path, text) of each interpolation that cannot be resolved."""
+    raw: Any = OmegaConf.to_container(node, resolve=False)
+    is_list = isinstance(node, ListConfig)
+    for key in range(len(raw)) if is_list else raw:
+        at = f"{path}[{key}]" if is_list else f"{path}.{key}".lstrip(".")
+        if OmegaConf.is_interpolation(node, key):
+            try:
+                node[key]
+            except OmegaConfBaseException:
+                yield at, str(raw[key])
+        elif isinstance(raw[key], (dict, list)):
+            yield from _unresolved(node[key], at)
+
+
+def from_hydra(config: DictConfig, words: Iterable[str]) -> dict[str, Any]:
+    """Hydra's composed config as the plain dict that runs: resolved, without instructions of the
+    command line and without stacks that are null.
+
+    words: the overrides of the command line. A component that they choose replaces that of an
+    experiment, including its options.
+    """
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    plain = {str(key): value for key, value in plain.items() if key not in ("hydra", *INSTRUCTIONS)}
+    if plain.get("callbacks") is not None:
+        plain["callbacks"] = complete(plain["callbacks"])
+    if plain.get("extra") is not None:
+        plain["extra"] = complete_many(EXTRAS, plain["extra"])
+    if isinstance(plain.get("model"), dict):
+        null = [stack for stack in STACKS if plain["model"].get(stack, ...) is None]
+        plain["model"] = {key: v for key, v in plain["model"].items() if key not in null}
+    keys = {word.lstrip("+~").partition("=")[0] for word in words}
+    for group, option in _replaced_options(plain, keys):
+        del plain[group][option]
+    return plain
+
+
+def _replaced_options(config: dict[str, Any], keys: set[str]) -> list[tuple[str, str]]:
+    """Options in an experiment of a component that the command line has replaced, which the new
+    component does not have.
+    """
+    found = []
+    for group in keys & GROUPS.keys():
+        node, registry = config.get(group), GROUPS[group]
+        if not isinstance(node, dict) or node.get("name") not in registry:
+            continue
+        given = {key.split(".")[1] for key in keys if key.startswith(f"{group}.")}
+        own = registry.options(node["name"]).keys() | given
+        if not node.keys() - own - {"name"}:
+            continue  # the options of all others take long to read
+        every = {option for other in registry for option in registry.options(other)}
+        found += [(group, option) for option in node if option in every - own]
+    return found
+
+
+def choices(config_dir: str | None = None) -> dict[str, list[str]]:
+    """Every group of the command line and its choices, those in folders by their path: study has
+    findings/glu_variants.
+    """
+    session = open_session(config_dir)
+    return {group: session.choices(group) for group in session.groups()}

@@ -1,0 +1,49 @@
+"""The flags of a command line, which are those of hydra.main."""
+
+import argparse
+from typing import Any
+
+import hydra
+
+from xformer_kit.registry import ConfigError
+
+
+def parse_flags(argv: list[str]) -> argparse.Namespace:
+    """Hydra's flags and the overrides, in any order. Raises ConfigError."""
+    parser = _flag_parser()
+
+    def refuse(message: str) -> Any:
+        raise ConfigError(f"{' '.join(argv)}: {message}. See python train.py --help.")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    flags = parser.parse_intermixed_args(argv)
+    flags.overrides = [word for word in flags.overrides if word]
+    return flags
+
+
+def _flag_parser() -> argparse.ArgumentParser:
+    """The flags of hydra.main (hydra.cc/docs/advanced/hydra-command-line-flags)."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("overrides", nargs="*")
+    for names in (
+        ("--help", "-h"),
+        ("--hydra-help",),
+        ("--resolve",),
+        ("--run", "-r"),
+        ("--multirun", "-m"),
+        ("--shell-completion", "-sc"),
+    ):
+        parser.add_argument(*names, action="store_true")
+    for names in (
+        ("--package", "-p"),
+        ("--config-path", "-cp"),
+        ("--config-name", "-cn"),
+        ("--config-dir", "-cd"),
+        ("--experimental-rerun",),
+    ):
+        parser.add_argument(*names)
+    parser.add_argument("--version", action="version", version=f"Hydra {hydra.__version__}")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    about = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=about)
+    return parser

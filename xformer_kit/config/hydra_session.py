@@ -1,0 +1,242 @@
+"""Hydra's view of the config files and of the registered components, through its public interface.
+
+Hydra composes a line in about 0.14 s of CPU time, nearly all of it for the choices (`norm=layer`).
+The runs of a study or of a sweep, and the calls of a notebook, repeat the same choices with other
+values. A session therefore keeps what Hydra composed from choices, and `compose_line` sets the
+values on a copy.
+"""
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from xformer_kit.config.check import GROUPS
+from xformer_kit.config.settings import default_settings
+from xformer_kit.registry import ConfigError
+
+VERSION_BASE = "1.3"  # of Hydra's behavior, as tasks.hydra_app gives it to hydra.main
+PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
+MOST_KEPT = 64  # compositions of one session
+SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
+
+Configs = dict[tuple[str | None, str], dict[str, Any]]  # (group, name) -> content
+
+_config_dir: ContextVar[str | None] = ContextVar("config_dir", default=None)
+_stored: set[tuple[str | None, str]] = set()  # keys of the Configs in Hydra's ConfigStore
+_previous: "tuple[Any, HydraSession] | None" = None  # the state of the last session, and it
+
+
+def conf_dir() -> str:
+    """The directory of YAML files, absolute: inside the installed package, or next to it in a
+    checkout.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "conf", package.parent / "conf"):
+        if (place / f"{PRIMARY}.yaml").is_file():
+            return str(place)
+    raise ConfigError(f"conf: no train.yaml beside {package}; install xformer_kit anew.")
+
+
+class ConfigDirPlugin(SearchPathPlugin):
+    """Adds the directory of `--config-dir` at the place where hydra.main adds it."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        if (directory := _config_dir.get()) is not None:
+            search_path.append("command-line", directory)
+
+
+@contextmanager
+def initialized(config_dir: str | None) -> Iterator[ConfigLoader]:
+    """Initializes Hydra with conf/ and `config_dir`, and restores what was initialized before: the
+    sweeper of a study composes its runs while hydra.main is active.
+    """
+    Plugins.instance().register(ConfigDirPlugin)
+    active = GlobalHydra.instance().hydra
+    base = VersionBase.instance().version_base
+    token = _config_dir.set(config_dir)
+    GlobalHydra.instance().clear()
+    try:
+        job_name = JobRuntime.instance().get("name")
+        with hydra.initialize_config_dir(conf_dir(), job_name, VERSION_BASE):
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        _config_dir.reset(token)
+        GlobalHydra.instance().clear()
+        if active is not None:
+            GlobalHydra.instance().initialize(active)
+        VersionBase.instance().version_base = base
+
+
+class OnDemand(ConfigNode):
+    """The defaults of a component of the zoo, which is imported when Hydra reads them."""
+
+    def __init__(self, group: str, name: str):
+        self.name = f"{name}.yaml"
+        self.group = group
+        self.package = None
+        self.provider = "xformer_kit"
+
+    @cached_property
+    def node(self) -> DictConfig:  # type: ignore[override]
+        name = self.name.removesuffix(".yaml")
+        return OmegaConf.create(GROUPS[str(self.group)].defaults(name))
+
+
+class HydraSession:
+    """The configs that Hydra finds, for one command line: files are expected not to change.
+
+    config_dir: a directory with configs of the user's own, searched after ours.
+    """
+
+    def __init__(self, config_dir: str | None = None):
+        self.config_dir = str(Path(config_dir).resolve()) if config_dir else None
+        with initialized(self.config_dir) as loader:
+            self.sources = loader.get_sources()
+        self.compose_choices = lru_cache(MOST_KEPT)(self.compose)
+        self.is_group = cache(self._is_group)
+        self.choices = cache(self._choices)
+
+    def compose(self, name: str, *words: str) -> DictConfig:
+        """What hydra.compose returns: unresolved, without Hydra's own node."""
+        with initialized(self.config_dir):
+            return hydra.compose(name, list(words))
+
+    def _is_group(self, key: str) -> bool:
+        return any(source.is_group(key) for source in self.sources)
+
+    def _choices(self, group: str) -> list[str]:
+        """The choices of a group, those in folders by their path: findings/glu_variants."""
+        inside = [
+            f"{folder}/{name}"
+            for folder in self._list(group, ObjectType.GROUP)
+            for name in self.choices(f"{group}/{folder}")
+        ]
+        return [*self._list(group, ObjectType.CONFIG), *inside]
+
+    def groups(self) -> list[str]:
+        found = self._list("", ObjectType.GROUP)
+        return [group for group in found if group not in ("hydra", SWEEPS)]
+
+    def files(self) -> Iterator[Path]:
+        """Every YAML file that Hydra may read."""
+        for source in self.sources:
+            if source.scheme() == "file":
+                yield from filter(Path.is_file, sorted(Path(source.path).rglob("*.y*ml")))
+
+    def _list(self, group: str, kind: ObjectType) -> list[str]:
+        groups = (source for source in self.sources if source.is_group(group))
+        return sorted({name for source in groups for name in source.list(group, kind)})
+
+
+def compose_line(session: HydraSession, name: str, line: Sequence[Override]) -> DictConfig:
+    """What hydra.compose returns for a whole line, which has no sweeps.
+
+    Values are set after all choices, in the order of the line, as Hydra does. Hydra composes the
+    line as a whole if a word is neither a choice nor `++key=value`, or has an interpolation, which
+    may be to Hydra's own node; if the line, or a primary config of the user's own, may add to the
+    search path; and if there is an error, for its message.
+    """
+    words = [hydra_word(session, override) for override in line]
+    choices = [word for word, o in zip(words, line, strict=True) if _is_choice(session, o)]
+    values = [o for o in line if not _is_choice(session, o)]
+    as_a_whole = name != PRIMARY or any(o.key_or_group == "hydra.searchpath" for o in line)
+    as_a_whole |= any(
+        o.is_delete() or o.package or session.is_group(o.key_or_group) for o in values
+    )
+    if as_a_whole or any("${" in word for word in words):
+        return session.compose(name, *words)
+    config = copy.deepcopy(session.compose_choices(name, *choices))
+    try:
+        for o in values:
+            OmegaConf.update(config, o.key_or_group, o.value(), merge=True, force_add=True)
+    except (OmegaConfBaseException, ValueError):
+        return session.compose(name, *words)
+    return config
+
+
+def hydra_word(session: HydraSession, override: Override) -> str:
+    """The override as Hydra is given it. Composition is open and validation is strict: a key that
+    is no group becomes `++key=value`, which sets it whether it exists or not.
+    """
+    text, key = override.input_line or "", override.key_or_group
+    is_group, deletes = session.is_group(key), override.is_delete()
+    is_null = not deletes and not override.is_sweep_override() and override.value() is None
+    if is_null and is_group and key not in GROUPS:
+        return f"~{key}"  # experiment=null: none of the group
+    unchanged = is_group or deletes or override.is_force_add() or override.package
+    return text if unchanged or _is_hydras(override) else f"++{text.lstrip('+')}"
+
+
+def _is_hydras(override: Override) -> bool:
+    """Whether the override is for Hydra's own node, which is not in a composed config."""
+    return override.is_hydra_override() or override.key_or_group == "hydra"
+
+
+def _is_choice(session: HydraSession, override: Override) -> bool:
+    """Whether Hydra composes the override with the choices of groups."""
+    is_choice = session.is_group(override.key_or_group) and not isinstance(override.value(), dict)
+    return is_choice or _is_hydras(override)
+
+
+def open_session(config_dir: str | None = None) -> HydraSession:
+    """A session with all components that are registered now. Without a directory of the user's own
+    it is the previous one, unless our files or the stored configs have changed.
+    """
+    global _previous
+    Plugins.instance()  # plugins store configs of their own when they are first imported
+    configs: Configs = {(None, "settings"): default_settings()}
+    for group, registry in GROUPS.items():
+        names = [name for name in registry if name not in registry.zoo]
+        configs |= {(group, name): registry.defaults(name) for name in names}
+    if _previous is None or _previous[0] != _state(configs):
+        _store(configs)
+        _previous = _state(configs), HydraSession()
+    return HydraSession(config_dir) if config_dir else _previous[1]
+
+
+def _state(configs: Configs) -> tuple[Any, ...]:
+    """What a session is composed of. `configs` by their text, in which 1 is not 1.0."""
+    paths = [os.path.join(at, name) for at, _, names in os.walk(conf_dir()) for name in names]
+    files = [(path, os.stat(path).st_mtime_ns, os.stat(path).st_size) for path in paths]
+    return repr(configs), files, list(_nodes(ConfigStore.instance().repo))
+
+
+def _nodes(stored: dict[str, Any]) -> Iterator[ConfigNode]:
+    for value in stored.values():
+        yield from _nodes(value) if isinstance(value, dict) else [value]
+
+
+def _store(configs: Configs) -> None:
+    """Store the defaults of the settings as the config `settings`, and those of each component as a
+    choice of its group; choices that are no longer registered are removed.
+    """
+    store = ConfigStore.instance()
+    for group, name in _stored - configs.keys():
+        store.repo.get(group, {}).pop(f"{name}.yaml", None)
+    for (group, name), node in configs.items():
+        store.store(group=group, name=name, node=node, provider="xformer_kit")
+    for group, registry in GROUPS.items():
+        for name in registry.zoo:
+            choices = store.repo.setdefault(group, {})
+            choices.setdefault(f"{name}.yaml", OnDemand(group, name))
+    _stored.clear()
+    _stored.update(configs)

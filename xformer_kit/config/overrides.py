@@ -1,0 +1,277 @@
+"""The overrides of a command line: expanded, parsed, and checked one by one."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.errors import HydraException
+
+from xformer_kit.config.check import GROUPS, INNER
+from xformer_kit.config.hydra_session import SWEEPS, HydraSession, open_session
+from xformer_kit.config.parts import import_parts
+from xformer_kit.data.corpus import CORPORA
+from xformer_kit.objective import OBJECTIVES
+from xformer_kit.plan import KINDS, STACKS
+from xformer_kit.registry import ConfigError, Registry, nearest, shown
+
+# Of the command line; a saved config holds none of them.
+INSTRUCTIONS = ("parts", "resume", "study")
+NEEDED = (*GROUPS, "model", "trainer")  # groups of which every run has a choice
+PLAIN = re.compile(r"(?!(?i:null|true|false|nan|inf)$)[A-Za-z_][\w./-]*")  # read as this text
+
+
+def expand(words: Iterable[str]) -> list[str]:
+    """The words of a command line in the form that Hydra composes as meant.
+
+    A group that is given a mapping, `position={name: rotary, theta: 1e6}`, becomes
+    `position=rotary position.theta=1e6`. A component of a component, or of a stack, that is given
+    together with its options, `attn.gate=head attn.gate.of=both`, becomes `attn.gate.name=head`:
+    Hydra would replace the name by the options.
+    """
+    parser, expanded = OverridesParser.create(), []
+    for word in words:
+        expanded += _expand_mapping(parser, word)
+    keys = [word.lstrip("+").partition("=")[0] for word in expanded]
+    with_options = {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+    return [
+        _by_name(parser, word) if key in with_options else word
+        for word, key in zip(expanded, keys, strict=True)
+    ]
+
+
+def _expand_mapping(parser: OverridesParser, word: str) -> list[str]:
+    group, _, value = word.lstrip("+").partition("=")
+    if group not in NEEDED or not value.lstrip().startswith("{"):
+        return [word]
+    try:
+        override = parser.parse_override(word)
+    except HydraException:  # reported when all words are read
+        return [word]
+    given = None if override.is_sweep_override() else override.value()
+    if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+        return [word]
+    name = [f"{group}={value_text(given.pop('name'))}"] if "name" in given else []
+    return [*name, *(f"{group}.{key}={value_text(item)}" for key, item in given.items())]
+
+
+def value_text(value: Any) -> str:
+    """A value as Hydra's grammar reads it."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{value_text(k)}:{value_text(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(value_text, value)) + "]"
+    if isinstance(value, str) and not PLAIN.fullmatch(value):
+        return QuotedString(value, Quote.single).with_quotes()
+    return "null" if value is None else str(value)
+
+
+def _by_name(parser: OverridesParser, word: str) -> str:
+    """`attn.gate=head` as `attn.gate.name=head`, also for the names of a sweep."""
+    key, _, text = word.lstrip("+").partition("=")
+    inner = ".".join(key.replace(".cross.", ".attn.").split(".")[-2:])
+    registry = _registry_in_stack(key) or INNER.get(inner)
+    with suppress(HydraException):
+        override = parser.parse_override(word)
+        if registry is None or override.is_delete():
+            return word
+        swept = override.is_sweep_override()
+        values = list(override.sweep_iterator()) if swept else [override.value()]
+        nodes = [registry.named(value) for value in values]
+        if all(isinstance(node, dict) and node.keys() == {"name"} for node in nodes):
+            name = text if swept else nodes[0]["name"]
+            return f"{'++' * word.startswith('++')}{key}.name={name}"
+    return word
+
+
+def _registry_in_stack(key: str) -> Registry | None:
+    """The registry of model.decoder.norm, model.decoder.cross,
+    model.encoder.variants.local.mask.
+    """
+    first, *path = key.split(".")
+    if first != "model" or len(path) < 2 or path[0] not in STACKS:
+        return None
+    inside = path[3:] if path[1] == "variants" else path[1:]
+    return KINDS.get("attn" if inside == ["cross"] else inside[0]) if len(inside) == 1 else None
+
+
+def parse(
+    words: Iterable[str], config_dir: str | None
+) -> tuple[HydraSession, list[Override], list[str]]:
+    """(session, overrides, faults) of expanded words. The user's own components are imported first,
+    and what suits the task is added. An override that chooses something unknown is a fault and left
+    out, with its options.
+    """
+    parser, overrides, faults = OverridesParser.create(), [], list[str]()
+    for word in words:
+        try:
+            overrides += parser.parse_overrides([word])
+        except HydraException as error:
+            fix = _syntax_fix(parser, word, str(error))
+            faults.append(f"{word}: cannot be read as key=value{fix}")
+    try:
+        import_parts(part_files(instructions(overrides).get("parts")), GROUPS.values())
+    except ConfigError as error:
+        faults += error.faults
+    session = open_session(config_dir)
+    overrides += parser.parse_overrides(_task_defaults(session, overrides))
+    unknown = [(o, fault) for o in overrides if (fault := choice_fault(session, o))]
+    faults += [fault for _, fault in unknown]
+    left_out = tuple(f"{o.key_or_group}." for o, _ in unknown)
+    known = [o for o in overrides if not f"{o.key_or_group}.".startswith(left_out)]
+    return session, known, faults
+
+
+def _syntax_fix(parser: OverridesParser, word: str, error: str) -> str:
+    """What to write instead of a word that Hydra's grammar does not have: without spaces around the
+    first =, with any other escaped, as in a study's labels and claims, or the error and a hint.
+    """
+    key, sign, value = word.strip("\"'").partition("=")
+    escaped = re.sub(r"(?<!\\)=", r"\=", value)
+    fixes = {
+        f"{key.strip()}{sign}{value.strip()}": ": leave out the spaces around its =",
+        f"{key}{sign}{escaped}": ": Hydra reads an = within a value as \\=",
+    }
+    for text, rule in fixes.items():
+        with suppress(HydraException):
+            parser.parse_overrides([text])
+            return f"{rule}: {shlex.quote(text)}."
+    if not sign:
+        return f". Give it a value: {key}=VALUE."
+    first_line = " ".join(error.split("\n")[0].split())
+    reason = "" if word in first_line else f": {first_line}"  # it may only repeat the word
+    return f"{reason}. Quote what the shell or Hydra treats specially."
+
+
+def _task_defaults(session: HydraSession, overrides: list[Override]) -> list[str]:
+    """What suits the task of the line, unless the line sets it: the experiment <task>_<data>,
+    <task>_<form of the data> or <task>, and for a decoder the mask that the task is made for.
+    """
+    single = [o for o in overrides if not o.is_sweep_override() and not o.is_delete()]
+    given = {o.key_or_group: str(o.value()) for o in single}
+    task, keys = given.get("task"), {o.key_or_group for o in overrides}
+    if task not in OBJECTIVES:
+        return []
+    found = []
+    if "experiment" not in keys:
+        names = [task]
+        if (data := given.get("data")) in CORPORA:
+            names = [f"{task}_{suffix}" for suffix in (data, *CORPORA[data].forms())] + names
+        there = session.choices("experiment")
+        found.append(f"experiment={next((name for name in names if name in there), 'null')}")
+    # An experiment of the line sets its own model and mask.
+    mask = OBJECTIVES[task].masks.get(given.get("model", "decoder"))
+    if mask and "mask" not in keys and given.get("experiment", "None") == "None":
+        found.append(f"mask={mask}")
+    return found
+
+
+def choice_fault(session: HydraSession, override: Override) -> str | None:
+    """The message for an override of a group that chooses something unknown; None if it is right,
+    or of no group.
+    """
+    group = override.key_or_group
+    if not group:
+        return f"{override.input_line}: must be key=value."
+    if group == SWEEPS:
+        return (
+            f"{group}: its files are for W&B, not for train.py; try wandb sweep"
+            f" conf/{group}/bayes.yaml."
+        )
+    if group.startswith("hydra") or not session.is_group(group):
+        return None
+    if override.is_delete():
+        needed = group in NEEDED
+        return f"{group}: a run needs one; it cannot be taken out." if needed else None
+    names, values = session.choices(group), _values(override)
+    if group in NEEDED and (fault := _not_one_name(group, names, values)):
+        return fault
+    for value in values:
+        for name in value if isinstance(value, list) else [value]:
+            if name is not None and str(name) not in names:
+                return _unknown_choice(group, str(name), names, override.is_sweep_override())
+    return None
+
+
+def _values(override: Override) -> list[Any]:
+    if not override.is_sweep_override():
+        return [override.value()]
+    return [text.strip("'\"") for text in override.sweep_string_iterator()]
+
+
+def _not_one_name(group: str, names: list[str], values: list[Any]) -> str | None:
+    """The message for null, or for a list of names, as the choice of a group that a run needs."""
+    if values == [None]:
+        known = ", ".join(sorted(GROUPS.get(group, names)))
+        return f"{group}: must name one of {known}; got null."
+    for value in values:
+        if isinstance(value, list):
+            sweep = ",".join(map(str, value)) or "NAME"
+            return (
+                f"{group}: takes one name; got {shown(value)}. Choose one, or run each of them: -m"
+                f" {group}={sweep}."
+            )
+    return None
+
+
+def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> str:
+    if name.startswith("{") and swept:
+        fix = f"Sweep {group}.OPTION=..., or make them levels of a study's factor"
+        return f"{group}: a plain sweep takes names, not options; got {name}. {fix}."
+    if group in GROUPS:
+        return f"{group}: {GROUPS[group].unknown(name)}"
+    return (
+        f"{group}: no choice is called '{name}'.{nearest(name, names)} Known: {', '.join(names)}."
+    )
+
+
+def part_files(parts: Any) -> list[Any]:
+    """`parts` as a list: one file may be given without brackets."""
+    return parts if isinstance(parts, list) else [parts] if parts else []
+
+
+def instructions(overrides: list[Override]) -> dict[str, Any]:
+    single = (o for o in overrides if not o.is_sweep_override())
+    return {o.key_or_group: o.value() for o in single if o.key_or_group in INSTRUCTIONS}
+
+
+def given_keys(overrides: Iterable[Override]) -> list[str]:
+    """The keys that overrides set to something."""
+    set_ = (o for o in overrides if not o.is_delete())
+    return [o.key_or_group for o in set_ if o.is_sweep_override() or o.value() is not None]
+
+
+def runs_here(overrides: Iterable[Override]) -> bool:
+    """Whether the jobs run on this machine; a launcher may send them to another."""
+    launchers = [str(o.value()) for o in overrides if o.key_or_group == "hydra/launcher"]
+    return not launchers or launchers[-1] in ("basic", "joblib")
+
+
+def sweep_faults(
+    overrides: Iterable[Override], fix: str = "Put -m before the overrides"
+) -> Iterator[str]:
+    """Messages for sweeps in a line that is one run."""
+    for o in overrides:
+        if o.is_sweep_override():
+            yield (
+                f"{o.key_or_group}: several values are a sweep; got {o.input_line}. {fix}, or quote"
+                " a text."
+            )
+
+
+def repeated(overrides: Iterable[Override]) -> Iterator[str]:
+    """Messages for keys with two values, of which Hydra would take the last: it may also be one
+    that ends a sweep.
+    """
+    of_key: dict[str, list[Override]] = {}
+    for override in overrides:
+        if not override.is_delete():
+            of_key.setdefault(f"{override.key_or_group}@{override.package}", []).append(override)
+    for same in of_key.values():
+        if len(same) > 1:
+            lines = ", ".join(str(o.input_line) for o in same)
+            key = same[0].key_or_group
+            yield f"{key}: is given more than once; got {lines}. Keep one of them."

@@ -1,0 +1,147 @@
+"""The command line of a study, whose variants are composed and checked by the study's plan."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from xformer_kit.config.composition import compose_checked, compose_resolved
+from xformer_kit.config.hydra_session import HydraSession, hydra_word
+from xformer_kit.config.overrides import choice_fault, expand, runs_here
+from xformer_kit.registry import ConfigError
+
+if TYPE_CHECKING:
+    from xformer_kit.config.command_line import CommandLine
+
+# Maps of a study's file that a line replaces: Hydra would merge the two.
+REPLACED = tuple(f"study.{key}" for key in ("factors", "baseline", "only", "labels", "tune"))
+# Maps that a line replaces if it sets this key of them, which decides what the others mean.
+REPLACED_BY_KEY = {"study.budget": "match", "study.design": "name"}
+RUN_DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+
+
+def study_line(
+    line: "CommandLine",
+    session: HydraSession,
+    overrides: list[Override],
+    faults: list[str],
+    flags: argparse.Namespace,
+) -> "CommandLine | None":
+    """`line` as that of a study; None if it names none, which may be one of `faults`. Raises
+    ConfigError.
+    """
+    node = _study_node(session, overrides, flags.config_name, faults)
+    if node is None:
+        return None
+    faults += _study_faults(overrides, node)
+    if faults:
+        raise ConfigError(dict.fromkeys(faults))
+
+    def compose(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+        # Expanded together: one may choose the component whose options the other sets.
+        texts = expand([*(str(o.input_line) for o in overrides), *words])
+        parsed = OverridesParser.create().parse_overrides(texts)
+        if unknown := [fault for o in parsed if (fault := choice_fault(session, o))]:
+            return {}, unknown
+        return compose_checked(session, parsed, flags.config_name, here=runs_here(overrides))
+
+    def job(words: list[str]) -> list[str]:
+        parsed = OverridesParser.create().parse_overrides(expand(words))
+        return [hydra_word(session, override) for override in parsed]
+
+    line.study = node
+    line.compose = compose
+    line.job = job
+    line.multirun = True
+    named = {"--config-dir": flags.config_dir, "--config-name": flags.config_name}
+    line.argv = [word for flag, value in named.items() if value for word in (flag, value)]
+    line.argv += [
+        _study_word(session, o)
+        for o in overrides
+        if o.key_or_group not in ("hydra.mode", "hydra/sweeper")
+    ]
+    line.argv += ["hydra/sweeper=study", "hydra.mode=MULTIRUN"]
+    return line
+
+
+def _study_node(
+    session: HydraSession, overrides: list[Override], name: str | None, faults: list[str]
+) -> dict[str, Any] | None:
+    """The `study` node of the line's config, with its name."""
+    keys = {o.key_or_group: o for o in overrides}
+    chosen = keys.get("study")
+    if chosen is not None and chosen.is_sweep_override():
+        faults.append(f"study: is a sweep of its own, one at a time; got {chosen.input_line}.")
+        return None
+    parser = OverridesParser.create()
+    single = [o for o in overrides if not o.is_sweep_override()]
+    try:
+        config = compose_resolved(
+            session, [new for o in single for new in (*_cleared(parser, o), o)], name
+        )
+    except ConfigError as error:
+        faults += error.faults
+        return None
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    if (node := plain.get("study")) is None:
+        return None
+    if chosen is None:
+        key = next(key for key in keys if key.startswith("study."))
+        known = ", ".join(session.choices("study"))
+        faults.append(
+            f"{key}: belongs to a study, and the line names none. Add study= and one of {known}."
+        )
+        return None
+    return node | {"name": node.get("name") or str(chosen.value()).rpartition("/")[2]}
+
+
+def _study_faults(overrides: list[Override], node: dict[str, Any]) -> list[str]:
+    faults = [
+        f"{o.key_or_group}: a study is a sweep already; got {o.input_line}. Make it a factor: "
+        f"study.factors={{{o.key_or_group}: [...]}}, or give it one value."
+        for o in overrides
+        if o.is_sweep_override()
+    ]
+    factors = node.get("factors") or {}
+    for o in overrides:
+        key, of_study = o.key_or_group, f"{o.key_or_group}.".startswith("study.")
+        if key in factors and not of_study and not o.is_sweep_override():
+            faults.append(
+                f"{key}: is a factor of the study, which sets it in every variant; got"
+                f" {o.input_line}. Leave it out, or change study.baseline."
+            )
+    faults += [
+        f"{o.key_or_group}: a run of a study lies in study.runs/<key>, where every study finds it;"
+        f" got {o.input_line}. Leave it out, or set study.runs."
+        for o in overrides
+        if o.key_or_group in RUN_DIRECTORIES
+    ]
+    faults += [
+        f"hydra/sweeper: a study is run by the sweeper of that name; got {o.input_line}. Leave it"
+        " out."
+        for o in overrides
+        if o.key_or_group == "hydra/sweeper" and o.value() != "study"
+    ]
+    return faults
+
+
+def _cleared(parser: OverridesParser, override: Override) -> list[Override]:
+    """The override that removes a map of the study's file before the line sets it:
+    `study.factors={norm: [rms]}` would otherwise be merged with the file's factors. `+` merges.
+    """
+    key, value = override.key_or_group, override.value()
+    if override.is_add() or override.is_delete() or not isinstance(value, dict):
+        return []
+    replaced = key in REPLACED or REPLACED_BY_KEY.get(key) in map(str, value)
+    return [parser.parse_override(f"++{key}=null")] if replaced else []
+
+
+def _study_word(session: HydraSession, override: Override) -> str:
+    """The word for Hydra, which the study also prints to continue it; what adds to a map of the
+    file stays an addition.
+    """
+    if override.key_or_group in REPLACED and override.is_add():
+        return str(override.input_line)
+    return hydra_word(session, override)
