@@ -27,8 +27,9 @@ class Block(nn.Module):
     """Groups of sublayers, one placement around each; the sublayers of a group run in parallel on
     one input.
 
-    It receives its parts built and knows none of their names. `looks[name]` is the index of the
-    view that an attention looks through; `crosses` are the attentions that look at another stack.
+    It receives its parts built and knows none of their names. `looks[name]` is the index, among the
+    views of the stack, of the one that an attention looks through; `crosses` are the attentions
+    that look at another stack.
     """
 
     def __init__(
@@ -74,8 +75,8 @@ class Block(nn.Module):
     ) -> tuple[State, Report, Memo]:
         """The residual stream behind the block, the reports of its sublayers (`loss` summed, the
         rest by name), and the memo with what they added to it. `keep`: the probability, a number,
-        with which a sublayer is not skipped for a row.
-        `before`: where earlier tokens stand, for `shift`.
+        with which a sublayer is not skipped for a row. `views`: one for each attention, in the
+        order of `looks`. `before`: where earlier tokens stand, for `shift`.
 
         The memo comes in and goes out, and is never changed in place: recomputing a block reads
         what it read before, and FSDP, which under mixed precision gives a block copies of its
@@ -83,10 +84,12 @@ class Block(nn.Module):
         """
         report: Report = {}
         memo = dict(memo or {})
-        views = [view._replace(memo=memo) for view in views]
+        seen = {
+            name: view._replace(memo=memo) for name, view in zip(self.looks, views, strict=True)
+        }
         for names, placement in zip(self.groups, self.placement.values(), strict=True):
             sublayers = [
-                self._sublayer(name, views, source, tokens, caches, report) for name in names
+                self._sublayer(name, seen, source, tokens, caches, report) for name in names
             ]
             if self.deep:
                 sublayers = [
@@ -104,7 +107,7 @@ class Block(nn.Module):
     def _sublayer(self, name, views, source, tokens, caches, report) -> Sublayer:
         module = getattr(self, name)
         if name in self.looks:
-            view, there = views[self.looks[name]], caches or {}
+            view, there = views[name], caches or {}
             given = {"source": source if name in self.crosses else None, "cache": there.get(name)}
             if view.reads:
                 return partial(_read, module, view, there.get(READ.format(name)), given)

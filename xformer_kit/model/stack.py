@@ -135,7 +135,8 @@ class Stack(nn.Module):
         limit.
         """
         limits: list[Any] = [p.max_len for p in self.position.values()] + [self.reach]
-        return min((limit for limit in limits if limit is not None), default=None)
+        known = [limit for limit in limits if limit is not None]
+        return min(known) if known else None  # `default` breaks the graph when compiled
 
     def _reach(self, cross: bool) -> int | None:
         """Tokens that its attentions can look at, of its own or of a source; None: no limit."""
@@ -399,10 +400,13 @@ class Stack(nn.Module):
         before = None if self.shift is None else self.shift.before(key, tokens.length)
         report: Report = {}
         memo: Memo = {}
-        state, kept = self.placement.start(x, self.states), list[Any]()
+        kept: list[Any] = []
+        state = self.placement.start(x, self.states)
         for depth, block in enumerate(self.calls):
             caches = None if past is None else past.caches[depth]
-            at = [view._replace(depth=depth) for view in views] if depth else views
+            # one for each attention: an index into all views would give each layer its own graph
+            at = [views[look] for look in block.looks.values()]
+            at = [view._replace(depth=depth) for view in at] if depth else at
             state = self.skip(depth, state, kept, self.placement.joined)
             trunk = (state, memo) if future else None  # of which the last is what all heads read
             keep = self.keep[depth] if self.keep is not None and self.training else None
