@@ -13,6 +13,14 @@ from xformer_kit.placement.streams import blend
 EPS = 1e-6  # of the norm that makes keys of outputs
 
 
+BREAKS = {
+    "one graph": (
+        "a layer reads all streams so far, one more with each group of sublayers; one number of"
+        " them for all layers would be a copy of them all in each"
+    )
+}
+
+
 class Earlier(Placement):
     """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
     entered the stack.
@@ -21,6 +29,7 @@ class Earlier(Placement):
     """
 
     grows = True
+    breaks = BREAKS
     told: str
 
     @classmethod
@@ -125,6 +134,7 @@ class LIMe(Placement):
     """
 
     grows = True
+    breaks = BREAKS
 
     def __init__(
         self,
