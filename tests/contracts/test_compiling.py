@@ -43,6 +43,24 @@ def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
         assert counter.frame_count == KINDS.get(name, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mixed", ["model.layers=4"]),
+        ("two_stacks", ["model.layers=2"]),
+        ("plain", ["model.layers=3", "model.reinject=factor", "model.unet=matrix"]),
+        ("plain", ["model.layers=2", "model.stochastic_depth=0.3", "model.shift_tokens=1"]),
+        ("plain", ["model.layers=2", "placement=dense_former", "model.deep_embed=true"]),
+    ],
+)
+def test_the_whole_model_compiles_without_a_break(name, options):
+    """Several layers, in one graph; the law `graph` is about one of each kind."""
+    model, counter = model_of(name, *options), CompileCounterWithBackend("eager")
+    tokens = batch()
+    torch.compile(lambda: loss_of(model, tokens)[0], backend=counter, fullgraph=True)()
+    assert counter.frame_count == 1
+
+
 @pytest.mark.parametrize("name", ["latent", "linear", "mixed"])
 def test_decoding_takes_a_few_graphs_and_none_for_each_length(name):
     (model, counter), plain = compiled(name), model_of(name)

@@ -9,6 +9,7 @@ from compositions import LENGTH, TINY, VOCAB, batch, config_of, loss_of, model_o
 from refusing import refused
 
 from xformer_kit import ConfigError, build
+from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
 
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
@@ -159,7 +160,8 @@ def test_a_block_leaves_the_memo_that_it_is_given_alone():
     """So a block that is computed again, for its activations, reads what it read before."""
     model, tokens = model_of("first_values"), batch().placed()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
-    _, _, left = block((x,), model.decoder.views(tokens, tokens, None, x.dtype), memo=given)
+    (context,) = model.decoder.contexts(tokens, tokens, None, x.dtype)
+    _, _, left = block((x,), LayerInput({"attn": context}, tokens, memory=given))
     assert given == {}
     assert list(left) == ["values"]
 

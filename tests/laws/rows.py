@@ -36,6 +36,17 @@ def all_pairs() -> list[Row]:
     return [tuple(zip(factors(), levels, strict=True)) for levels in kept["rows"]]
 
 
+@cache
+def each_choice() -> set[Row]:
+    """Few of these rows that hold every choice, for laws that are too slow for all pairs."""
+    missing, found = {cell for row in all_pairs() for cell in row}, set[Row]()
+    while missing:
+        row = max(all_pairs(), key=lambda row: len(missing.intersection(row)))
+        found.add(row)
+        missing -= set(row)
+    return found
+
+
 def digest() -> str:
     """Of all choices and their faces."""
     return hashlib.sha256(json.dumps(factors(), sort_keys=True).encode()).hexdigest()[:16]

@@ -24,6 +24,9 @@ class Differential(Attention):
     sqrt(mean(x^2) + eps) over the values of a head. Dropout is drawn for each of the two.
     """
 
+    start: Tensor
+    rest: Tensor  # 1 - start
+
     def __init__(
         self,
         dim: int,
@@ -50,7 +53,10 @@ class Differential(Attention):
         self.k = nn.Linear(dim, self.kv_heads * 2 * d, bias)
         self.v = nn.Linear(dim, self.kv_heads * 2 * d, bias)
         self.o = nn.Linear(heads * 2 * d, dim, bias)
-        self.start = 0.8 - 0.6 * math.exp(-0.3 * depth)
+        start = 0.8 - 0.6 * math.exp(-0.3 * depth)
+        # tensors, for compilation would give each number a graph of its own
+        self.register_buffer("start", torch.tensor(start), persistent=False)
+        self.register_buffer("rest", torch.tensor(1 - start), persistent=False)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, d)) for _ in range(2))
         self.weight = nn.Parameter(torch.ones(2 * d)) if weight else None
         self.kernel = kernel
@@ -107,7 +113,7 @@ class Differential(Attention):
             for half, (q, k) in enumerate(zip(q.chunk(2, 1), k.chunk(2, 1), strict=True))
         )
         out = one - self._factor() * two
-        out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * (1 - self.start)
+        out = F.rms_norm(out, out.shape[-1:], self.weight, self.eps) * self.rest
         return self.o(out.transpose(1, 2).flatten(2))  # (b, h, t, 2 d) -> (b, t, dim)
 
     def _factor(self) -> Tensor:

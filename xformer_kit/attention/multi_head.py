@@ -98,8 +98,11 @@ class MultiHead(Attention):
         self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
         self.norm_first = self.k_norm is not None and not norms.after
         self.norm_last = norms.after
-        usual = norms.scale(self.head_dim) / (depth + 1 if scale else 1)
-        self.scale = scale if isinstance(scale, (int, float)) else usual
+        usual = norms.scale(self.head_dim)
+        self.factor = scale if isinstance(scale, (int, float)) else usual
+        # a tensor, for compilation would give each number a graph of its own
+        share = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
+        self.register_buffer("share", share, persistent=False)
         biases = [
             name for name, _ in (self.k_norm or self.k).named_parameters() if name.endswith("bias")
         ]
@@ -124,6 +127,7 @@ class MultiHead(Attention):
     packs = ("q", "k", "v")
     projects = True
     changes_values = True
+    share: Tensor | None  # of the scale in this layer, with scale=by_layer: 1 / its number
 
     @classmethod
     def breaks_with(cls, options):
@@ -181,6 +185,11 @@ class MultiHead(Attention):
         common = traits.kv_heads, options.get("v_head_dim") or traits.head_dim
         return replace(traits, across={**traits.across, "values": (common, 1)})
 
+    @property
+    def scale(self) -> float | Tensor:
+        """Factor on scores."""
+        return self.factor if self.share is None else self.factor * self.share
+
     def split(self, x: Tensor) -> Tensor:
         # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each
         # generated token
@@ -217,9 +226,11 @@ class MultiHead(Attention):
         q, k, scores = self.compared(q, k, scores)
         dropout = self.dropout if self.training else 0.0
         weigh = () if self.score is None else (self.score.of(view, cache),)
+        if self.share is not None:  # kernels take the rest of the scale, a Python number
+            q = q * self.share
 
         def attend(v: Tensor) -> Tensor:
-            return self.kernel(q, k, v, view, self.scale, dropout, scores, *weigh)
+            return self.kernel(q, k, v, view, self.factor, dropout, scores, *weigh)
 
         out = attend(v) if self.values is None else self.values(attend, v, seen.own)
         out = out.transpose(1, 2)  # (b, h, t, e) -> (b, t, h, e)

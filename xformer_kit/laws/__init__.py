@@ -8,6 +8,7 @@ from xformer_kit.laws import (
     building,
     device,
     generation,
+    graph,
     masks,
     numbers,
     sequence,

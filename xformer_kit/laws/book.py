@@ -9,9 +9,12 @@ from xformer_kit.laws.case import Case
 Law = Callable[[Mapping[str, Any]], str | None]
 LAWS: dict[str, Law] = {}
 UNDER: dict[str, tuple[str, ...]] = {}  # law -> those that it falls with
+SLOW: set[str] = set()  # laws that are tried with each choice, but not with each pair of choices
 
 
-def law(name: str, under: tuple[str, ...] = ()) -> Callable[[Callable[[Case], str | None]], Law]:
+def law(
+    name: str, under: tuple[str, ...] = (), slow: bool = False
+) -> Callable[[Callable[[Case], str | None]], Law]:
     """Write a law into the list. It takes a config, raises LawBroken, and returns why it has
     nothing to say, or None.
 
@@ -26,6 +29,7 @@ def law(name: str, under: tuple[str, ...] = ()) -> Callable[[Callable[[Case], st
             return case.exempt() or holds(case)
 
         LAWS[name], UNDER[name] = of, under
+        SLOW.update([name] if slow else [])
         return of
 
     return add

@@ -24,7 +24,7 @@ READ = "{}.position"  # name of the cache of what a position reads before an att
 class LayerInput(NamedTuple):
     """What a block receives besides the residual stream."""
 
-    contexts: Sequence[View] = ()  # one for each attention group
+    contexts: Mapping[str, View] = MappingProxyType({})  # by sublayer
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
     caches: Mapping[str, Cache] | None = None  # by sublayer; None outside of generation
@@ -36,7 +36,8 @@ class Block(nn.Module):
     """Groups of sublayers with one placement around each; the sublayers of a group run in parallel
     on one input.
 
-    group_of: attention -> index of its context. crosses: attentions to another stack. multipliers:
+    group_of: attention -> index of its group among the stack's. crosses: attentions to another
+    stack. multipliers:
     factors of what sublayers add to the residual stream. calls: number of layers that call it.
     extras: hooks of this layer by the extra's name; the stack owns them.
     """
@@ -86,18 +87,17 @@ class Block(nn.Module):
         return state, report, memory
 
     def _branch(self, name: str, layer: LayerInput, report: Report) -> Sublayer:
-        module, group = getattr(self, name), self.group_of.get(name)
-        if group is None:
-            branch: Sublayer = partial(_reporting, module, name, layer.tokens, report)
+        if name in self.group_of:
+            branch: Sublayer = partial(self._attend, name, layer)
         else:
-            branch = partial(self._attend, name, layer, layer.contexts[group])
+            branch = partial(_reporting, getattr(self, name), name, layer.tokens, report)
         for key, extra in self.wraps:
             branch = extra.wrap(name, branch, layer.extras[key])
         return branch
 
-    def _attend(self, name: str, layer: LayerInput, context: View, x: Tensor) -> Tensor:
+    def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
         caches = layer.caches or {}
-        context = context._replace(memo=layer.memory)
+        context = layer.contexts[name]._replace(memo=layer.memory)
         if self.changes:
             changes = [partial(_values, extra, layer.extras[key]) for key, extra in self.changes]
             context = context._replace(values=changes)

@@ -180,7 +180,11 @@ class Stack(nn.Module):
         memory: Memory = {}
         state = self.placement.start(x, self.states)
         for depth, block in enumerate(self.calls):
-            at = contexts if not depth else [c._replace(depth=depth) for c in contexts]
+            # By sublayer: an index into all contexts would give each layer a graph of its own.
+            at = {
+                name: contexts[group]._replace(depth=depth)
+                for name, group in block.group_of.items()
+            }
             caches = None if past is None else past.caches[depth]
             state, inputs, added = self._before(state, inputs, depth)
             in_block = {

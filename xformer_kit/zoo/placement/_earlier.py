@@ -2,6 +2,13 @@
 
 from xformer_kit.placement import Placement
 
+BREAKS = {
+    "one graph": (
+        "a layer reads all streams so far, one more with each group of sublayers; one number of"
+        " them for all layers would be a copy of them all in each"
+    )
+}
+
 
 class Earlier(Placement):
     """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
@@ -11,6 +18,7 @@ class Earlier(Placement):
     """
 
     grows = True
+    breaks = BREAKS
     told: str
 
     @classmethod

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement, State
 from xformer_kit.zoo.placement._blend import blend
+from xformer_kit.zoo.placement._earlier import BREAKS
 
 
 @PLACEMENTS.register(
@@ -22,6 +23,7 @@ class LIMe(Placement):
     """
 
     grows = True
+    breaks = BREAKS
 
     def __init__(
         self,

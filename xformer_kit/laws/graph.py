@@ -1,0 +1,135 @@
+"""Laws about graphs: a model compiles whole, and layers of a kind share one graph.
+
+A value that Python reads ends a graph, and a number that differs from layer to layer gives each
+layer a graph of its own: compilation then takes as many times as long, up to a limit beyond which
+torch goes on uncompiled.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, _dynamo, fx
+from torch._dynamo.utils import counters
+
+from xformer_kit.laws.book import law
+from xformer_kit.laws.case import Case
+from xformer_kit.model.compiling import compile_blocks
+from xformer_kit.model.model import Model
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.plan import stacks
+
+EQUAL = 3  # layers of each kind, for the first two may share a graph that the third does not
+# Torch makes a number that is another the second time a symbol of the graph, for all later ones:
+# many layers with a number each would have two graphs, where they should have one. It may make one
+# also of a value that is read, for which a GPU is waited for.
+OPTIONS = {
+    "automatic_dynamic_shapes": False,
+    "specialize_float": True,
+    "capture_scalar_outputs": False,
+    "capture_dynamic_output_shape_ops": False,
+}
+LIMIT = 64  # graphs of blocks, beyond which torch does not compile
+
+
+@law("graph", slow=True)
+def graph(case: Case) -> str | None:
+    """The forward pass of a training step compiles as one graph: Python reads no value, and takes
+    no branch on one.
+    """
+    case = _of_layers(case, 1)
+    model = case.learning().float().train()
+    with _compiling() as graphs:
+        # not `fullgraph`, with which torch traces a value that is read
+        _holds(case, torch.compile(_forward(case, model), backend=graphs.add))
+        for reason in counters["graph_break"]:
+            raise case.broken(_short(reason))
+        if graphs.count != 1:
+            raise case.broken(f"{graphs.count} graphs")
+    return None
+
+
+@law("one graph", under=("graph",), slow=True)
+def one_graph(case: Case) -> str | None:
+    """All layers of a kind share one graph, each block compiled by itself; where something crosses
+    layers, the first of a kind, which finds nothing, has one of its own.
+    """
+    case = _of_layers(case, EQUAL)
+    model = case.learning().float().train()
+    kinds, crosses = sum(len(_kinds(plan)) for plan in stacks(case.config)), _crosses(case, model)
+    with _compiling() as graphs:
+        compile_blocks(model, backend=graphs.add, fullgraph=True)
+        _holds(case, _forward(case, model))
+    if graphs.count > kinds * (1 + crosses):
+        raise case.broken(
+            f"{graphs.count} graphs for {kinds} kind{'s' * (kinds > 1)} of layers: hold a number of"
+            " a layer in a tensor (register_buffer), and give all layers of a kind the same shapes"
+        )
+    return None
+
+
+class _Graphs:
+    """A backend that runs what was traced as it is, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, traced: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        self.count += 1
+        return traced.forward
+
+
+@contextmanager
+def _compiling() -> Iterator[_Graphs]:
+    """No graph of another case, and torch's generator and options as they were again behind it."""
+    options: dict[str, Any] = {**OPTIONS, "recompile_limit": LIMIT}
+    with _dynamo.config.patch(options), torch.random.fork_rng(devices=[]):
+        _dynamo.reset()
+        counters.clear()
+        yield _Graphs()
+        _dynamo.reset()
+
+
+def _holds(case: Case, run: Callable[[], Tensor]) -> None:
+    try:
+        run()
+    except _dynamo.exc.TorchDynamoException as error:
+        raise case.broken(_short(str(error))) from None
+
+
+def _short(reason: str) -> str:
+    return " ".join(reason.split())[:200]
+
+
+def _forward(case: Case, model: Model) -> Callable[[], Tensor]:
+    """The forward pass of a training step on tokens that are drawn here, outside of the graph."""
+    tokens = Tokens(ids=case.ids)
+    source = None if case.source is None else Tokens(ids=case.source)
+    return lambda: model.head(model.hidden(tokens, source=source, future=True)[0])
+
+
+def _of_layers(case: Case, count: int) -> Case:
+    """The composition with so many layers of each kind; a stack that sets their number keeps it."""
+    layers = count * max(len(_kinds(plan)) for plan in stacks(case.config))
+    model = {**case.config["model"], "layers": layers}
+    return Case({**case.config, "model": model}, case.law, case.under)
+
+
+def _kinds(plan: Any) -> set[str]:
+    return {block.variant for block in plan.blocks}
+
+
+def _crosses(case: Case, model: Model) -> bool:
+    """Whether layers hand anything to later ones beside the residual stream."""
+    handed = list[bool]()
+    blocks = [block for name in model.names for block in model.get_submodule(name).calls]  # type: ignore[union-attr]
+    hooks = [
+        block.register_forward_hook(lambda block, args, out: handed.append(bool(out[2])))
+        for block in blocks
+    ]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        _forward(case, model)()
+    for hook in hooks:
+        hook.remove()
+    return any(handed)
