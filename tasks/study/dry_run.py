@@ -1,4 +1,4 @@
-"""What would a study run, and what would it cost? Printed by study.dry_run=true; nothing is
+"""What a study would run, and what it would cost. Printed by study.dry_run=true; nothing is
 trained.
 """
 
@@ -65,7 +65,7 @@ def show(plan: StudyPlan, console: Any = None) -> None:
     if plan.node["stop"]:
         gone = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
         console.print(
-            f"That is the most: behind {plan.node['stop']['after']} seeds, study.stop spares"
+            f"That is the most: after {plan.node['stop']['after']} seeds, study.stop spares"
             f" variants.{gone}"
         )
 

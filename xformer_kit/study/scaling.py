@@ -1,4 +1,4 @@
-"""How does the loss fall with the size of a model and of its data?
+"""Scaling laws: how the loss falls with the size of a model and of its data.
 
     L(N, D) = E + A N^-alpha + B D^-beta          N parameters, D tokens, L in nats per token
 
@@ -122,7 +122,7 @@ class Law:
         """
         if self.A is None or self.B is None:
             raise ValueError(
-                "A law of one axis knows no best split of compute: vary parameters and tokens."
+                "A law of one axis has no best split of compute: vary parameters and tokens."
             )
         best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
         low, high = self._bounds(_split(self.draws, flops / per))
@@ -244,7 +244,7 @@ def _together(points: Sequence[Point]) -> None:
     x = np.log(np.array(pairs))
     if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
-            "Tokens grow in step with parameters, so their exponents cannot be told apart: take"
+            "Tokens grow in step with parameters, so their exponents cannot be separated: take"
             " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
         )
 
