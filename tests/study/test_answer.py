@@ -121,8 +121,8 @@ def test_equality_is_claimed_within_a_margin_alone():
 def test_one_seed_or_none_in_common():
     assert (
         sentence(moved("x", 0.5))
-        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which shows nothing"
-        " about others: run at least 5."
+        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which shows"
+        " nothing about others: run at least 5."
     )
     assert (
         sentence(Runs("x", {9: 1.0}))
