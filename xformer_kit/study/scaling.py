@@ -157,12 +157,7 @@ def fit(
     x = sizes - middle
     found, losses = _descend(x, y, _starts(x, y))
     best = found[losses.argmin()]
-    residuals = (y - _predicted(best, x)) * math.sqrt(len(y) / (len(y) - len(best)))
-    rng = np.random.default_rng(seed)
-    drawn = np.array(
-        [_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples)]
-    )
-    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
+    again = _resampled(x, y, best, resamples, seed)
     draws = np.array([_plain(theta, middle, axes) for theta in again])
     names = ("E", "A", "alpha", "B", "beta")
     values = _plain(best, middle, axes)
@@ -187,6 +182,17 @@ def fit(
         level=level,
         draws=draws,
     )
+
+
+def _resampled(
+    x: np.ndarray, y: np.ndarray, best: np.ndarray, resamples: int, seed: int
+) -> np.ndarray:
+    """Fits to the curve of the best fit with its residuals drawn anew."""
+    predicted, rng = _predicted(best, x), np.random.default_rng(seed)
+    residuals = (y - predicted) * math.sqrt(len(y) / (len(y) - len(best)))
+    drawn = np.array([predicted + rng.choice(residuals, len(y)) for _ in range(resamples)])
+    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
+    return again
 
 
 def fewest(multiples: int) -> int:
