@@ -1,4 +1,4 @@
-"""What would a study run, and what would it cost? Printed by study.dry_run=true; nothing is
+"""What a study would run, and what it would cost. Printed by study.dry_run=true; nothing is
 trained.
 """
 
@@ -51,23 +51,27 @@ def show(plan: StudyPlan, console: Any = None) -> None:
         return
     if any(variant.rung for variant in plan.variants):
         console.print(f"\n{ladder_steps.ladder(plan)}")
+    console.print(f"\n{_left(plan)}")
+
+
+def _left(plan: StudyPlan) -> str:
+    """How many runs there are, and how long those that are missing take."""
     states = {run.key: plan.state(run) for run in plan.runs}
     stops = stopping.decide(plan.plain(), states)
     left = [run for run in plan.runs if not states[run.key].over and run.key not in stops.left_out]
     seconds = sum(run.variant.cost["seconds"] + run.variant.cost["beside"] for run in left)
     there = len(plan.runs) - len(left) - len(stops.left_out)
-    console.print(
-        f"\n{len(plan.runs)} runs, of which {there} are there; the others take about"
+    text = (
+        f"{len(plan.runs)} runs, of which {there} are there; the others take about"
         f" {spoken(seconds)} one after another: building, training and validating, measured on this"
         " machine as it is now; starting a process, checkpoints, samples and a test split come on"
         " top."
     )
     if plan.node["stop"]:
         gone = f" {len(stops.left_out)} are left out already." if stops.left_out else ""
-        console.print(
-            f"That is the most: behind {plan.node['stop']['after']} seeds, study.stop spares"
-            f" variants.{gone}"
-        )
+        after = plan.node["stop"]["after"]
+        text += f"\nThat is the most: after {after} seeds, study.stop spares variants.{gone}"
+    return text
 
 
 def _space(plan: StudyPlan) -> Any:

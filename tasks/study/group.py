@@ -25,7 +25,7 @@ DOTS = 150  # per inch of a picture
 
 
 def words(node: Mapping[str, Any], run: StudyRun) -> list[str]:
-    """Overrides that tell a run's logger where it belongs, of what the user leaves open."""
+    """Overrides of a run's logger for what the user leaves open: group, job type and tags."""
     logger = run.config["logger"]
     if logger["name"] != "wandb":
         return []
@@ -53,7 +53,7 @@ def publish(
     """The report as a W&B run, once for each content: tables of variants, runs and effects, the
     pictures, and the page.
 
-    Nothing where the study has another logger or `log_report` is false. What fails is told in a
+    Nothing where the study has another logger or `log_report` is false. A failure is printed in a
     line: the report is written, and a network is no reason to end.
     """
     if logger["name"] != "wandb" or not node["log_report"]:

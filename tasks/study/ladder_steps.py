@@ -1,4 +1,4 @@
-"""How long is a rung of a ladder trained? As many steps as make its tokens, which follow from the
+"""The steps of a ladder's rungs: as many steps as make its tokens, which follow from the
 variant's parameters.
 """
 
@@ -82,13 +82,13 @@ def unfit(made: Sequence[Variant]) -> list[str]:
 
 
 def ladder(plan: Any) -> str:
-    """What is behind the rungs, for a dry run."""
+    """The tokens and steps of the rungs, for a dry run."""
     first = next(v for v in plan.variants if v.rung)
     most = max(plan.variants, key=lambda v: v.cost["epochs"])
     top = max(plan.variants, key=lambda v: v.cost["params"])
     text = (
         f"x{first.rung.multiple:g}: {first.rung.multiple:g} tokens for each parameter, which give"
-        " the steps. Laws are asked at"
+        " the steps. Laws are evaluated at"
         f" {compact(plan.node['design']['ahead'] * top.cost['params'])} parameters."
     )
     if most.cost["epochs"] > 1:

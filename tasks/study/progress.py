@@ -1,4 +1,4 @@
-"""How far is a study? What has become of the runs of each variant, as plain data."""
+"""The progress of a study: what has become of the runs of each variant, as plain data."""
 
 import math
 from collections import Counter

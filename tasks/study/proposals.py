@@ -1,9 +1,9 @@
-"""Which point comes next? Optuna proposes; what is no valid model, or was tried already, is told to
-it and replaced.
+"""The next point of a search: Optuna proposes; a point that is no valid model, or was tried
+already, is reported to it and replaced.
 
-A refused point is told as one that breaks a constraint, so the sampler keeps away from its like.
-One that was tried already is told as failed, which samplers leave out: its figure would count
-twice.
+A refused point is reported as one that breaks a constraint, so the sampler keeps away from its
+like. One that was tried already is reported as failed, which samplers leave out: its figure would
+count twice.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ Judge = Callable[
 
 
 class Proposals:
-    """New trials of a search. One process of a pool asks at a time."""
+    """New trials of a search. One process of a pool proposes at a time."""
 
     def __init__(
         self,

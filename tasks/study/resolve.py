@@ -1,5 +1,5 @@
-"""What exactly is run? A plan whose data are read, whose sizes are counted, and whose budget is
-met.
+"""The resolved plan of a study: a plan whose data are read, whose sizes are counted, and whose
+budget is met.
 """
 
 import json
@@ -45,7 +45,7 @@ class StudyPlan:
         return Path(self.node["runs"], run.key)
 
     def state(self, run: StudyRun) -> State:
-        """What has become of a run. One that a search gave up is over in a search alone."""
+        """What has become of a run. One that a search gave up is over only in a search."""
         return state.of(self.directory(run), pruned=self.search is not None)
 
     @property
@@ -86,7 +86,7 @@ class Costs:
             str, tuple[Any, Any, Cost]
         ] = {}  # prepared data, objective, and costs at its vocabulary
         self.clock = clock  # where seconds are asked for
-        self.whole = whole  # whether also those that a run takes beside its steps
+        self.whole = whole  # whether also those that a run takes outside its steps
 
     def of(self, config: dict[str, Any]) -> tuple[Any, Any, Cost]:
         from tasks.training_data import speaking

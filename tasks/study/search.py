@@ -97,7 +97,7 @@ class SearchRunner:
         return sorted(found.values(), key=lambda t: t.number)
 
     def under_way(self) -> Iterator[tuple[Any, Trial]]:
-        """Trials of this pool whose figure is not told yet."""
+        """Trials of this pool that are not reported to the sampler yet."""
         for trial in self.trials():
             if not trial.state.is_finished() and trial.user_attrs["pool"] == self.pool:
                 yield trial, self._run(trial)
@@ -142,7 +142,7 @@ class SearchRunner:
         name = self.node["metric"]
         value = now.facts.get(name)
         if now.status == "finished" and not isinstance(value, (int, float)):
-            return  # the metric does not exist: whoever launches says so
+            return  # the metric does not exist, which the launching loop reports
         storage, number = self.study._storage, trial._trial_id
         _, curves = counted(now, self.plan.directory(run))
         with suppress(RuntimeError):  # another process has reported it in between
@@ -172,7 +172,7 @@ class SearchRunner:
         self.plan.write()
 
     def facts(self) -> dict[str, Any]:
-        """What a report says of the search, as plain data."""
+        """What a report shows of the search, as plain data."""
         known = [
             t for t in self.proposals.all() if t.state.is_finished() and "run" not in t.user_attrs
         ]

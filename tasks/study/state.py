@@ -1,4 +1,4 @@
-"""How far is a run? What its directory says, and who is at work in it."""
+"""The state of a run, from its directory and its lock."""
 
 import signal
 import sys

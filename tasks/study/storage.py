@@ -1,4 +1,4 @@
-"""Where does a search keep its trials? A journal file in the study's directory, or a database that
+"""The storage of a search: a journal file in the study's directory, or a database that
 several machines reach.
 """
 
@@ -30,7 +30,7 @@ ASKED = "asked"  # attribute of Optuna's study: what it is a search of
 
 
 def need() -> None:
-    """Raises ConfigError without Optuna; else makes it say nothing by itself."""
+    """Raises ConfigError without Optuna; else silences its own messages."""
     try:
         import optuna
     except ImportError:
@@ -132,7 +132,7 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
 
 def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
     """The study in the storage, made where there is none. Raises ConfigError where the one of that
-    name asks something else.
+    name is of another search.
 
     `asked`: what must be equal for trials to be of one search, in plain data.
     """
@@ -182,7 +182,7 @@ def _another(keys: list[str], before: dict[str, Any], asked: dict[str, Any]) -> 
         )
         return f"another space: {was or 'its order differs'}. {way}"
     known = {
-        "config": "another config beside the space",
+        "config": "another config outside the space",
         "data": "other data",
         "metric": "another metric",
         "seed": "another seed",

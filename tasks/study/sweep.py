@@ -1,4 +1,4 @@
-"""The loop of a study: what is open and held by nobody is launched, until nothing is open."""
+"""The loop of a study: runs that are open and not locked are launched until none is open."""
 
 import signal
 import sys

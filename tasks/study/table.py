@@ -1,5 +1,5 @@
-"""How far is a study? A table on the terminal, a row for each variant and a column for each seed;
-lines in a file.
+"""The progress of a study on the terminal: a table on the terminal, a row for each variant and a
+column for each seed; lines in a file.
 """
 
 import threading

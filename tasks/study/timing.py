@@ -1,4 +1,4 @@
-"""How long does a step take? Measured on this machine, once for each config, and kept beside the
+"""The time of a step, measured on this machine, once for each config, and kept next to the
 plan.
 
 What a budget of seconds gives a variant must not change when the study goes on, so a measured time
@@ -57,8 +57,8 @@ class StepClock:
     def together(self, asked: Sequence[tuple[dict[str, Any], Any]]) -> None:
         """Measure configs that are compared with each other, the first of them the baseline: in
         turns, forth and back, so that none has the process to itself while it is cold or the
-        machine while it is busy. Each has the median over the turns of what it takes beside the
-        baseline.
+        machine while it is busy. Each has the median over the turns of what it takes relative to
+        the baseline.
         """
         first, every = (
             self._key(asked[0][0]),
@@ -79,7 +79,7 @@ class StepClock:
             )
 
     def beside(self, config: dict[str, Any], prepared: Any, steps: int) -> float:
-        """Seconds of a run beside its steps: building the model, and its validations."""
+        """Seconds of a run outside its steps: building the model, and its validations."""
         pace, every = (
             self._pace(self._key(config), config, prepared),
             config["trainer"].get("val_every"),

@@ -121,8 +121,8 @@ def test_equality_is_claimed_within_a_margin_alone():
 def test_one_seed_or_none_in_common():
     assert (
         sentence(moved("x", 0.5))
-        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which says nothing"
-        " of others: run at least 5."
+        == "x is worse than placement=pre by 0.5 nats at the one seed in common, which shows"
+        " nothing about others: run at least 5."
     )
     assert (
         sentence(Runs("x", {9: 1.0}))
@@ -138,7 +138,7 @@ def test_differences_without_variance():
     assert (
         sentence(Runs("x", {s: v + 0.5 for s, v in BASE.values.items()}))
         == "x is worse than placement=pre by 0.5 nats at each of 5 seeds alike (sign test, p ="
-        " 0.062: too few seeds to tell)."
+        " 0.062: too few seeds to decide)."
     )
 
 
@@ -248,6 +248,6 @@ def test_effects_in_sentences():
     alone = [cell for cell in cells if cell.levels != {"placement": "post", "norm": "rms"}]
     assert (
         effect_sentences(effects(alone, {"placement": "pre", "norm": "ln"}), "val/loss")[2]
-        == "Of placement=post with norm=rms these runs say nothing: no combination has all of its"
+        == "Of placement=post with norm=rms these runs show nothing: no combination has all of its"
         " levels."
     )

@@ -54,7 +54,7 @@ def test_random_is_a_sample_without_repetition(seed):
 def test_a_sample_of_more_than_there_are_is_refused():
     with pytest.raises(
         ConfigError,
-        match=r"study\.design\.count: .* got 6, and .* there are 5\. Try 5, or design=factorial",
+        match=r"study\.design\.count: .* got 6, and there are 5\. Try 5, or design=factorial",
     ):
         chosen(TWO, {"name": "random", "count": 6})
 
@@ -383,7 +383,7 @@ def test_factors_that_wait_for_each_other_are_refused():
 def test_a_study_of_which_everything_is_left_out_is_refused():
     """Else its report would be written over by one that compares nothing."""
     with pytest.raises(
-        ConfigError, match=r"^study\.exclude: leaves no variant beside the baseline\. "
+        ConfigError, match=r"^study\.exclude: leaves no variant other than the baseline\. "
     ):
         levels_of(
             complete(

@@ -100,8 +100,8 @@ def test_a_dry_run_says_sizes_tokens_steps_and_where_the_laws_are_asked(plan, ca
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"baseline model.dim=16 x10 4\.4k \S+ 44k 220 ", said)
     assert (
-        "x5: 5 tokens for each parameter, which give the steps. Laws are asked at 44k parameters."
-        in said
+        "x5: 5 tokens for each parameter, which give the steps. Laws are evaluated at 44k"
+        " parameters." in said
     )
     assert "Warm-up, schedule.warmup=20, is 59 % of the shortest run" in said
 

@@ -185,7 +185,7 @@ def test_an_exponent_that_the_runs_leave_open_is_named():
         (
             [Point(n, 20 * n, 3.0) for n in np.geomspace(1e6, 1e8, 7)],
             (
-                "Tokens grow in step with parameters, so their exponents cannot be told apart: take"
+                "Tokens grow in step with parameters, so their exponents cannot be separated: take"
                 " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
             ),
         ),
@@ -213,6 +213,6 @@ def test_an_axis_that_is_asked_for():
         fit(rising, "width")
     with pytest.raises(
         ValueError,
-        match=r"^A law of one axis knows no best split of compute: vary parameters and tokens\.$",
+        match=r"^A law of one axis has no best split of compute: vary parameters and tokens\.$",
     ):
         found.optimal(1e18)

@@ -154,7 +154,7 @@ def test_faults_of_an_interval(factor, fault):
     [
         (
             {"design": "factorial"},
-            "study.factors.lr: is an interval, which design=search alone draws from.",
+            "study.factors.lr: is an interval, which only design=search draws from.",
         ),
         (
             {"design": {"name": "search", "sampler": "tpee"}},

@@ -238,7 +238,7 @@ def test_one_seed_says_nothing_of_others(capsys, pool):
         "--metric",
         "val/perplexity",
     )
-    assert "at the one seed in common, which says nothing of others" in page
+    assert "at the one seed in common, which shows nothing about others" in page
     assert "val/loss" not in page
     _, page, _ = said(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
     assert "have no finished seed in common" in page

@@ -1,4 +1,4 @@
-"""What do the runs of a study say, in a sentence for each variant and one for all?
+"""The answer of a study: a sentence for each variant and one for all.
 
 A variant is better or worse only where its p after Holm's correction is at most alpha = 1 - level.
 Where it is not, nothing is claimed but what so many seeds could have seen. Runs that diverged,
@@ -47,7 +47,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One variant beside the baseline. outcome: better, worse, equivalent (within the margin),
+    """One variant against the baseline. outcome: better, worse, equivalent (within the margin),
     unseen (no difference was seen), diverged (none of its runs has a figure, for they diverged),
     stopped (before its last seed, so that it is not tested) or unknown (no seed, or one, in
     common).
@@ -127,7 +127,7 @@ def _effect_sentence(effect: Effect, p: float | None, words: "Words") -> str:
     d, names = effect.difference, effect.names
     outcome = words.outcome(d, p, None)
     if effect.method == "not crossed":
-        return f"Of {effect.name} these runs say nothing: no combination has all of its levels."
+        return f"Of {effect.name} these runs show nothing: no combination has all of its levels."
     if len(names) == 1:
         zero = f"{effect.factors[0]}={effect.baseline[0]}"
         text = words.compared(names[0], zero, outcome, d, p, None)
@@ -235,8 +235,11 @@ class Words:
             better = "better" if self.measured.better(d.mean) else "worse"
             way = f"{name} {be} {better} than {other} by {self.measured.format(abs(d.mean))}"
         if d.method == "one seed":
-            return f"{way} at the one seed in common, which says nothing of others: run at least 5."
-        few = "" if self._small(p) else ": too few seeds to tell"
+            return (
+                f"{way} at the one seed in common, which shows nothing about others: run at least"
+                " 5."
+            )
+        few = "" if self._small(p) else ": too few seeds to decide"
         return f"{way} at each of {d.count} seeds alike (sign test, {self._p(p)}{few}){within}."
 
     def unseen(self, what: str, d: PairedDifference, p: float | None) -> str:
@@ -261,7 +264,7 @@ class Words:
         """With 5 seeds a difference of 0.012 could have been seen; for 0.006 run 15.
 
         The second figure is the margin, or half of the first: never the difference that was
-        measured, whose power says no more than its p (Hoenig and Heisey, 2001).
+        measured, whose power adds nothing to its p (Hoenig and Heisey, 2001).
         """
         alpha = (1 - self.level) / self.share  # what the first of a family has to pass
         seen = detectable(d.sd, d.count, alpha=alpha)

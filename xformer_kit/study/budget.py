@@ -1,5 +1,5 @@
-"""What do variants have in common? One size is made equal to the baseline's by turning a knob,
-found from the config alone.
+"""The budget: one size is made equal to the baseline's by turning a knob,
+found from the config only.
 
 Parameters are those of the model on the meta device, FLOPs those of training over all tokens, each
 counted as the run's summary counts them. A knob that takes whole numbers cannot hit every target:

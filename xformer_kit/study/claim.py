@@ -1,4 +1,4 @@
-"""Did a published claim hold in these runs?
+"""Whether a published claim held in these runs.
 
 A claim names two variants and what is expected of them; it is data, written before the runs:
 
@@ -107,7 +107,7 @@ def held(
     claim leaves it out.
 
     worse, better: by the paired t over common seeds. A run that diverges has no figure, but to
-    diverge is worse: where one side diverges more often, Fisher's exact test stands beside the t,
+    diverge is worse: where one side diverges more often, Fisher's exact test is added to the t,
     and the smaller p counts twice (Bonferroni). Where the two point to different sides at p <=
     alpha, nothing is decided.
     equal: by the two one-sided tests of the margin. It does not hold where the interval lies

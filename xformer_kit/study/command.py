@@ -1,13 +1,11 @@
-"""What does one type for a study to go on? The words that Hydra was given, as a person writes
-them.
-"""
+"""The command line that continues a study, from the overrides that Hydra was given."""
 
 import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-OWN = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # which a study tells Hydra by itself
+OWN = {"hydra.sweep.dir", "hydra/sweeper", "hydra.mode"}  # which a study passes to Hydra by itself
 
 
 def command(words: Iterable[str], *more: str) -> str:
@@ -21,7 +19,7 @@ def command(words: Iterable[str], *more: str) -> str:
 
 
 def from_here(line: str, folder: Path) -> str:
-    """The line, behind a change of directory where the study was started from another one: outputs/
+    """The line, after a change of directory if the study was started from another one: outputs/
     lies there.
     """
     root = folder.resolve().parents[2]

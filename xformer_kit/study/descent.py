@@ -16,7 +16,7 @@ STEPS = 3000
 GAIN = 1e-9  # share of the loss; a fit that gains less than that PATIENCE times in a row is done
 PATIENCE = 3
 STIFF = 1e8  # lam at which no step lowers the loss any more
-ZERO = 1e-26  # a loss that is rounding alone
+ZERO = 1e-26  # a loss that is only rounding
 
 Curve = Callable[
     [np.ndarray], tuple[np.ndarray, np.ndarray]

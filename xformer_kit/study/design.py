@@ -1,5 +1,5 @@
-"""Which variants answer the question? A design chooses among the levels of the factors; the
-baseline is always one of them.
+"""Designs: which variants answer the question. A design chooses among the levels of the factors;
+the baseline is always one of them.
 
 The statistics that a design allows: `one_at_a_time` gives the difference of each change to the
 baseline; `pairs`, whether two changes add up; `factorial` and `fractional`, the mean effect of a
@@ -35,19 +35,19 @@ class Rung:
 class Design:
     """The variants of a study. Levels that a condition rules out are those of the baseline.
 
-    `adaptive`: variants beside the baseline are proposed one after another, from what became of
+    `adaptive`: variants other than the baseline are proposed one after another, from what became of
     those before.
     """
 
     adaptive = False
-    # variants beside the baseline that are taken of those chosen; None: all
+    # variants other than the baseline that are taken of those chosen; None: all
     limit: int | None = None
 
     needs_factors = True
     no_stop = ""  # why study.stop cannot leave seeds of a variant out
 
     def choose(self, factors: Factors) -> Iterator[Levels]:
-        """Variants beside the baseline, in the order in which they run; one may come twice."""
+        """Variants other than the baseline, in the order in which they run; one may come twice."""
         raise NotImplementedError
 
     @classmethod
@@ -125,7 +125,7 @@ def distinct(design: Design, factors: Factors, left_out: Sequence[Levels] = ()) 
 
 @DESIGNS.register("one_at_a_time", also_called=("ablation", "single", "ofat"))
 class OneAtATime(Design):
-    """The baseline, and every level of every factor alone."""
+    """The baseline, and every level of every factor by itself."""
 
     def choose(self, factors):
         for name, factor in factors.items():
@@ -135,8 +135,8 @@ class OneAtATime(Design):
 
 @DESIGNS.register("pairs", also_called=("pairwise", "two_way"))
 class PairsDesign(Design):
-    """The baseline, every level alone, and every two levels of two factors together: which changes
-    do not add up.
+    """The baseline, every level by itself, and every two levels of two factors together: which
+    changes do not add up.
     """
 
     no_stop = AVERAGES
@@ -230,7 +230,7 @@ class RandomDesign(Design):
     def __init__(
         self,
         *,
-        count: int = 20,  # variants beside the baseline
+        count: int = 20,  # variants other than the baseline
         seed: int = 0,  # of the draw
     ):
         self.limit = count
@@ -254,9 +254,9 @@ class SearchDesign(Design):
     """The best point of a space: Optuna proposes, from what became of the points before (Akiba et
     al., 2019, arXiv:1907.10902), by a tree-structured Parzen estimator (Bergstra et al., 2011,
     section 4; Watanabe, 2023, arXiv:2304.11127). Factors can be intervals. Every trial is run at
-    the study's first seed; the best are then run at the other seeds, which alone are compared with
-    the baseline's: a point that was chosen among many at one seed owes a part of its figure to that
-    seed.
+    the study's first seed; the best are then run at the other seeds, and only these are compared
+    with the baseline's: a point that was chosen among many at one seed owes a part of its figure to
+    that seed.
     """
 
     adaptive = True
@@ -278,7 +278,7 @@ class SearchDesign(Design):
             int | None
         ) = None,  # trials proposed at once; null: as many as the launcher runs side by side
     ):
-        pass  # read from the study's node by whoever proposes and trains
+        pass  # read from the study's node where trials are proposed and trained
 
     def choose(self, factors):
         return iter(())

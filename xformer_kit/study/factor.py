@@ -1,4 +1,4 @@
-"""What is varied in a study? Factors, each with levels; a level is a few overrides of the config.
+"""What is varied in a study: factors, each with levels; a level is a few overrides of the config.
 
     factors:
       placement: [post, sandwich]                 # an override's key and its values
@@ -36,7 +36,7 @@ class Factor:
     baseline: str  # label
     levels: Mapping[str, Mapping[str, Any]]  # label -> key -> value, the baseline's among them
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # numbers that a search draws from; its level is then the baseline's alone
+    # numbers that a search draws from; its level is then only the baseline's
     interval: Range | None = None
 
     @property
@@ -124,7 +124,7 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
             hint = nearest(str(name), map(str, given))
             faults.append(
                 f"study.baseline.{name}: is no factor.{hint} Factors:"
-                f" {', '.join(map(str, given)) or 'none'}. What all variants share stands beside"
+                f" {', '.join(map(str, given)) or 'none'}. What all variants share stands next to"
                 " study."
             )
     return _conditions(found, only, faults), faults
@@ -226,7 +226,7 @@ def _factor(
 def _conditions(
     found: dict[str, Factor], only: Mapping[str, Any], faults: list[str]
 ) -> dict[str, Factor]:
-    """The factors with what `only` says: {factor: {other factor: level or levels}}."""
+    """The factors with the conditions of `only`: {factor: {other factor: level or levels}}."""
     made = dict(found)
     for name, needs in only.items():
         if name not in found or not isinstance(needs, Mapping) or not needs:

@@ -1,4 +1,4 @@
-"""What does a factor do, averaged over the others, and does one factor change what another does?
+"""Effects of a factor averaged over the others, and interactions of two factors.
 
 The seed is the block: a contrast is computed within every seed, and the contrasts of the seeds go
 through the paired t, so that n seeds leave n - 1 degrees of freedom, however many runs there are
@@ -41,7 +41,7 @@ class Effect:
     - y(a0, b0)], within a seed, averaged over the combinations of the other factors; `count` of it
     is the seeds used.
     method: matched      the levels are compared at equal combinations of the other factors
-            additive     a fraction of the design, where no two runs differ in this factor alone:
+            additive     a fraction of the design, where no two runs differ only in this factor:
             least squares within each
                          seed, which takes it that no factors interact (in a fraction the two cannot
                          be told apart)

@@ -1,4 +1,4 @@
-"""Which run is this? A key of all that decides its result: config, the code of its parts, and its
+"""The key of a run, of all that decides its result: config, the code of its parts, and its
 data.
 """
 

@@ -1,6 +1,6 @@
-"""How does the loss fall with size and data? A ladder trains every variant at several sizes, each
-for several numbers of tokens per parameter, so that the laws of two architectures are compared and
-not their figures at one size.
+"""Ladders: how the loss falls with size and data. A ladder trains every variant at several sizes,
+each for several numbers of tokens per parameter, so that the laws of two architectures are compared
+and not their figures at one size.
 
 design:
   name: ladder
@@ -43,7 +43,7 @@ class LadderDesign(OneAtATime):
         *,
         sizes: dict[str, list],  # override -> its value at each size, all lists equally long
         multiples: tuple[float, ...] = (5.0, 10.0, 20.0),  # tokens for each parameter
-        ahead: float = 10.0,  # times the largest size, at which the laws are asked
+        ahead: float = 10.0,  # times the largest size, at which the laws are evaluated
     ):
         self.sizes = sizes
         self.multiples = multiples

@@ -59,7 +59,7 @@ class Metric:
         return (difference > 0) == self.higher_is_better
 
     def format(self, value: float, digits: int | None = None, unit: bool = True) -> str:
-        """A figure with so many digits behind the point; None: as many as a figure of its size has
+        """A figure with so many digits after the point; None: as many as a number of its size has
         in an error.
         """
         scaled = value * self.scale
@@ -100,7 +100,7 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def as_given(self, value: float) -> str:
-        """A figure that somebody chose, such as a margin."""
+        """A number that a user chose, such as a margin."""
         return f"{value * self.scale:.6g} {self.unit}".rstrip()
 
     def up(self, value: float) -> float:
@@ -141,7 +141,7 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
 
 
 def decimals(error: float) -> int:
-    """Digits behind the point that an error of this size supports: two digits of the error where
+    """Digits after the point that an error of this size supports: two digits of the error where
     they begin with 10 to 35, one where they begin with 36 to 94 (the rule of the Particle Data
     Group, Review of Particle Physics, Introduction 5.3).
     """

@@ -1,4 +1,4 @@
-"""Which runs does a study consist of? Variants x seeds; each run has a config, a key, and words
+"""The runs of a study: variants x seeds; each run has a config, a key, and words
 that compose it.
 """
 
@@ -21,7 +21,7 @@ Compose = Callable[
 
 @dataclass(frozen=True)
 class Variant:
-    """One combination of levels. `name` is what the report calls it, `words` compose it behind
+    """One combination of levels. `name` is what the report calls it, `words` compose it after
     those of the command line.
     """
 
@@ -124,7 +124,7 @@ def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> 
     if count * each <= most:
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
-    fits = most // each - 1  # variants beside the baseline
+    fits = most // each - 1  # variants other than the baseline
     raise ConfigError(
         f"study.max_runs: must hold the runs of the design; got {most}, and"
         f" {_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
@@ -143,7 +143,7 @@ def name_of(node: Mapping[str, Any], label: str) -> str:
 
 
 def words_of(factors: Mapping[str, Factor], levels: Levels) -> list[str]:
-    """The overrides of a combination; a factor whose condition is not met says nothing."""
+    """The overrides of a combination; factors whose condition is not met have none."""
     active = {name: factor for name, factor in factors.items() if factor.active(levels)}
     return [word for name, factor in active.items() for word in factor.words(levels[name])]
 

@@ -1,4 +1,4 @@
-"""What could so many seeds have seen, and how many see what one looks for?
+"""Power: which difference so many seeds detect, and how many seeds detect a difference.
 
 Power of the two-sided paired t test at n seeds, with r = true difference / sd of one seed's
 difference, by the noncentral t with n - 1 degrees of freedom and noncentrality r sqrt(n) (Cohen,

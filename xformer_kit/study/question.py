@@ -1,4 +1,4 @@
-"""What does a study ask? The `study` node of the config: factors and a design, a budget, seeds, and
+"""The checks of a study: the `study` node of the config: factors and a design, a budget, seeds, and
 what is measured.
 
 study:
@@ -42,7 +42,7 @@ DEFAULT_DESIGN = {"name": "one_at_a_time"}
 
 
 def complete(node: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The node with the defaults of what it does not say; `name` where it gives itself none."""
+    """The node with the defaults of what it leaves out; `name` if it has none."""
     found = _defaults("study") | dict(node)
     design = DESIGNS.complete(found["design"] or DEFAULT_DESIGN)
     budget = _defaults("budget") | dict(found["budget"] or {})
@@ -116,15 +116,13 @@ def _with_way(fault: str) -> str:
 
 
 def _measured(node: Mapping[str, Any]) -> Iterator[str]:
-    """A metric of which nobody knows whether it is to rise or to fall would be found out after the
-    last run.
-    """
+    """A metric whose better side is unknown, which would otherwise fail after the last run."""
     name, given = node["metric"], node["higher_is_better"]
     if given is None:
         try:
             metric(name)
         except ConfigError as error:
-            own = "Of a metric of your own say it: study.higher_is_better=true, or false."
+            own = "State it for a metric of your own: study.higher_is_better=true, or false."
             yield from (f"{fault} {own}" for fault in error.faults)
     elif name.rpartition("/")[2] in (LOWER if given else HIGHER):
         yield (
@@ -150,7 +148,7 @@ def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterato
     for name, factor in factors.items():
         if factor.interval is not None:
             yield (
-                f"study.factors.{name}: is an interval, which design=search alone draws from. List"
+                f"study.factors.{name}: is an interval, which only design=search draws from. List"
                 " its levels."
             )
     if node["storage"] is not None:
@@ -263,12 +261,13 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     found = distinct(design, factors, patterns)
     if patterns and len(found) == 1 and not design.adaptive:
         raise ConfigError(
-            "study.exclude: leaves no variant beside the baseline. Take a combination out of it."
+            "study.exclude: leaves no variant other than the baseline. Take a combination out of"
+            " it."
         )
     if design.limit is not None and len(found) - 1 < design.limit:
         raise ConfigError(
             f"study.design.count: must be at most the variants that there are; got {design.limit},"
-            f" and beside the baseline there are {len(found) - 1}. Try {len(found) - 1}, or"
+            f" and there are {len(found) - 1}. Try {len(found) - 1}, or"
             " design=factorial, which takes all."
         )
     return factors, found

@@ -1,4 +1,4 @@
-"""What came of a study's runs? Plain data, from which statistics and reports are made."""
+"""What became of a study's runs. Plain data, from which statistics and reports are made."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Results:
     """A plan as it was written, with the outcome of every run."""
 
     study: Mapping[str, Any]  # the study's complete node
-    command: list[str]  # overrides that asked for it
+    command: list[str]  # overrides of the command line
     parts: list[str]  # files of one's own parts
     # label, name, levels, words, tuned, cost, knob, off; the baseline first
     variants: list[Mapping[str, Any]]

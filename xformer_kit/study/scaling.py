@@ -1,4 +1,4 @@
-"""How does the loss fall with the size of a model and of its data?
+"""Scaling laws: how the loss falls with the size of a model and of its data.
 
     L(N, D) = E + A N^-alpha + B D^-beta          N parameters, D tokens, L in nats per token
 
@@ -122,7 +122,7 @@ class Law:
         """
         if self.A is None or self.B is None:
             raise ValueError(
-                "A law of one axis knows no best split of compute: vary parameters and tokens."
+                "A law of one axis has no best split of compute: vary parameters and tokens."
             )
         best = _split(np.array([self.E, self.A, self.alpha, self.B, self.beta]), flops / per)
         low, high = self._bounds(_split(self.draws, flops / per))
@@ -157,12 +157,7 @@ def fit(
     x = sizes - middle
     found, losses = _descend(x, y, _starts(x, y))
     best = found[losses.argmin()]
-    residuals = (y - _predicted(best, x)) * math.sqrt(len(y) / (len(y) - len(best)))
-    rng = np.random.default_rng(seed)
-    drawn = np.array(
-        [_predicted(best, x) + rng.choice(residuals, len(y)) for _ in range(resamples)]
-    )
-    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
+    again = _resampled(x, y, best, resamples, seed)
     draws = np.array([_plain(theta, middle, axes) for theta in again])
     names = ("E", "A", "alpha", "B", "beta")
     values = _plain(best, middle, axes)
@@ -187,6 +182,17 @@ def fit(
         level=level,
         draws=draws,
     )
+
+
+def _resampled(
+    x: np.ndarray, y: np.ndarray, best: np.ndarray, resamples: int, seed: int
+) -> np.ndarray:
+    """Fits to the curve of the best fit with its residuals drawn anew."""
+    predicted, rng = _predicted(best, x), np.random.default_rng(seed)
+    residuals = (y - predicted) * math.sqrt(len(y) / (len(y) - len(best)))
+    drawn = np.array([predicted + rng.choice(residuals, len(y)) for _ in range(resamples)])
+    again, _ = _descend(x, drawn, np.tile(best, (resamples, 1)))
+    return again
 
 
 def fewest(multiples: int) -> int:
@@ -244,7 +250,7 @@ def _together(points: Sequence[Point]) -> None:
     x = np.log(np.array(pairs))
     if np.linalg.matrix_rank(x - x.mean(0), tol=1e-3) < 2:
         raise ValueError(
-            "Tokens grow in step with parameters, so their exponents cannot be told apart: take"
+            "Tokens grow in step with parameters, so their exponents cannot be separated: take"
             " more than one number of tokens per parameter, or fit one axis (axis=parameters)."
         )
 

@@ -36,7 +36,7 @@ def faults(node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
     if design["pruner"] != "none" and not node["metric"].startswith("val/"):
         yield (
             "study.design.pruner: ends trials by what each validation measures, and"
-            f" {node['metric']} is measured at the end alone. Set study.design.pruner=none, or a"
+            f" {node['metric']} is measured only at the end. Set study.design.pruner=none, or a"
             " metric val/...."
         )
     ordered = order(factors)

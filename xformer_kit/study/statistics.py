@@ -1,4 +1,4 @@
-"""What do a few seeds say? Means with intervals, differences seed by seed, and curves with bands.
+"""Statistics of a few seeds: means with intervals, differences seed by seed, and curves with bands.
 
 Every function takes plain numbers of runs that finished. A run that diverged has no figure: it is
 left out by the caller, `count` shows it, and `divergence` tests whether one variant diverges more
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BOOTSTRAP_FROM = 20  # seeds
-# Differences are taken as equal where they differ by rounding alone, relative to the largest
+# Differences are taken as equal if they differ only by rounding, relative to the largest
 # figure.
 ROUNDING = 1e-12
 
@@ -155,8 +155,8 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 def equivalence(difference: PairedDifference, margin: float) -> float | None:
     """p of the hypothesis that the true difference is as large as the margin or larger, either way:
-    two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p says: equal, for
-    all that matters. None for fewer than two seeds.
+    two one-sided tests, of which the larger p counts (Schuirmann, 1987). A small p means: equal,
+    for all that matters. None for fewer than two seeds.
 
     Raises ValueError for a margin that is not above 0.
     """
@@ -169,7 +169,7 @@ def equivalence(difference: PairedDifference, margin: float) -> float | None:
 def beyond(difference: PairedDifference, margin: float, sign: int) -> float | None:
     """p of the hypothesis that `sign` times the true difference is as large as the margin or
     larger: the one-sided paired t test of (margin - sign mean) sqrt(n) / sd. With the sign of what
-    is worse, a small p says: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
+    is worse, a small p means: no worse, for all that matters (non-inferiority: Blackwelder, 1982).
     Without variance, where there is no t, the sign test: 2^-n if the difference lies below the
     margin, else 1. None for fewer than two seeds.
     """
@@ -227,8 +227,8 @@ def _t(count: int, level: float) -> float:
 
 
 def _constant(value: float, count: int, level: float) -> PairedDifference:
-    """Every seed says the same: no t. The sign test asks only how often chance alone would agree
-    with itself.
+    """Every seed has the same difference, so that t is undefined. The sign test gives the chance
+    that all signs agree.
     """
     if value == 0:
         return PairedDifference(0.0, 0.0, 0.0, 1.0, 0.0, count, 0.0, "equal", level)

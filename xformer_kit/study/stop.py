@@ -1,11 +1,12 @@
-"""Which variants are not worth further seeds? Opt-in: study.stop: {after: 3, margin: 0.1}.
+"""Stopping of variants that are not worth further seeds. Opt-in: study.stop: {after: 3, margin:
+0.1}.
 
 Behind each seed from the `after`-th to the last but one, a variant is stopped where its runs so far
 show it to be worse than the baseline by more than the margin: the one-sided paired t at p <= alpha
 / looks, looks = seeds - after (Bonferroni). So a variant that is no worse than that is stopped in
 at most alpha of all studies, however often one looks.
 
-A look is at the first seeds of the study's list alone, whoever ran them and in whatever order they
+A look is at the first seeds of the study's list only, whoever ran them and in whatever order they
 ended: a study that was killed, or that two processes share, stops the same variants. Runs of later
 seeds count as left out, whether they are there or not. What a claim names is never stopped: it is
 asked to the end.
@@ -143,7 +144,7 @@ def notes(results: Results) -> list[str]:
         return []
     count = len(results.seeds)
     return [
-        f"Variants were to be stopped behind {node['after']} to {count - 1} of {count} seeds, where"
+        f"Variants were to be stopped after {node['after']} to {count - 1} of {count} seeds, where"
         " the one-sided paired t showed them worse than the margin; one that is not is stopped in"
         f" at most {100 * node['alpha']:g} % of such studies. The difference of one that was"
         " stopped is that of seeds that spoke against it, so it is too large on average, and no"

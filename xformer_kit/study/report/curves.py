@@ -1,4 +1,4 @@
-"""How did the variants learn? Mean curves with bands over the seeds that finished, and the ways of
+"""Learning curves: mean curves with bands over the seeds that finished, and the ways of
 those that diverged.
 """
 

@@ -1,4 +1,4 @@
-"""How fair is the comparison? Sentences on what was matched, how variants were tuned, and in what
+"""The fairness of a comparison: sentences on what was matched, how variants were tuned, and in what
 else they differ.
 """
 
@@ -29,7 +29,7 @@ def matched(results: Results, variants: list[VariantResult]) -> str:
 def _missed(variants: list[VariantResult], budget: Mapping) -> str:
     what = SHOWN[budget["match"]].capitalize().replace("flops", "FLOPs")
     if not variants:
-        return f"{what} were to be matched; there is no variant beside the baseline."
+        return f"{what} were to be matched; there is no variant other than the baseline."
     worst = max(variants, key=lambda variant: abs(variant.off))
     allowed = f"tolerance {100 * budget['tolerance']:g} %"
     if worst.off == 0:

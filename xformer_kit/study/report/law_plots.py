@@ -131,7 +131,7 @@ def _compute(found: Laws, styled: Styled, legend_height: float) -> Figure:
     note = "Each sign is a run."
     if any(one.best for one in found.each):
         note += (
-            " Lines: the lowest loss that the law knows for so much compute, with the best split"
+            " Lines: the lowest loss of the law for so much compute, with the best split"
             " into size and tokens."
         )
     heading = f"{found.metric.name} against compute"

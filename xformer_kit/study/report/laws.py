@@ -184,8 +184,8 @@ def _sentence(one: VariantLaw, found: Laws) -> str:
     if law.at_bounds:
         which = " and ".join(law.at_bounds)
         return (
-            f"{text} The runs do not tell {which}, so the law predicts nothing: take more seeds, or"
-            " sizes further apart."
+            f"{text} The runs do not determine {which}, so the law predicts nothing: take more"
+            " seeds, or sizes further apart."
         )
     where = (
         f"{found.ahead:g} times the largest size, {compact(found.parameters)} parameters and"
@@ -240,7 +240,7 @@ def notes(found: Laws) -> list[str]:
         + (f": L(N) along D = {found.multiples[0]:g} N." if one else ", in N and D at once.")
         + " N: parameters, embeddings among them; D: tokens that were read, padding included."
         " Intervals at 95 % are those of the residual bootstrap; they hold as far as the law"
-        " does, and beyond the largest size nobody has looked (in simulations of true laws, 89 to"
+        " does, and beyond the largest size nothing was run (in simulations of true laws, 89 to"
         " 93 % of them hold at 10 times that size). They are not corrected for the number of"
         " variants."
     ]

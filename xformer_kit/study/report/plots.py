@@ -142,11 +142,8 @@ def gaps(content: Content) -> Iterator[Figure]:
 
     def paint(figure: Any, axes: Any) -> None:
         axes.axhline(0, color=INK, linewidth=1.2)
-        for place, each in enumerate(zip(content.variants[1:], content.gaps, look, strict=True)):
-            _band(axes, place, *each, scale)
-        if limits := _limits(content.gaps):
-            axes.set_ylim(scale * min(limits[0], 0.0), scale * max(limits[1], 0.0))
-        _steps(axes)
+        if limits := _bands(axes, content.variants[1:], content.gaps, look, scale):
+            axes.set_ylim(min(limits[0], 0.0), max(limits[1], 0.0))
         _axes(figure, axes, "optimizer step", f"difference in {measured.title}", look)
 
     note = (
@@ -168,15 +165,12 @@ def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
     scale = measured.scale
 
     def paint(figure: Any, axes: Any) -> None:
-        each = list(zip(content.variants, found, look, strict=True))
-        for place, (variant, curve, style) in enumerate(each):
-            _band(axes, place, variant, curve.band, style, scale)
-        limits = _limits([curve.band for curve in found])
+        bands = [curve.band for curve in found]
+        limits = _bands(axes, content.variants, bands, look, scale)
         if limits and not measured.higher_is_better:
-            axes.set_ylim(*(scale * y for y in limits))
-        for variant, curve, style in each:
-            _lost(axes, variant, curve, style, scale)
-        _steps(axes)
+            axes.set_ylim(*limits)
+        for each in zip(content.variants, found, look, strict=True):
+            _lost(axes, *each, scale)
         _axes(figure, axes, "optimizer step", measured.title, look)
 
     note = "Mean over the seeds that finished; the band is its 95 % interval at each step."
@@ -188,6 +182,26 @@ def _curves(content: Content, name: str, found: list[VariantCurve]) -> Figure:
             " that is beyond."
         )
     return Figure(f"curve {name}", name, note, _height(content), paint)
+
+
+def _bands(
+    axes: Any,
+    variants: list[VariantResult],
+    bands: list[Band],
+    look: list[LineStyle],
+    scale: float,
+) -> tuple[float, float] | None:
+    """Draws the bands by step; returns limits of the axis that show them with their intervals."""
+    for place, each in enumerate(zip(variants, bands, look, strict=True)):
+        _band(axes, place, *each, scale)
+    axes.set_xlim(left=0)
+    whole(axes.xaxis)
+    return bounds(
+        (band.steps, [scale * y for y in side])
+        for band in bands
+        for side in (band.mean, band.low, band.high)
+        if side
+    )
 
 
 def _band(
@@ -226,18 +240,6 @@ def _lost(
         axes.plot(steps[-1], end, marker="x", markersize=4.5, markeredgewidth=1.3, **mark)
         label = None
     axes.set_ylim(low, high)
-
-
-def _limits(bands: list[Band]) -> tuple[float, float] | None:
-    """Limits of the axis, with the intervals."""
-    return bounds(
-        (band.steps, side) for band in bands for side in (band.mean, band.low, band.high) if side
-    )
-
-
-def _steps(axes: Any) -> None:
-    axes.set_xlim(left=0)
-    whole(axes.xaxis)
 
 
 COSTS = {"flops": "training FLOPs of a run", "params": "parameters", "seconds": "time of a run"}

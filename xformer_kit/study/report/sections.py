@@ -46,7 +46,7 @@ def _sections(content: Content) -> Iterator[Section]:
         yield Section("Effects of the factors", each, tables=list(tables.effects(content)))
     if content.secondary:
         text = (
-            f"The study compares variants in {content.metric.name} alone. Of these metrics no"
+            f"The study compares variants in {content.metric.name} only. Of these metrics no"
             f" verdict is drawn and no p is given: means and differences to {content.baseline.name}"
             " over common seeds, with intervals that are not corrected."
         )

@@ -107,7 +107,7 @@ def effects(content: Content) -> Iterator[Table]:
     note = f"{' or '.join(methods)}, within each seed; p after Holm over all rows of both tables."
     notes = {
         "Main effects": note[0].upper() + note[1:],
-        "Interactions": "What two changes do together beyond the sum of what each does alone.",
+        "Interactions": "What two changes do together beyond the sum of what each does by itself.",
     }
     header = ["effect", "difference", "95 % interval", "effect size", "p (Holm)"]
     header += ["combinations", "seeds"]
