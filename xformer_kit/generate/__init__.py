@@ -1,4 +1,4 @@
-"""How does a model speak? Decoding drives caches; it does not own them."""
+"""Generation: sampling, beam and contrastive search, speculative decoding, scores of texts."""
 
 from xformer_kit.generate.beam import Beams, beam_search
 from xformer_kit.generate.choosing import choose

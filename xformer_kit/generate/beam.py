@@ -1,10 +1,9 @@
-"""The likeliest text, searched for: several hypotheses at once, of which the best stay.
+"""Beam search: several hypotheses at once, of which the best are kept.
 
 The search is that of `transformers`, score for score: 2 * beam candidates at each step, a finished
 text only from the best `beam` of them, scores divided by length ** length_penalty.
 """
 
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.processors import AllowedNext, constraints
-from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating, prompt_of
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
 
 NEVER = -1.0e9  # below the score of every text, yet a number that can be added to
 
@@ -59,10 +57,7 @@ def beam_search(
 
 @torch.inference_mode()
 def _searched(model: Any, prompt: Prompt, how: Decoding) -> Beams:
-    with (
-        evaluating(model),
-        packed(model, prompt.rows * how.beam) if how.max_new_tokens >= MANY else nullcontext(),
-    ):
+    with generating(model, how.max_new_tokens, prompt.rows * how.beam):
         reading = Reading(model, prompt, how.max_new_tokens)
         logits = reading.first(how.beam)
         search = Search(how, prompt, logits)
@@ -96,9 +91,8 @@ class Search:
         device = logits.device
         self.how = how
         self.given = prompt.tokens.ids.long()
-        self.early = (
-            True if beam == 1 else how.early_stopping
-        )  # the first text that ends is the greedy one
+        # of one beam the first text that ends is the greedy one
+        self.early = True if beam == 1 else how.early_stopping
         self.fill = 0 if how.end is None else how.end
         text = prompt.text(logits.shape[-1])[:, None].expand(-1, beam, -1)
         none = torch.full((rows, beam), NEVER, device=device)
@@ -150,9 +144,7 @@ class Search:
         scores, vocab = logits.float().log_softmax(-1), logits.shape[-1]
         for process in self.processors:
             scores = process(scores, self.now.text.flatten(0, 1))
-        total = (
-            scores.view(-1, self.how.beam, vocab) + self.now.score[..., None]
-        )  # (p, beam, vocab)
+        total = scores.view(-1, self.how.beam, vocab) + self.now.score[..., None]
         score, at = total.flatten(1).topk(2 * self.how.beam)
         return score, at // vocab, at % vocab
 
@@ -182,7 +174,7 @@ class Search:
         return 1.0 if self.how.length_penalty is None else self.how.length_penalty
 
     def _done(self, now: Running, length: int) -> Tensor:
-        """Which prompts cannot gain by going on, or shall not, (p,)."""
+        """Which prompts are done, (p,): no better text is possible, or by `early_stopping`."""
         ended = now.length > 0
         longest = self.how.max_new_tokens if self.early == "never" and self._penalty > 0 else length
         possible = now.score[:, 0] / longest**self._penalty
@@ -191,19 +183,16 @@ class Search:
         return done | ended.all(1) if self.early is True else done
 
     def _leave(self, now: Running, done: Tensor) -> Running:
-        """Keep what the prompts that are done end with, and go on without them."""
+        """Keep the texts of the prompts that are done, and go on without them."""
         out = now.row[done]
-        self.best.ended[out], self.best.value[out], self.best.length[out] = (
-            now.ended[done],
-            now.value[done],
-            now.length[done],
-        )
+        for field in ("ended", "value", "length"):
+            getattr(self.best, field)[out] = getattr(now, field)[done]
         now = Running(*(field[~done] for field in now))
         self._follow(now)
         return now
 
     def _follow(self, now: Running) -> None:
-        """Tell processors that ask for it whose hypotheses the rows are."""
+        """Give processors that need it the prompt of each row."""
         for process in self.processors:
             if isinstance(process, AllowedNext):
                 process.rows = now.row.repeat_interleave(self.how.beam).tolist()
@@ -211,8 +200,7 @@ class Search:
     def found(self) -> Beams:
         """The best texts, when every prompt is done."""
         count = self.how.num_return
-        ids, scores, lengths = (
-            field[:, :count] for field in (self.best.ended, self.best.value, self.best.length)
-        )
+        best = self.best
+        ids, scores, lengths = (x[:, :count] for x in (best.ended, best.value, best.length))
         given = self.given[:, None].expand(-1, count, -1)
         return Beams(torch.cat([given, ids[..., : int(lengths.max())]], -1), scores, lengths)

@@ -1,5 +1,5 @@
-"""Which token comes next? Scores are shaped, one token of each row is taken, and rows that have
-ended stay ended.
+"""The choice of the next token: scores are processed, one token of each row is taken, and rows that
+have ended stay ended.
 """
 
 from typing import Any
@@ -12,9 +12,8 @@ from xformer_kit.generate.processors import Processor, constraints, warpers
 from xformer_kit.generate.reading import Prompt
 from xformer_kit.generate.stopping import Ending
 
-Draws = (
-    list[torch.Generator] | torch.Generator | None
-)  # one for each row, one for all, or torch's own
+# one for each row, one for all, or torch's own
+Draws = list[torch.Generator] | torch.Generator | None
 
 
 class Choice:
@@ -40,7 +39,7 @@ class Choice:
         return self.take(pick(self.shaped(logits, self.text), self.how.greedy, self.draws))
 
     def shaped(self, logits: Tensor, text: Tensor | None) -> Tensor:
-        """Scores (b, vocab) behind a text (b, t), whose softmax is drawn from."""
+        """Scores (b, vocab) after a text (b, t), whose softmax is drawn from."""
         if self.processors:
             logits = logits.float()
             for process in self.processors:

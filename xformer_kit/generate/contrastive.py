@@ -1,9 +1,6 @@
-"""One of the likeliest tokens, and of these the one that is least like what stands before: likely,
-and no repetition.
-"""
+"""Contrastive search: of the likeliest tokens the one that is least similar to the text so far."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,8 +9,7 @@ from torch.nn import functional as F
 
 from xformer_kit.generate.choosing import Choice
 from xformer_kit.generate.processors import NEVER
-from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.generate.reading import Prompt, Reading, generating
 from xformer_kit.model.tokens import Tokens
 
 
@@ -24,15 +20,15 @@ def contrast(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
         (1 - alpha) p(v | x) - alpha max_j cos(h_v, h_xj)          (Su et al., 2022,
         arXiv:2202.06417, eq. 5)
 
-    h is what the head reads, h_v behind a reading of v, and j runs over the real tokens of the
-    prompt and of what was written; of a model of two stacks those of the target alone. Nothing is
+    h is the input of the head, h_v after reading v, and j runs over the real tokens of the prompt
+    and of the new text; of a model of two stacks only those of the target. Nothing is
     drawn. Constraints on the text act on p before the candidates are taken. The cache holds top_k
     copies of each row: all candidates are read in one step, and that of the one that is taken is
     kept.
     """
     how, many = choice.how, choice.how.max_new_tokens
     count = min(how.top_k, model.vocab_size)
-    with evaluating(model), packed(model) if many >= MANY else nullcontext():
+    with generating(model, many):
         reading = Reading(model, prompt, many)
         hidden = reading.hidden(prompt.tokens)
         read = Directions(hidden, prompt.tokens.real, many)
@@ -42,9 +38,8 @@ def contrast(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
             scores = choice.shaped(model.head(last), choice.text)
             share = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
             p, ids = share.topk(count)  # (b, count)
-            hidden = reading.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0].unflatten(
-                0, (-1, count)
-            )  # (b, count, dim)
+            hidden = reading.hidden(Tokens(ids=ids.view(-1, 1)))[:, 0]
+            hidden = hidden.unflatten(0, (-1, count))  # (b, count, dim)
             value = (1 - how.penalty_alpha) * p - how.penalty_alpha * read.nearest(hidden)
             best = value.masked_fill(scores.gather(-1, ids) == NEVER, NEVER).argmax(-1)
             new = choice.take(ids[rows, best])

@@ -1,28 +1,51 @@
-"""How is the next token chosen, and when does a text end? One table of options for every way of
-decoding.
-"""
+"""The options of generation, for every way of decoding."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 
 from xformer_kit.registry import ConfigError, Context, mismatch, unknown_option
 
-Allowed = Callable[
-    [int, Tensor], Sequence[int]
-]  # (prompt's row, its ids so far (t,)) -> ids that may follow
+# (prompt's row, its ids so far (t,)) -> ids that may follow
+Allowed = Callable[[int, Tensor], Sequence[int]]
 MOST_BEAMS = 1000
-DRAWN = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-)  # they shape a draw, and beam search draws nothing
+# they shape a draw, and beam search draws nothing
+DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 BEAMED = ("length_penalty", "early_stopping")
+# types of options as `registry.mismatch` reads them, if they differ from the annotation
+CHECKED = {
+    "stop": str | list[str] | None,
+    "allowed": list[int] | None,
+    "seed": int | list[int] | None,
+}
+
+
+class Range(NamedTuple):
+    """The values that an option may have."""
+
+    fits: Callable[[Any], bool]
+    rule: str
+    way: str = ""  # a fix
+
+
+POSITIVE = Range(lambda value: value >= 1, "at least 1")
+RANGES = {
+    "max_new_tokens": POSITIVE,
+    "temperature": Range(lambda t: t >= 0, "at least 0", " 0 takes the likeliest token."),
+    **dict.fromkeys(("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
+    "top_p": Range(lambda p: 0 < p <= 1, "above 0 and at most 1"),
+    "min_p": Range(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
+    "typical_p": Range(lambda p: 0 < p < 1, "above 0 and below 1"),
+    "penalty_alpha": Range(
+        lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", " Try 0.6 with top_k=4."
+    ),
+    "repetition_penalty": Range(
+        lambda penalty: penalty > 0, "above 0", " Above 1 repeats less, 1 changes nothing."
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,11 +92,11 @@ class Decoding:
             for key in options
             if key not in known
         ]
-        types = get_type_hints(cls)
+        types = get_type_hints(cls) | CHECKED
         plain = {key: _plain(value) for key, value in options.items() if key in known}
         for key, value in plain.items():
             if key != "allowed" or not callable(value):
-                faults += mismatch(_checked(types[key]), value, key, Context())
+                faults += mismatch(types[key], value, key, Context())
         if not faults:
             how = cls(**plain)
             faults = [
@@ -90,16 +113,15 @@ class Decoding:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        return (
-            ()
-            if self.stop is None
-            else (self.stop,)
-            if isinstance(self.stop, str)
-            else tuple(self.stop)
-        )
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    def _given(self, *names: str) -> Iterator[tuple[str, Any]]:
+        """(name, value) of those of the options that are not None."""
+        values = ((name, getattr(self, name)) for name in names)
+        return ((name, value) for name, value in values if value is not None)
 
     def faults(self, drafted: bool = False) -> Iterator[str]:
-        """Sentences for values out of range, and for options that exclude each other."""
+        """Faults: values out of range, and options that exclude each other."""
         yield from self._ranges()
         yield from self._end()
         yield from self._beams(drafted) if self.penalty_alpha is None else self._contrast(drafted)
@@ -121,37 +143,14 @@ class Decoding:
                 )
 
     def _ranges(self) -> Iterator[str]:
-        if self.max_new_tokens < 1:
-            yield f"max_new_tokens: must be at least 1; got {self.max_new_tokens}."
-        if self.temperature is not None and self.temperature < 0:
-            yield (
-                f"temperature: must be at least 0; got {self.temperature}. 0 takes the likeliest"
-                " token."
-            )
-        for name in ("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                yield f"{name}: must be at least 1; got {value}."
+        for name, value in self._given(*RANGES):
+            fits, rule, way = RANGES[name]
+            if not fits(value):
+                yield f"{name}: must be {rule}; got {value}.{way}"
         if (self.beam or 0) > MOST_BEAMS:
             yield (
                 f"beam: must be at most {MOST_BEAMS:,}, each of which is a text to read; got"
                 f" {self.beam:,}. Try 4 to 10."
-            )
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            yield f"top_p: must be above 0 and at most 1; got {self.top_p}."
-        if self.min_p is not None and not 0 <= self.min_p <= 1:
-            yield f"min_p: must be at least 0 and at most 1; got {self.min_p}."
-        if self.typical_p is not None and not 0 < self.typical_p < 1:
-            yield f"typical_p: must be above 0 and below 1; got {self.typical_p}."
-        if self.penalty_alpha is not None and not 0 <= self.penalty_alpha <= 1:
-            yield (
-                f"penalty_alpha: must be at least 0 and at most 1; got {self.penalty_alpha}. Try"
-                " 0.6 with top_k=4."
-            )
-        if self.repetition_penalty is not None and self.repetition_penalty <= 0:
-            yield (
-                f"repetition_penalty: must be above 0; got {self.repetition_penalty}. Above 1"
-                " repeats less, 1 changes nothing."
             )
         for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
             if seed is not None and not 0 <= seed < 2**63:
@@ -175,17 +174,14 @@ class Decoding:
 
     def _beams(self, drafted: bool) -> Iterator[str]:
         if self.beam is None:
-            for name in BEAMED:
-                value = getattr(self, name)
-                if value is not None:
-                    yield (
-                        f"{name}: acts on beam search alone; got {value} without a beam. Set"
-                        " beam=4, or leave it out."
-                    )
+            for name, value in self._given(*BEAMED):
+                yield (
+                    f"{name}: acts on beam search alone; got {value} without a beam. Set"
+                    " beam=4, or leave it out."
+                )
             return
-        for name in DRAWN:
-            value = getattr(self, name)
-            if value is not None and (name != "temperature" or value > 0):
+        for name, value in self._given(*DRAWN):
+            if name != "temperature" or value > 0:
                 yield (
                     f"{name}: shapes a draw, and beam={self.beam} draws nothing; got {value}. Leave"
                     " one of them out."
@@ -212,14 +208,13 @@ class Decoding:
                 f"penalty_alpha: chooses among the top_k likeliest tokens; got {self.penalty_alpha}"
                 " and no top_k. Try top_k=4."
             )
-        for name in ("beam", *BEAMED):
-            if (value := getattr(self, name)) is not None:
-                yield (
-                    f"{name}: is for a search, and {how} takes one token after another; got"
-                    f" {value}. Leave one of them out."
-                )
-        for name in DRAWN:
-            if name != "top_k" and (value := getattr(self, name)) is not None:
+        for name, value in self._given("beam", *BEAMED):
+            yield (
+                f"{name}: is for a search, and {how} takes one token after another; got"
+                f" {value}. Leave one of them out."
+            )
+        for name, value in self._given(*DRAWN):
+            if name != "top_k":
                 yield (
                     f"{name}: shapes a draw, and {how} draws nothing; got {value}. Leave one of"
                     " them out."
@@ -236,21 +231,19 @@ class Decoding:
             )
 
     def outside(self, vocab_size: int) -> Iterator[str]:
-        """Sentences for ids that the vocabulary does not have."""
-        for name in ("end", "start"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < vocab_size:
+        """Faults: ids that the vocabulary does not have."""
+        known = range(vocab_size)
+        for name, value in self._given("end", "start"):
+            if value not in known:
                 yield (
                     f"{name}: must be an id of the vocabulary, 0 to {vocab_size - 1}; got {value}."
                 )
-        if isinstance(self.allowed, Sequence):
-            for value in self.allowed:
-                if not 0 <= value < vocab_size:
-                    yield (
-                        f"allowed: must list ids of the vocabulary, 0 to {vocab_size - 1}; got"
-                        f" {value}."
-                    )
-                    return
+        listed = self.allowed if isinstance(self.allowed, Sequence) else ()
+        if outside := [value for value in listed if value not in known]:
+            yield (
+                f"allowed: must list ids of the vocabulary, 0 to {vocab_size - 1}; got"
+                f" {outside[0]}."
+            )
 
 
 def _plain(value: Any) -> Any:
@@ -260,19 +253,10 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, set | frozenset | range | tuple) else value
 
 
-def _checked(annotation: Any) -> Any:
-    """The type as `registry.mismatch` reads it."""
-    return {
-        get_type_hints(Decoding)["stop"]: str | list[str] | None,
-        get_type_hints(Decoding)["allowed"]: list[int] | None,
-        get_type_hints(Decoding)["seed"]: int | list[int] | None,
-    }.get(annotation, annotation)
-
-
 def generators(
     how: Decoding, rows: int, device: torch.device
 ) -> list[torch.Generator] | torch.Generator | None:
-    """What the draws come from: one generator for all rows, or one for each."""
+    """The generators of the draws: one for all rows, or one for each."""
     if isinstance(how.seed, Sequence):
         if len(how.seed) != rows:
             raise ConfigError(

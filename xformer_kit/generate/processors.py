@@ -1,9 +1,8 @@
-"""What is done to the scores of the next token before one is chosen?
+"""Processors of the scores of the next token.
 
 Each processor is a value that maps scores (b, vocab) and the ids so far (b, t) to scores. They
-compose: the result of one is what the next one sees. Constraints act on logits or, in beam search,
-on log-probabilities; warpers shape a draw. A token of padding stands among the ids as the number
-behind the last token of the vocabulary.
+compose: the result of one is the input of the next. Constraints act on logits or, in beam search,
+on log-probabilities; warpers shape a draw. Padding has the id after the last one of the vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,9 +54,7 @@ class TopP:
         if self.p >= 1:
             return scores
         ordered, order = scores.sort(-1, descending=True)
-        share = ordered.softmax(-1)
-        beyond = share.cumsum(-1) - share >= self.p
-        return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
+        return _until(self.p, scores, order, ordered.softmax(-1))
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,13 @@ class TypicalP:
         share = surprise.neg().exp()
         entropy = (share * surprise).nansum(-1, keepdim=True)  # 0 times infinity is 0 here
         order = (surprise - entropy).abs().argsort(-1)
-        ordered = share.gather(-1, order)
-        beyond = ordered.cumsum(-1) - ordered >= self.p
-        return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
+        return _until(self.p, scores, order, share.gather(-1, order))
+
+
+def _until(p: float, scores: Tensor, order: Tensor, share: Tensor) -> Tensor:
+    """The scores of the first tokens in an order whose probabilities (b, vocab) sum up to p."""
+    beyond = share.cumsum(-1) - share >= p
+    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, order, beyond), NEVER)
 
 
 @dataclass(frozen=True)
@@ -151,17 +152,13 @@ class AllowedIds:
 
     def __call__(self, scores: Tensor, ids: Tensor) -> Tensor:
         listed = torch.tensor(self.ids, device=scores.device)
-        barred = torch.ones(scores.shape[-1], dtype=torch.bool, device=scores.device).index_fill(
-            0, listed, False
-        )
-        return scores.masked_fill(barred, NEVER)
+        return torch.full_like(scores, NEVER).index_copy(-1, listed, scores[:, listed])
 
 
 @dataclass
 class AllowedNext:
-    """The ids that a function of (prompt's row, its ids so far) returns; it is not asked about
-    texts that have ended. Raises ConfigError where it returns none, or one that the vocabulary does
-    not have.
+    """The ids that a function of (prompt's row, its ids so far) returns; it is not called for texts
+    that have ended. Raises ConfigError if it returns none, or one outside the vocabulary.
 
     rows: the prompt that each row belongs to.
     """
@@ -188,9 +185,7 @@ class AllowedNext:
 
 
 def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Processor]:
-    """What the text so far demands of the next token, for prompts of so many tokens; `rows` as in
-    AllowedNext.
-    """
+    """Processors that depend on the text after `prompt` tokens; `rows` as in AllowedNext."""
     found: list[Processor] = []
     if how.repetition_penalty is not None:
         found.append(RepetitionPenalty(how.repetition_penalty))
@@ -206,9 +201,7 @@ def constraints(how: Decoding, prompt: int, rows: Sequence[int]) -> list[Process
 
 
 def warpers(how: Decoding) -> list[Processor]:
-    """What shapes a draw. None where nothing is drawn: for temperature 0, and in contrastive
-    search.
-    """
+    """Processors of a draw; none for temperature 0 and in contrastive search."""
     if how.greedy or how.penalty_alpha is not None:
         return []
     found: list[Processor] = []

@@ -1,22 +1,21 @@
-"""What does a model read before it speaks, and what does it keep of that?"""
+"""The prompt of a generation, and a model that reads it with a cache."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.fused_projections import packed
 from xformer_kit.model.tokens import Tokens, checked_ids
 from xformer_kit.registry import ConfigError
 
-MANY = 32  # new tokens from which on copies of the weights pay (see `packing`)
+MANY = 32  # from so many new tokens on, copies of the weights pay (see `fused_projections`)
 
 
 class Prompt(NamedTuple):
-    """What is given: the first tokens of the stack that speaks, and the source where the model has
-    an encoder.
-    """
+    """The first tokens of the stack that generates, and the source if the model has an encoder."""
 
     tokens: Tokens  # (b, t)
     source: Tokens | None = None  # (b, s)
@@ -30,39 +29,28 @@ class Prompt(NamedTuple):
         return self.tokens.ids.shape[1]
 
     def text(self, vocab_size: int, copies: int = 1) -> Tensor:
-        """The ids (b * copies, t) as processors read them: padding is the number behind the
-        vocabulary's last.
-        """
+        """The ids (b * copies, t) for processors: padding is `vocab_size`."""
         ids, real = self.tokens.ids.long(), self.tokens.real
         ids = ids if real is None else ids.where(real, vocab_size)
         return ids if copies == 1 else ids.repeat_interleave(copies, 0)
 
 
 class Reading:
-    """A model on its way through texts: its cache, and the encoder's output, which is computed
-    once.
+    """A model with its cache, and the encoder's output, which is computed once.
 
-    `first` reads the prompt and gives the logits of the next token, a call reads one more token of
-    every row.
+    `first` reads the prompt and returns the logits of the next token, a call reads one more token
+    of every row.
     """
 
     def __init__(self, model: Any, prompt: Prompt, new: int):
         self.model = model
-        rows = prompt.rows
-        length = prompt.length + new
-        # source: what the encoder made of it
         self.tokens = prompt.tokens
-        self.source = None
-        if prompt.source is None:
-            self.past = self.model.cache(rows, length)
-        else:
-            self.source, _ = self.model.encode(prompt.source)
-            self.past = self.model.cache(rows, length, prompt.source.length)
+        self.source = None if prompt.source is None else model.encode(prompt.source)[0]
+        sources = () if prompt.source is None else (prompt.source.length,)
+        self.past = model.cache(prompt.rows, prompt.length + new, *sources)
 
     def first(self, copies: int = 1) -> Tensor:
-        """Logits (b * copies, vocab) behind the prompt, which is read once whatever the number of
-        copies.
-        """
+        """Logits (b * copies, vocab) after the prompt, which is read once."""
         logits = self.model.head(self.hidden(self.tokens)[:, -1])
         if copies > 1:
             rows = torch.arange(len(logits), device=logits.device).repeat_interleave(copies)
@@ -72,8 +60,7 @@ class Reading:
 
     def __call__(self, new: Tensor) -> Tensor:
         """One more token (b,) of each row -> logits (b, vocab)."""
-        hidden, _ = self.model.hidden(Tokens(ids=new[:, None]), self.past, self.source)
-        return self.model.head(hidden[:, -1])
+        return self.model.head(self.hidden(Tokens(ids=new[:, None]))[:, -1])
 
     def hidden(self, tokens: Tokens) -> Tensor:
         return self.model.hidden(tokens, self.past, self.source)[0]
@@ -99,11 +86,11 @@ def prompt_of(
     real: Tensor | None = None,
     start: int | None = None,
 ) -> Prompt:
-    """The prompt for `new` more tokens, or for none (null), checked. Raises ConfigError where the
-    model cannot go on.
+    """The prompt for `new` more tokens, or for none (null). Raises ConfigError if the model
+    cannot continue it.
 
-    Without ids every row begins with `start`. All tokens of a prompt are of its prefix, where a
-    mask asks for one.
+    Without ids every row begins with `start`. All tokens of a prompt are its prefix, for a mask
+    that has one.
     """
     _stacks(model, source)
     if source is not None:
@@ -140,21 +127,26 @@ def prompt_of(
 
 
 @contextmanager
-def evaluating(*models: nn.Module) -> Iterator[None]:
-    """The models in evaluation mode, and back."""
-    training = [model.training for model in models]
-    for model in models:
-        model.eval()
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, and back."""
+    training = model.training
+    model.eval()
     try:
         yield
     finally:
-        for model, was in zip(models, training, strict=True):
-            model.train(was)
+        model.train(training)
+
+
+@contextmanager
+def generating(model: nn.Module, new: int, rows: int = 1) -> Iterator[None]:
+    """The model in evaluation mode, with weights laid out for `rows` texts of `new` tokens."""
+    with evaluating(model), packed(model, rows) if new >= MANY else nullcontext():
+        yield
 
 
 def _stacks(model: Any, source: Tensor | None) -> None:
-    """Raises ConfigError for a model that does not speak, and for a source that it cannot read, or
-    misses.
+    """Raises ConfigError for a model that cannot generate, and for a source that it cannot read or
+    that is missing.
     """
     if any(look.mask.sees_future for look in model.stack.groups if not look.cross):
         raise ConfigError(
@@ -173,8 +165,8 @@ def _stacks(model: Any, source: Tensor | None) -> None:
 
 
 def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
-    """ids (b, t) as int64. Raises ConfigError for what are none of the vocabulary, and for a `real`
-    of another shape.
+    """ids (b, t) as int64. Raises ConfigError for ids outside the vocabulary, and for a `real` of
+    another shape.
     """
     ids = checked_ids(name, ids)
     least, largest = (int(n) for n in ids.aminmax())

@@ -1,9 +1,6 @@
-"""One token after another: greedy, drawn from the model's distribution, or by contrast with what
-stands before.
-"""
+"""Generation token by token: greedy, drawn from the model's distribution, or contrastive."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,9 +10,8 @@ from xformer_kit.generate.beam import beam_search
 from xformer_kit.generate.choosing import Choice
 from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
-from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating, prompt_of
+from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
-from xformer_kit.model.fused_projections import packed
 from xformer_kit.registry import ConfigError
 
 
@@ -36,19 +32,11 @@ def generate(
     nothing more is computed. Without ids the text begins with `start`. `beam` searches (see
     `beam_search`, which gives scores too); all else is as in `stream`.
     """
-    given = {"source": source, "source_real": source_real, "real": real, "draft": draft}
+    given: Any = {"source": source, "source_real": source_real, "real": real}
     if options.get("beam") is not None:
-        return beam_search(model, ids, max_new_tokens, **given, **options).ids.flatten(0, 1)  # type: ignore[arg-type]
-    prompt, how = _asked(
-        model,
-        ids,
-        max_new_tokens,
-        draft,
-        options,
-        source=source,
-        source_real=source_real,
-        real=real,
-    )
+        found = beam_search(model, ids, max_new_tokens, draft=draft, **given, **options)  # type: ignore[arg-type]
+        return found.ids.flatten(0, 1)
+    prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)
     new = list(_stream(model, prompt, how, draft))
     start = prompt.tokens.ids
     if how.num_return > 1:
@@ -84,32 +72,24 @@ def stream(
         raise ConfigError(
             "beam: a search knows its texts only at its end; call generate, or leave beam out."
         )
-    prompt, how = _asked(
-        model,
-        ids,
-        max_new_tokens,
-        draft,
-        options,
-        source=source,
-        source_real=source_real,
-        real=real,
-    )
+    given = {"source": source, "source_real": source_real, "real": real}
+    prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)
     return _stream(model, prompt, how, draft)
 
 
-def _asked(
+def _checked(
     model: Any,
     ids: Tensor | None,
     new: int,
     draft: Any,
+    given: dict[str, Any],
     options: dict[str, Any],
-    **given: Tensor | None,
 ) -> tuple[Prompt, Decoding]:
     """The prompt and the options, checked."""
     if draft is not None:
         check_draft(model, draft)
     how = Decoding.of(model.vocab_size, draft is not None, max_new_tokens=new, **options)
-    return prompt_of(model, ids, new, start=how.start, **given), how  # type: ignore[arg-type]
+    return prompt_of(model, ids, new, start=how.start, **given), how
 
 
 def _stream(model: Any, prompt: Prompt, how: Decoding, draft: Any) -> Iterator[Tensor]:
@@ -124,10 +104,7 @@ def _stream(model: Any, prompt: Prompt, how: Decoding, draft: Any) -> Iterator[T
 @torch.inference_mode()
 def _drawn(model: Any, prompt: Prompt, choice: Choice) -> Iterator[Tensor]:
     many = choice.how.max_new_tokens
-    with (
-        evaluating(model),
-        packed(model, prompt.rows * choice.how.num_return) if many >= MANY else nullcontext(),
-    ):
+    with generating(model, many, prompt.rows * choice.how.num_return):
         reading = Reading(model, prompt, many)
         logits = reading.first(choice.how.num_return)
         for left in reversed(range(many)):

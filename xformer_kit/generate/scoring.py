@@ -1,4 +1,4 @@
-"""How likely is a given text?"""
+"""Log-probabilities of given texts."""
 
 from typing import Any
 

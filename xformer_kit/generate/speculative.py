@@ -1,12 +1,11 @@
-"""Several tokens for one step of the model: a smaller one proposes them, and it accepts or
-corrects.
+"""Speculative decoding: a smaller model proposes several tokens for one step of the model, which
+accepts or replaces them.
 
-What comes out is distributed as the model's own draws, and with temperature 0 is its greedy text,
-whatever the draft.
+The text is distributed as the model's own draws, and with temperature 0 is its greedy text, for
+any draft.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -14,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.generate.choosing import Choice, Draws, drawn
-from xformer_kit.generate.reading import MANY, Prompt, Reading, evaluating
-from xformer_kit.model.fused_projections import packed
+from xformer_kit.generate.reading import Prompt, Reading, generating
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
@@ -32,11 +30,7 @@ def speculate(model: Any, draft: Any, prompt: Prompt, choice: Choice) -> Iterato
     """
     left, ahead = choice.how.max_new_tokens, 4 if choice.how.ahead is None else choice.how.ahead
     rows = prompt.rows * choice.how.num_return
-    with ExitStack() as stack:
-        stack.enter_context(evaluating(model, draft))
-        if left >= MANY:
-            stack.enter_context(packed(model, rows * (ahead + 1)))
-            stack.enter_context(packed(draft, rows))
+    with generating(model, left, rows * (ahead + 1)), generating(draft, left, rows):
         pair = Pair(model, draft, prompt, choice)
         new = pair.first()
         while True:
@@ -58,19 +52,18 @@ class Proposal(NamedTuple):
 
 
 class Pair:
-    """A model and its draft, on their way through the same texts."""
+    """A model and its draft, reading the same texts."""
 
     def __init__(self, model: Any, draft: Any, prompt: Prompt, choice: Choice):
         self.choice = choice
         new = choice.how.max_new_tokens
         self.model = Reading(model, prompt, new)
         self.draft = Reading(draft, prompt, new)
-        self.unread = prompt.tokens.ids[
-            :, :0
-        ]  # (b, n), what the draft has not read, the newest token last
+        # (b, n), tokens that the draft has not read, the newest last
+        self.unread = prompt.tokens.ids[:, :0]
 
     def first(self) -> list[Tensor]:
-        """The first token behind the prompt, which both read."""
+        """The first token after the prompt, which both read."""
         copies = self.choice.how.num_return
         share = self._share(self.model.first(copies)[:, None], self.unread)
         self.draft.first(copies)
@@ -106,8 +99,8 @@ class Pair:
         return Proposal(ids, torch.stack(shares, 1) if shares else none)
 
     def _share(self, logits: Tensor, ids: Tensor, only_last: bool = False) -> Tensor:
-        """The distributions (b, n, vocab) that logits (b, n, vocab) ask for: one behind each
-        beginning of `ids`, or behind all of them.
+        """The distributions (b, n, vocab) of logits: one after each beginning of `ids`, or only the
+        last one.
         """
         shaped, text = self.choice.shaped, self.choice.text
         if text is None:  # each is shaped on its own
@@ -129,7 +122,7 @@ class Pair:
         return kept if ending is None else kept.masked_fill(ending.done, count)
 
     def _rewind(self, proposal: Proposal, kept: int, own: Tensor) -> None:
-        """Forget what was read of tokens that were not kept."""
+        """Remove the tokens that were not kept from the caches."""
         count = proposal.ids.shape[1]
         self.model.past.rewind(count - kept)
         if kept < count:
@@ -142,15 +135,14 @@ class Pair:
 
 
 def _residual(proposal: Proposal, share: Tensor, at: int) -> Tensor:
-    """What the token behind the kept ones is drawn from, (b, vocab): the positive part of p - q, or
-    p where nothing was proposed.
+    """The distribution of the token after the kept ones, (b, vocab): the positive part of p - q, or
+    p if nothing was proposed.
     """
     if at == proposal.ids.shape[1]:
         return share[:, at]
     left = (share[:, at] - proposal.share[:, at]).clamp(min=0)
-    return left.where(
-        left.sum(-1, keepdim=True) > 0, share[:, at]
-    )  # p is q: such a token is always kept
+    # the sum is 0 if p is q: such a token is always kept
+    return left.where(left.sum(-1, keepdim=True) > 0, share[:, at])
 
 
 def _uniform(like: Tensor, draws: Draws) -> Tensor:

@@ -1,4 +1,4 @@
-"""When is a text at its end?"""
+"""The ends of texts: an id, or stop texts."""
 
 from typing import Any
 

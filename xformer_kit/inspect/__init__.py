@@ -1,5 +1,4 @@
-"""What is in a model, and what does it cost? Parameters, FLOPs, memory, the parts that there are,
-and pictures.
+"""Inspection of models: parameters, FLOPs, memory, the registered components, and pictures.
 
 For notebooks (pip install "xformer_kit[study]"); each returns a picture that is shown, or kept with
 `.save("name.png")`:
@@ -43,9 +42,7 @@ HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is asked for: a report of a study is drawn in the same style, and needs no
-    torch.
-    """
+    """Imported on first use: a report of a study is drawn in the same style without torch."""
     if name not in HOME:
         raise AttributeError(f"module 'xformer_kit.inspect' has no attribute '{name}'")
     return getattr(import_module(f"xformer_kit.inspect.{HOME[name]}"), name)

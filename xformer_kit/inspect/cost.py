@@ -1,4 +1,4 @@
-"""What does a run cost? Parameters, tokens and training FLOPs, from the config alone."""
+"""The cost of a run: parameters, tokens and training FLOPs, from its config."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NOT_THE_MODEL = (
 
 
 class Cost:
-    """Costs of runs of one vocabulary, for many configs: what one model costs is counted once."""
+    """Costs of runs of one vocabulary, for many configs: each model is counted once."""
 
     def __init__(self, vocab: int, source_vocab: int | None = None, given_logits: float = 1.0):
         self.sizes = (vocab, source_vocab)

@@ -1,4 +1,4 @@
-"""How many floating-point operations does a token cost?
+"""Floating-point operations per token.
 
 Counted by torch's FlopCounterMode while the model runs on the meta device, where shapes flow and
 nothing is computed: a product of (n, k) and (k, m) is 2 n k m, element-wise work is left out.
@@ -134,23 +134,21 @@ def _as_written(model: nn.Module) -> Iterator[None]:
     """Attentions compute through `reference`, or `chunked` where they keep a state, and stacks
     prepare for the former.
     """
-    kept = [
-        (m, m.kernel) for m in model.modules() if isinstance(getattr(m, "kernel", None), Kernel)
-    ]
-    stacks = [(m, m.kernels) for m in model.modules() if isinstance(m, Stack)]
     reference = Reference()
-    try:
-        for module, _ in kept:
+    kept: list[tuple[Any, str, Any]] = []
+    for module in model.modules():
+        if isinstance(getattr(module, "kernel", None), Kernel):
             state = getattr(module, "computes", "scores") == "recurrence"
+            kept.append((module, "kernel", module.kernel))
             module.kernel = Chunked() if state else reference  # type: ignore[assignment]
-        for stack, kernels in stacks:
-            stack.kernels = dict.fromkeys(kernels, reference)
+        if isinstance(module, Stack):
+            kept.append((module, "kernels", module.kernels))
+            module.kernels = dict.fromkeys(module.kernels, reference)
+    try:
         yield
     finally:
-        for module, kernel in kept:
-            module.kernel = kernel  # type: ignore[assignment]
-        for stack, kernels in stacks:
-            stack.kernels = kernels
+        for module, name, value in kept:
+            setattr(module, name, value)
 
 
 def _eager(model: nn.Module) -> Any:

@@ -1,6 +1,4 @@
-"""How do runs learn, and how large are activations and gradients? Lines over the steps that a run
-wrote down.
-"""
+"""Curves over the steps of runs: metrics, and the sizes of activations and gradients."""
 
 import math
 import textwrap
@@ -12,11 +10,11 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
-from xformer_kit.inspect.style import COLOURS, LINES, MARKERS, WIDTH, bounds, whole
+from xformer_kit.inspect.style import LINES, MARKERS, WIDTH, bounds, line_style, markers, whole
 from xformer_kit.registry import ConfigError, nearest
 from xformer_kit.registry.saved_files import read_columns
 
-POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is that of a batch
+POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is of one batch
 NAMED = 12  # runs in a note
 GREY = "#6f6f6f"
 NORMS = {"activation": "root mean square of activations", "gradient": "norm of gradients"}
@@ -30,7 +28,7 @@ class Line(NamedTuple):
 
 
 def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None) -> Picture:
-    """How runs learned: a panel for each metric, a line for each run, named by where its config
+    """Curves of runs: a panel for each metric, a line for each run, named by where its config
     differs from the others'.
 
     runs: directories. metrics: columns of their metrics.csv, such as `val/accuracy`; None is the
@@ -74,7 +72,7 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
         for line in lines
         if any(map(math.isfinite, line.values))
     }
-    looks = {name: look for name, look in _looks(names).items() if name in drawn}
+    looks = {name: line_style(i) for i, name in enumerate(names) if name in drawn}
     return _drawn(
         panels,
         looks,
@@ -84,12 +82,11 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
 
 
 def plot_norms(run: str | Path) -> Picture:
-    """How large activations and gradients are, layer by layer, along a run with the callback
-    `norms`.
+    """The sizes of activations and gradients of each layer, along a run with the callback `norms`.
 
-    Above: the root mean square of the residual stream behind each layer, in training. Below: the
+    Above: the root mean square of the residual stream after each layer, in training. Below: the
     norm of the gradient of each layer's parameters, before clipping. Layers are darker the deeper
-    they are. Raises ConfigError for a run that noted none.
+    they are. Raises ConfigError for a run without norms.
     """
     path = Path(run).expanduser()
     read_config(path)
@@ -156,23 +153,8 @@ def _averaged(steps: list[int], values: list[float], name: str) -> tuple[list[in
 # How it is drawn.
 
 
-def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour, line and marker together, so that any one of them is enough."""
-    every = len(COLOURS)
-    return {
-        name: {
-            "color": COLOURS[i % every],
-            "linestyle": LINES[i % every],
-            "marker": MARKERS[(i + i // every) % every],
-        }
-        for i, name in enumerate(names)
-    }
-
-
 def _shaded(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Layers are the darker, the deeper, with markers that tell neighbours apart; what is no layer
-    is grey.
-    """
+    """Layers are darker the deeper they are, with distinct markers; all else is grey."""
     from matplotlib import colormaps
 
     layers, shades = [name for name in names if name[-1].isdigit()], colormaps["viridis_r"]
@@ -203,7 +185,8 @@ def _drawn(
         every = figure.subplots(len(panels), 1, squeeze=False, sharex=True)[:, 0]
         for axes, (title, lines) in zip(every, panels.items(), strict=True):
             for place, line in enumerate(line for line in lines if line.name in looks):
-                _line(axes, line, looks[line.name], place)
+                style = looks[line.name] | markers(place, len(line.steps))
+                axes.plot(line.steps, line.values, label=line.name, **style)
             if log and all(value > 0 for line in lines for value in line.values):
                 _logarithmic(axes)
             if zoomed and (limits := bounds((line.steps, line.values) for line in lines)):
@@ -233,25 +216,16 @@ def _logarithmic(axes: Any) -> None:
     axes.yaxis.set_minor_formatter(lambda y, _: within.format(y))
 
 
-def _line(axes: Any, line: Line, look: Mapping[str, Any], place: int) -> None:
-    every = max(1, len(line.steps) // 8)
-    axes.plot(
-        line.steps,
-        line.values,
-        label=line.name,
-        markevery=(place * every // 8 % every, every),
-        **look,
-    )
-
-
 def _legend(figure: Any, every: Sequence[Any], names: list[str]) -> None:
     if len(names) < 2:
         every[0].set_title("".join(names))
         return
-    handles: dict[str, Any] = {}
-    for axes in every:
-        found, labels = axes.get_legend_handles_labels()
-        handles = dict(zip(labels, found, strict=True)) | handles
+    # of several panels the handles of the first one
+    handles = {
+        label: handle
+        for axes in reversed(every)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     shown = [name for name in names if name in handles]
     columns = 1 if max(map(len, shown)) > 24 else 3
     figure.legend(

@@ -1,4 +1,4 @@
-"""How much memory do training and generation take?
+"""Memory of training and of generation.
 
 A training step is run on fake tensors: every operation is dispatched as on a CPU, with its saved
 tensors and its temporaries, and none of them is allocated. What is held at each moment is counted
@@ -144,20 +144,14 @@ def training_memory(config: Mapping[str, Any], vocab_size: int) -> TrainingMemor
         state = ledger.held - weights
         ledger.watching, ledger.asked = True, asked
         kept: dict[int, int] = {}
-        for _ in range(
-            min(micro_batches, 2)
-        ):  # from the second on, there are gradients beside the activations
+        for _ in range(min(micro_batches, 2)):  # the second one adds to gradients
             last = _backward(
                 model, objective, objective.blank(rows, config["data"]["seq_len"]), config, ledger
             )
             kept |= last
-        gradients = {
-            ledger.key(p.grad): p.grad.untyped_storage().nbytes()
-            for p in parameters
-            if p.grad is not None
-        }
-        total = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], total)
+        grads = [p.grad for p in parameters if p.grad is not None]
+        gradients = {ledger.key(grad): grad.untyped_storage().nbytes() for grad in grads}
+        torch._foreach_mul_(grads, torch.nn.utils.get_total_norm(grads))
         optimizer.step()
         there, left = (
             sum(n for key, n in some.items() if key in ledger.at_peak) for some in (gradients, kept)

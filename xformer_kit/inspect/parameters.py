@@ -1,4 +1,4 @@
-"""How many parameters does a model have?"""
+"""Parameters of a model."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""What parts are there, and what can each be told? The registries as plain data, and their
-docstrings as text.
-"""
+"""The registered components and their options as plain data, and their docstrings as text."""
 
 import inspect
 import re

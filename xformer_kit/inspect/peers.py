@@ -1,9 +1,8 @@
-"""How many parts of each kind there are beside other libraries: the counts of docs/peers.md, made
-from its lists of names.
+"""The counts of components of each kind here and in other libraries, for docs/peers.md.
 
-A list is a line of a section: `- library: ` and names in backticks, with `; ` between them. Behind
-a name may stand, in brackets, what xformer_kit calls the same, and a few words. Our own lists are
-made from the registries.
+A list is a line of a section: `- library: ` and names in backticks, with `; ` between them. After
+a name may stand, in brackets, the name of the same in xformer_kit, and a few words. Our own lists
+are made from the registries.
 """
 
 import re
@@ -16,6 +15,7 @@ from xformer_kit.config import GROUPS, INNER
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
+from xformer_kit.inspect.table import between
 from xformer_kit.registry import Option, nested
 
 OURS = "xformer_kit"
@@ -30,18 +30,17 @@ NUMBERS = ("heads", "head_dim", "v_head_dim", "bias", "scale", "dropout", "score
 PARTS = GROUPS | INNER
 # The sections of the page that have a registry.
 KINDS = (
-    *(
-        "attn",
-        "attn.score",
-        "mask",
-        "position",
-        "position.scaling",
-        "norm",
-        "placement",
-        "ffn",
-        "ffn.router",
-    ),
-    *("kernel", "init"),
+    "attn",
+    "attn.score",
+    "mask",
+    "position",
+    "position.scaling",
+    "norm",
+    "placement",
+    "ffn",
+    "ffn.router",
+    "kernel",
+    "init",
 )
 ITEM = re.compile(r"`([^`]+)`(?: \(([^)]+)\))?([^;]*)")
 
@@ -90,7 +89,7 @@ def refreshed(page: str) -> str:
             rf"(\n### {re.escape(kind)}(?![\w.])[^#]*?\n)- {OURS}:[^\n]*", rf"\g<1>{line}", page
         )
     kinds = lists(page)
-    return _between(_between(page, COUNTS, _table(kinds)), LACKS, _lacks(kinds))
+    return between(between(page, COUNTS, _table(kinds)), LACKS, _lacks(kinds))
 
 
 def _choices(key: str, option: Option) -> list[str]:
@@ -120,9 +119,8 @@ def _known() -> dict[str, set[str]]:
     """
     known = {kind: set(names) for kind, names in own().items()}
     for kind in KINDS:
-        known[kind] |= {
-            f"{name}.{option}" for name in PARTS[kind] for option in PARTS[kind].options(name)
-        }
+        parts = PARTS[kind]
+        known[kind] |= {f"{name}.{option}" for name in parts for option in parts.options(name)}
     of_model = {"model": set(SETTINGS.options("model")), "extra": set(EXTRAS)}
     return known | of_model | {"own": {"part"}}
 
@@ -160,11 +158,6 @@ def _lacks(kinds: Mapping[str, Mapping[str, list[Name]]]) -> str:
 def _has(known: Mapping[str, set[str]], said: str) -> bool:
     kind, _, name = said.partition(" ")
     return bool(said) and name in known[kind]
-
-
-def _between(page: str, marks: tuple[str, str], text: str) -> str:
-    head, _, rest = page.partition(marks[0])
-    return f"{head}{marks[0]}\n{text}\n{marks[1]}{rest.partition(marks[1])[2]}"
 
 
 if __name__ == "__main__":

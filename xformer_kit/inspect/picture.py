@@ -1,4 +1,4 @@
-"""What is a picture? Something that a notebook shows and a file keeps, drawn without a screen."""
+"""A picture for notebooks and files, drawn without a screen."""
 
 import io
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class Picture:
             draw(self.figure)
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as .png, .svg or .pdf. Raises ConfigError for another ending, and where
-        it cannot be written.
+        """Write the picture as .png, .svg or .pdf. Raises ConfigError for another ending, and if it
+        cannot be written.
         """
         path = Path(path).expanduser()
         kind = ending(path)

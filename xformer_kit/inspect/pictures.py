@@ -1,4 +1,4 @@
-"""What do masks, biases of positions and attention weights look like? Queries are rows, keys are
+"""Pictures of masks, of biases of positions, and of attention weights. Queries are rows, keys are
 columns.
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.sheet import Panel, Row, Scale, sheet
-from xformer_kit.inspect.style import COLOURS, INK, LINES, MARKERS, WIDTH, whole
+from xformer_kit.inspect.style import INK, WIDTH, line_style, markers, whole
 from xformer_kit.inspect.tree import ranges
 from xformer_kit.mask import MASKS, Mask
 from xformer_kit.mask.base import matrix
@@ -28,7 +28,7 @@ def plot_mask(
     heads: int = 4,
     prefix: int = 0,
 ) -> Picture:
-    """Who may look at whom: a cell is filled where the query of its row sees the key of its column.
+    """A mask: a cell is filled where the query of its row sees the key of its column.
 
     mask: a mask, the name or the config of one, or a model, of which every mask that differs is
     drawn. length: tokens.
@@ -47,26 +47,21 @@ def plot_bias(
     heads: int = 8,
     future: bool = True,
 ) -> Picture:
-    """What a position adds to scores: a line for each head over the distance, where the distance
-    alone decides, or else a panel.
+    """The bias that a position adds to scores: a line for each head over the distance, or a panel
+    if it depends on more.
 
     position: the name or the config of one that learns nothing, a built one, or a model, of which
     every such position is drawn.
-    length: tokens. heads: of the attention; a model says it itself. future: whether keys behind the
-    query are drawn; a model's masks say that themselves. Raises ConfigError for a position without
-    a bias, and for one that learns it and is not built.
+    length: tokens. heads: of the attention, without a model. future: whether keys after the query
+    are drawn, without a model. Raises ConfigError for a position without a bias, and for one that
+    learns it and is not built.
     """
     _sized(length=length, heads=heads)
     found = list(_biases(position, length, heads, future))
     if all(one.relative for one in found):
         return _lines(found)
-    low, high = (
-        min(float(one.values.min()) for one in found),
-        max(float(one.values.max()) for one in found),
-    )
-    return sheet(
-        [_by_head(one.name, one.values) for one in found], Scale(low, high, "added to the score")
-    )
+    rows = [_by_head(one.name, one.values) for one in found]
+    return sheet(rows, Scale(*_range(rows), "added to the score"))
 
 
 def plot_attention(
@@ -91,13 +86,15 @@ def plot_attention(
             "weights: must hold those of an attention at least; got none. See attention_weights."
         )
     rows = [_of_layer(name, values, row, heads, tokens, source) for name, values in named.items()]
-    every = [panel.values for line in rows for panel in line.panels]
-    low, high = (
-        min(float(values.min()) for values in every),
-        max(float(values.max()) for values in every),
-    )
+    low, high = _range(rows)
     label = "weight" if low < 0 else "weight, shaded by its square root"
     return sheet(rows, Scale(low, high, label, root=True))
+
+
+def _range(rows: Sequence[Row]) -> tuple[float, float]:
+    """The smallest and the largest value of all panels."""
+    extremes = [panel.values.aminmax() for row in rows for panel in row.panels]
+    return min(float(one.min) for one in extremes), max(float(one.max) for one in extremes)
 
 
 # What is drawn.
@@ -146,10 +143,8 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     if isinstance(given, Model):
         found = list(_biases_of(given, length))
         if not found:
-            with_one = [name for name, part in POSITIONS.items() if "bias" in part.hooks()]
             raise ConfigError(
-                "position: none of the model's adds a bias to scores. Those that do:"
-                f" {', '.join(with_one)}."
+                f"position: none of the model's adds a bias to scores. Those that do: {_biased()}."
             )
         yield from found
         return
@@ -174,6 +169,11 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     yield _bias(node["name"], POSITIONS.create(node, **sizes), length, heads, future)
 
 
+def _biased() -> str:
+    """The names of the positions with a bias."""
+    return ", ".join(name for name, part in POSITIONS.items() if "bias" in part.hooks())
+
+
 def _biases_of(model: Model, length: int) -> Iterator[Bias]:
     for name in model.names:
         stack: Any = model.get_submodule(name)
@@ -192,10 +192,7 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
     kind = POSITIONS.name_of(type(position)) or type(position).__name__
     if "bias" not in position.hooks():
-        with_one = [n for n, part in POSITIONS.items() if "bias" in part.hooks()]
-        raise ConfigError(
-            f"position: '{kind}' adds no bias to scores. Those that do: {', '.join(with_one)}."
-        )
+        raise ConfigError(f"position: '{kind}' adds no bias to scores. Those that do: {_biased()}.")
     held = next((x for x in (*position.parameters(), *position.buffers())), torch.empty(0))
     slot = torch.arange(length, device=held.device)[None]
     tokens = Tokens(slot=slot, position=slot)
@@ -274,15 +271,7 @@ def _over_distance(axes: Any, one: Bias) -> None:
     at = list(range(1 - length, length if one.future else 1))
     for head, values in enumerate(one.values):
         line = [*values[-1].tolist(), *(values[0, 1:].tolist() if one.future else ())]
-        every = max(1, len(at) // 8)
-        style = {
-            "color": COLOURS[head % 8],
-            "linestyle": LINES[head % 8],
-            "marker": MARKERS[(head + head // 8) % 8],
-        }
-        axes.plot(
-            at, line, label=f"head {head}", markevery=(head * every // 8 % every, every), **style
-        )
+        axes.plot(at, line, label=f"head {head}", **line_style(head), **markers(head, len(at)))
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_title(one.name)
     axes.set_ylabel("added to the score")

@@ -1,5 +1,5 @@
-"""How are matrices drawn? As cells: a row of panels that wraps, or a table of them. Queries are
-rows, keys are columns.
+"""Pictures of matrices as cells: a row of panels that wraps, or a table of them. Queries are rows,
+keys are columns.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from torch import Tensor
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import WIDTH
 
-COLUMNS = 4  # panels beside each other, where they are no table
+COLUMNS = 4  # panels next to each other, without a table
 SMALL, LARGE = 0.8, 4.4  # inches of a panel
 FEW, CELL = 1.6, 0.4  # inches of one with few cells, and of a cell, at most
 LINED = 32  # cells in a row between which there are lines
 POINTS = 6.0  # of a letter that can be read
-LONG = 18  # letters of a title that stand beside a panel in one line
+LONG = 18  # letters of a title next to a panel in one line
 FILL = "#0072b2"
 
 
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What the shades mean. label: None is two shades, of what is and what is not."""
+    """The meaning of the shades. label: None is two shades, of true and false."""
 
     low: float
     high: float

@@ -1,7 +1,7 @@
-"""How do pictures look? One style for all, legible without colours.
+"""The style of all pictures, legible without colours.
 
-The colours are those of Okabe and Ito (2008), which also the colour-blind tell apart, without the
-yellow that paper swallows.
+The colours are those of Okabe and Ito (2008), which are distinct also for the colour-blind, without
+yellow, which is faint on paper.
 """
 
 import math
@@ -55,7 +55,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def drawable() -> None:
-    """Raises ConfigError where there is nothing to draw with."""
+    """Raises ConfigError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise ConfigError(
             'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".'
@@ -64,13 +64,29 @@ def drawable() -> None:
 
 @contextmanager
 def styled(salt: str = "") -> Iterator[Any]:
-    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG those of
-    every time.
+    """Settings under which a figure is drawn and saved. `salt` makes the names in an SVG
+    reproducible.
     """
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
         yield matplotlib
+
+
+def line_style(i: int) -> dict[str, Any]:
+    """Colour, line and marker of line i: any one of them identifies it."""
+    every = len(COLOURS)
+    return {
+        "color": COLOURS[i % every],
+        "linestyle": LINES[i % every],
+        "marker": MARKERS[(i + i // every) % every],
+    }
+
+
+def markers(i: int, points: int) -> dict[str, Any]:
+    """About eight markers on line i, at other places than on the lines next to it."""
+    every = max(1, points // 8)
+    return {"markevery": (i * every // 8 % every, every)}
 
 
 def whole(axis: Any) -> None:

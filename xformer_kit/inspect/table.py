@@ -1,4 +1,4 @@
-"""The table of parts in the README, made from the registries."""
+"""The table of components in the README, made from the registries."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from xformer_kit.config import GROUPS, INNER
 from xformer_kit.inspect.parts import summary, written
 from xformer_kit.registry import REQUIRED, Option
 
-BEGIN, END = (
+MARKS = (
     "<!-- parts: begin (python -m xformer_kit.inspect.table README.md) -->",
     "<!-- parts: end -->",
 )
@@ -20,26 +20,25 @@ def parts_table() -> str:
     rows = ["| kind | part | options | what it is |", "| --- | --- | --- | --- |"]
     for group, registry in (GROUPS | INNER).items():
         for name in sorted(registry):
-            options = (
-                ", ".join(_option(key, o) for key, o in registry.options(name).items()) or "none"
-            )
-            rows.append(f"| {group} | `{name}` | {options} | {_escaped(summary(registry[name]))} |")
+            options = ", ".join(_option(key, o) for key, o in registry.options(name).items())
+            what = summary(registry[name]).replace("|", "\\|")
+            rows.append(f"| {group} | `{name}` | {options or 'none'} | {what} |")
     return "\n".join(rows)
 
 
 def refreshed(readme: str) -> str:
     """The README's text with a new table between its marks."""
-    head, _, rest = readme.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{parts_table()}\n{END}{tail}"
+    return between(readme, MARKS, parts_table())
+
+
+def between(page: str, marks: tuple[str, str], text: str) -> str:
+    """The page with the text between two marks."""
+    head, _, rest = page.partition(marks[0])
+    return f"{head}{marks[0]}\n{text}\n{marks[1]}{rest.partition(marks[1])[2]}"
 
 
 def _option(key: str, option: Option) -> str:
     return f"`{key}`" if option.default == REQUIRED else f"`{key}={written(option.default)}`"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""What does each token look at? Attention weights, recomputed from what the layers themselves
-compute with.
+"""Attention weights, recomputed from the inputs of the layers' kernels.
 
-Fast kernels never form the weights. Here every chosen attention runs as it always does, on its own
-kernel; beside it, the queries, keys, scale, mask and biases that the kernel was given go through
-the formula of `reference`. So the weights are those of any kernel, and what is done to scores in
-place of softmax is done to them too.
+Fast kernels never form the weights. Here every chosen attention runs on its own kernel, and the
+queries, keys, scale, mask and biases of the kernel also go through the formula of `reference`. So
+the weights are those of any kernel, also with another function than softmax.
 """
 
 import sys
@@ -78,7 +76,7 @@ def attention_weights(
 
 
 class Seen(NamedTuple):
-    """What an attention saw in a forward pass."""
+    """The weights and the tokens of an attention in a forward pass."""
 
     weights: Tensor  # (batch, heads, queries, keys)
     query: Tokens
@@ -91,8 +89,8 @@ def watched(
     layers: Sequence[int | str] | None = None,
     heads: Sequence[int] | None = None,
 ) -> dict[str, Seen]:
-    """The weights of whatever forward pass `act` makes of the model, such as that of a loss, and
-    whose they are.
+    """The weights and tokens of the attentions in any forward pass `act` of the model, such as that
+    of a loss.
     """
     every = list(_calls(model))
     chosen = _chosen(every, layers)
@@ -163,7 +161,7 @@ def _of_heads(seen: Seen, heads: Sequence[int] | None, name: str) -> Seen:
 
 
 def _weightless(calls: Sequence[Call]) -> Iterator[str]:
-    """Why attentions have no weights, a sentence for each kind of them."""
+    """Why attentions have no weights, a fault for each kind of them."""
     alike: dict[type[Attention], list[str]] = {}
     for call in calls:
         alike.setdefault(type(call.module), []).append(call.name)
@@ -188,14 +186,12 @@ def _judging(model: nn.Module) -> Iterator[None]:
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
-    """As written: a compiled block would not see that its kernel is watched. Where nothing is
-    compiled, the compiler's import, which takes seconds, is saved.
+    """Without compilation: a compiled block would not call the watching kernel. If nothing is
+    compiled, the compiler is not imported, which takes seconds.
     """
-    return (
-        torch.compiler.set_stance("force_eager")
-        if "torch._dynamo" in sys.modules
-        else nullcontext()
-    )
+    if "torch._dynamo" in sys.modules:
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
 
 
 class Watching(Kernel):
@@ -237,6 +233,21 @@ def weights_of(
 
 
 @contextmanager
+def _hooked(attn: Any, kernel: Any, *handles: Any) -> Iterator[None]:
+    """The attention on another kernel, if it has one; afterwards as before, without these hooks."""
+    kept = getattr(attn, "kernel", None)
+    if kept is not None:
+        attn.kernel = kernel
+    try:
+        yield
+    finally:
+        if kept is not None:
+            attn.kernel = kept
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
 def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]) -> Iterator[None]:
     """Puts the weights of an attention's calls in these layers into `found`."""
     call = next(iter(wanted.values()))
@@ -247,7 +258,7 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
         if watching is not None:
             watching.on, watching.calls = kwargs["view"].depth in wanted, []
 
-    def behind(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
         view = kwargs["view"]
         if view.depth not in wanted:
             return
@@ -256,19 +267,12 @@ def _watched(attn: Attention, wanted: Mapping[int, Call], found: dict[str, Seen]
         if weights is not None:
             found[wanted[view.depth].name] = Seen(weights, view.query, view.key)
 
-    handles = [
+    handles = (
         attn.register_forward_pre_hook(before, with_kwargs=True),
-        attn.register_forward_hook(behind, with_kwargs=True),
-    ]
-    if watching is not None:
-        attn.kernel = watching  # type: ignore[assignment]
-    try:
+        attn.register_forward_hook(after, with_kwargs=True),
+    )
+    with _hooked(attn, watching, *handles):
         yield
-    finally:
-        if watching is not None:
-            attn.kernel = kernel  # type: ignore[assignment]
-        for handle in handles:
-            handle.remove()
 
 
 def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) -> Tensor:
@@ -277,7 +281,7 @@ def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) 
     many tokens at a time as a value has channels.
     """
     tokens = (x if source is None else source).shape[1]
-    kernel, sums = getattr(attn, "kernel", None), list[Tensor]()
+    sums: list[Tensor] = []
     for start in range(0, tokens, width):
         one = torch.eye(tokens, dtype=x.dtype, device=x.device)[:, start : start + width]
         one = F.pad(one, (0, width - one.shape[1]))  # (s, width)
@@ -285,21 +289,13 @@ def _probed(attn: Any, x: Tensor, source: Tensor | None, view: Any, width: int) 
         def values(module, args, output, one=one):
             return one.repeat(1, output.shape[-1] // width).to(output.dtype).expand_as(output)
 
-        handles = [
+        handles = (
             attn.v.register_forward_hook(values),
             attn.o.register_forward_pre_hook(lambda module, args: sums.append(args[0])),
-        ]
-        try:
-            if kernel is not None:
-                attn.kernel = REFERENCE
+        )
+        with _hooked(attn, REFERENCE, *handles):
             attn.forward(x, source, view)  # not a call, which would be watched again
-        finally:
-            if kernel is not None:
-                attn.kernel = kernel
-            for handle in handles:
-                handle.remove()
-    apart = [
-        read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums
-    ]  # (b, t, h * width) -> (b, h, t, width)
+    # (b, t, h * width) -> (b, h, t, width)
+    apart = [read.unflatten(-1, (-1, width)).transpose(1, 2) for read in sums]
     weights = torch.cat(apart, -1)[..., :tokens]
     return weights.to(torch.promote_types(weights.dtype, torch.float32))

@@ -38,6 +38,11 @@ def between(pieces: Sequence[np.ndarray], holes: Sequence[int]) -> np.ndarray:
     return np.concatenate(parts).astype(np.int64)
 
 
+def blank_ids(rows: int, length: int, device: Any = None) -> Tensor:
+    """Ids (rows, length) of a batch that only has a size."""
+    return torch.zeros(rows, length, dtype=torch.int64, device=device)
+
+
 class Objective:
     """Base of the objectives. `loss` has no default.
 

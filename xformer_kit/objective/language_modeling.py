@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, Batch, hiding
+from xformer_kit.objective import OBJECTIVES, Batch, blank_ids, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, above
 
@@ -26,9 +26,7 @@ class NextToken(CrossEntropy):
         return tokens.ids[:, 1:].numel() if tokens.real is None else tokens.real[:, 1:].sum()
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        return {
-            "tokens": Tokens(ids=torch.zeros(rows, length + 1, dtype=torch.int64, device=device))
-        }
+        return {"tokens": Tokens(ids=blank_ids(rows, length + 1, device))}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         hidden, report = model.hidden(batch["tokens"].shifted()[0])

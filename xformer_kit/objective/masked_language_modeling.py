@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, between
+from xformer_kit.objective import OBJECTIVES, between, blank_ids
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, at_least
 
@@ -108,7 +108,7 @@ class MaskedLanguageModeling(CrossEntropy):
         return p, found
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
+        ids = blank_ids(rows, length, device)
         asked = min(length, math.ceil(2 * self.rate * length))  # more than any batch of a size has
         labels = torch.where(torch.arange(length, device=device) < asked, ids, -1)
         return {"tokens": Tokens(ids=ids), "labels": labels}

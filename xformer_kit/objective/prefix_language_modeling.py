@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, hiding
+from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
 from xformer_kit.objective.language_modeling import NextToken
 from xformer_kit.registry import Context
 
@@ -42,5 +42,5 @@ class PrefixLanguageModeling(NextToken):
         return {**example, "tokens.prefix": at < split, "labels": np.where(asked, tokens, -1)}
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        ids = torch.zeros(rows, length + 1, dtype=torch.int64, device=device)
+        ids = blank_ids(rows, length + 1, device)
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}

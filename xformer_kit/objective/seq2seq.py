@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.objective import OBJECTIVES, hiding
+from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
 from xformer_kit.registry import Context, at_least
 
@@ -64,12 +64,10 @@ class SourceTarget(CrossEntropy):
         )
 
     def blank(self, rows: int, length: int, device: Any = None) -> dict[str, Any]:
-        def zeros(width: int) -> Tensor:
-            return torch.zeros(rows, width, dtype=torch.int64, device=device)
-
+        ids = blank_ids(rows, length + 1, device)
         if self.stacks != ("decoder",):
-            return {"source": Tokens(ids=zeros(length)), "target": Tokens(ids=zeros(length + 1))}
-        ids = zeros(length + 1)
+            source = blank_ids(rows, length, device)
+            return {"source": Tokens(ids=source), "target": Tokens(ids=ids)}
         return {"tokens": Tokens(ids=ids, prefix=ids.bool()), "labels": ids}
 
     def loss(

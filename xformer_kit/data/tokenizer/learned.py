@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ SPACE = "\u2581"  # SentencePiece's sign for a space
 
 
 @TOKENIZERS.register("bpe", also_called=("byte_bpe", "byte_pair"))
+@dataclass(kw_only=True, eq=False)
 class BPE(Library):
     """Byte pairs merged by frequency, within words, over all 256 bytes (Sennrich et al., 2016,
     arXiv:1508.07909; over bytes: Radford et al., 2019, section 2.2). Any bytes can be encoded and
@@ -30,8 +32,7 @@ class BPE(Library):
     fewest = 256  # the bytes
     types = (None, "ByteLevel", "BPE", "ByteLevel")
 
-    def __init__(self, *, vocab_size: int = 2048):  # tokens: the 256 bytes and the merges
-        self.vocab_size = vocab_size
+    vocab_size: int = 2048  # tokens: the 256 bytes and the merges
 
     @classmethod
     def check(cls, options, context):
@@ -64,6 +65,7 @@ class BPE(Library):
 
 
 @TOKENIZERS.register("unigram", also_called=("sentencepiece", "spm"))
+@dataclass(kw_only=True, eq=False)
 class Unigram(Library):
     """The likeliest pieces of a text, each with a probability of its own (Kudo, 2018,
     arXiv:1804.10959, section 3.2).
@@ -80,17 +82,10 @@ class Unigram(Library):
     # bytes that are no utf-8, and text that the library would read as a space or as a byte
     apart = re.compile(f"[\udc80-\udcff{SPACE}]|<(?=0x[0-9A-F]{{2}}>|unk>)")
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int = 2048,  # tokens: `<unk>`, the 256 bytes, characters and pieces
-        # fraction of the characters in the text that a token of their own covers
-        coverage: float = 0.9995,
-        sample: int = 2_000_000,  # characters to learn from, spread over the training split
-    ):
-        self.vocab_size = vocab_size
-        self.coverage = coverage
-        self.sample = sample
+    vocab_size: int = 2048  # tokens: `<unk>`, the 256 bytes, characters and pieces
+    # fraction of the characters in the text that a token of their own covers
+    coverage: float = 0.9995
+    sample: int = 2_000_000  # characters to learn from, spread over the training split
 
     @classmethod
     def check(cls, options, context):
@@ -149,6 +144,7 @@ class Unigram(Library):
 
 
 @TOKENIZERS.register("wordpiece", also_called=("word_piece",))
+@dataclass(kw_only=True, eq=False)
 class WordPiece(Library):
     """The longest known pieces of each word, `##` before those inside it, as in BERT (Wu et al.,
     2016, arXiv:1609.08144, section 4.1; Devlin et al., 2019, arXiv:1810.04805).
@@ -161,22 +157,13 @@ class WordPiece(Library):
     learns_from = ("train",)
     types = ("BertNormalizer", "BertPreTokenizer", "WordPiece", "WordPiece")
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int = 2048,  # tokens: `[UNK]`, characters and pieces
-        # all letters small and without accents, as in BERT's uncased models
-        lowercase: bool = False,
-        # a word that cannot be spelled: refused, or `[UNK]`
-        unknown: Literal["error", "token"] = "token",
-        coverage: float = 1.0,  # fraction of the characters in the text that are in the alphabet
-        sample: int = 10_000_000,  # characters to learn from, spread over the training split
-    ):
-        self.vocab_size = vocab_size
-        self.lowercase = lowercase
-        self.unknown = unknown
-        self.coverage = coverage
-        self.sample = sample
+    vocab_size: int = 2048  # tokens: `[UNK]`, characters and pieces
+    # all letters small and without accents, as in BERT's uncased models
+    lowercase: bool = False
+    # a word that cannot be spelled: refused, or `[UNK]`
+    unknown: Literal["error", "token"] = "token"
+    coverage: float = 1.0  # fraction of the characters in the text that are in the alphabet
+    sample: int = 10_000_000  # characters to learn from, spread over the training split
 
     @classmethod
     def check(cls, options, context):
