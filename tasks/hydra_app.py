@@ -1,5 +1,5 @@
-"""Between Hydra and a run: each job becomes a run in its directory; after a multirun, the table of
-its jobs.
+"""Runs the jobs of Hydra: each becomes a run in its directory; after a multirun, the table of its
+jobs.
 """
 
 import itertools
@@ -18,24 +18,25 @@ from omegaconf import DictConfig, OmegaConf
 
 from tasks.run.processes import end_with_launcher, joined, rank, reply, world
 from xformer_kit.config import conf_dir, from_hydra
+from xformer_kit.config.hydra_session import PRIMARY, VERSION_BASE
 from xformer_kit.registry import ConfigError
 
 _codes: list[int] = []  # of the runs of this process
 _sweeps: list[Path] = []  # directories of the multiruns of this process
-_there: set[Path] = set()  # directories of runs that were there before Hydra made them
+_there: set[Path] = set()  # directories of runs that existed before Hydra made them
 
 
 class Remember(Callback):
-    """Hydra tells its callbacks where a multirun lies."""
+    """Remembers the directory of a multirun, which Hydra passes to its callbacks."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         _sweeps.append(Path(str(config.hydra.sweep.dir)).resolve())
 
 
 def compose_and_run(line: Any) -> int:
-    """Let Hydra compose and run the jobs of a checked command line; returns the exit code."""
+    """Compose and run the jobs of a checked command line with Hydra; returns the exit code."""
     if (line.study is not None or line.multirun) and joined():
-        return _alone("study" if line.study is not None else "-m")
+        return _refuse_ranks("study" if line.study is not None else "-m")
     sys.argv[1:] = line.argv
     if line.study is not None:
         return _study(line)
@@ -45,7 +46,7 @@ def compose_and_run(line: Any) -> int:
         Path(word.partition("=")[2]) for word in line.argv if word.startswith("hydra.run.dir=")
     )
     _there.update(path.resolve() for path in named if path.exists())
-    hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
+    _run_hydra()
     if _sweeps:
         from tasks.logging.sweep_table import finish
 
@@ -53,8 +54,15 @@ def compose_and_run(line: Any) -> int:
     return max(_codes, default=0)
 
 
-def _alone(what: str) -> int:
-    """Of several ranks each would run all jobs, and wait for the others of its run."""
+def _run_hydra() -> None:
+    """Hydra composes and runs the jobs of sys.argv."""
+    hydra.main(version_base=VERSION_BASE, config_path=conf_dir(), config_name=PRIMARY)(job)()
+
+
+def _refuse_ranks(what: str) -> int:
+    """Refuses ranks that a launcher started: each would run all jobs, and wait for the other ranks
+    of its run.
+    """
     count = math.prod(world() or (1, 1))
     text = (
         f"{what}: starts the processes of its runs by itself; got {count} that torchrun or SLURM"
@@ -67,7 +75,7 @@ def _alone(what: str) -> int:
 
 
 def _study(line: Any) -> int:
-    """Ask the question, and let Hydra's launcher run what answers it."""
+    """Plan a study, and run it with Hydra's launcher."""
     from tasks.study import sweep
 
     try:
@@ -76,7 +84,7 @@ def _study(line: Any) -> int:
         print(*error.faults, sep="\n", file=sys.stderr)
         return 2
     sys.argv[1:] = line.argv  # with what the study adds to it
-    hydra.main(version_base="1.3", config_path=conf_dir(), config_name="train")(job)()
+    _run_hydra()
     return sweep.codes[-1]
 
 

@@ -33,7 +33,7 @@ from xformer_kit.config.check import GROUPS
 from xformer_kit.config.settings import default_settings
 from xformer_kit.registry import ConfigError
 
-VERSION_BASE = "1.3"  # of Hydra's behavior, as tasks.hydra_app gives it to hydra.main
+VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
 MOST_KEPT = 64  # compositions of one session
 SWEEPS = "sweep"  # folder of conf/ with files for W&B, which Hydra does not compose
