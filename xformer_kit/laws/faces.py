@@ -23,9 +23,9 @@ FAR = {
     "of": [CAUSAL, {"name": "not", "of": WINDOW}],
 }  # the first two tokens see nothing
 
-# The option sets of components that have no `variants` of their own; one that is not listed is tried
-# with its defaults. Of two kinds with one name (a mask and a kernel are called chunked), an entry is
-# about the one that has these options.
+# The option sets of components that have no `variants` of their own; one that is not listed is
+# tried with its defaults. Of two kinds with one name (a mask and a kernel are called chunked), an
+# entry is about the one that has these options.
 FACES: dict[str, list[dict[str, Any]]] = {
     "latent": [
         {"kv_rank": 30},
