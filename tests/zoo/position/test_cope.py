@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -65,3 +65,13 @@ def test_cope_is_its_equation(model):
         share = (at - at.floor())[:, None]
         scores[:, i, j] = (q[:, i] * (k[:, j] + high * share + low * (1 - share))).sum(-1) * 0.4
     torch.testing.assert_close(out[:, :11], (scores.softmax(-1) @ v)[:, :11])
+
+
+def test_what_is_refused():
+    assert faults(tiny(position={"name": "cope", "longest": 1})) == [
+        "position.longest: must be at least 2 counts; got 1."
+    ]
+    assert faults(tiny(position="cope", kernel="sdpa")) == [
+        "kernel: 'sdpa' cannot: position 'cope' computes scores of its own, and sdpa computes"
+        " them itself. Use kernel=auto or kernel=reference."
+    ]

@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import randomise
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
@@ -43,3 +44,23 @@ def test_fire_is_its_equation(first):
             share = psi(i - j) / (psi(max(reach, i)) + 1e-6)
             hidden = torch.relu(place.up.weight[:, 0] * share + place.up.bias)
             torch.testing.assert_close(got[:, i - first, j - first], place.down.weight @ hidden)
+
+
+@pytest.mark.parametrize("node", ["fire"], ids=str)
+def test_a_bias_is_point_wise(node):
+    """So a kernel may ask for one pair of tokens and one head at a time."""
+    place = made({"name": node} if isinstance(node, str) else node)
+    whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
+
+    def one(h, i, j):
+        return place.bias(q.map(lambda x: x[i]), k.map(lambda x: x[j]), h)
+
+    h, i, j = torch.meshgrid(torch.arange(6), torch.arange(9), torch.arange(9), indexing="ij")
+    got = torch.func.vmap(one)(h.flatten(), i.flatten(), j.flatten()).unflatten(0, (6, 9, 9))
+    torch.testing.assert_close(got, whole)
+
+
+def test_what_is_refused():
+    assert faults(tiny(position={"name": "fire", "threshold": 0.0})) == [
+        "position.threshold: must be above 0; got 0.0."
+    ]

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from xformer_kit.laws import tiny
+from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case, randomise
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
@@ -60,3 +60,23 @@ def test_kerple_starts_within_its_ranges_and_heads_differ():
     r2 = 2 * r2.sigmoid()
     assert r2.min() < 0.1
     assert 1.9 < r2.max() < 2
+
+
+@pytest.mark.parametrize("node", ["kerple", {"name": "kerple", "kernel": "power"}], ids=str)
+def test_a_bias_is_point_wise(node):
+    """So a kernel may ask for one pair of tokens and one head at a time."""
+    place = made({"name": node} if isinstance(node, str) else node)
+    whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
+
+    def one(h, i, j):
+        return place.bias(q.map(lambda x: x[i]), k.map(lambda x: x[j]), h)
+
+    h, i, j = torch.meshgrid(torch.arange(6), torch.arange(9), torch.arange(9), indexing="ij")
+    got = torch.func.vmap(one)(h.flatten(), i.flatten(), j.flatten()).unflatten(0, (6, 9, 9))
+    torch.testing.assert_close(got, whole)
+
+
+def test_what_is_refused():
+    assert faults(tiny(position={"name": "kerple", "kernel": "pow"})) == [
+        "position.kernel: no choice is called 'pow'. Did you mean 'power'? Known: log, power."
+    ]
