@@ -44,7 +44,7 @@ def described(
     one run's directory.
     """
     from xformer_kit.config.settings import SETTINGS
-    from xformer_kit.inspect.origins import Origins
+    from xformer_kit.inspect.provenance import Origins
 
     usual = SETTINGS.defaults("model")
     config, path = subject(words, files, command)
@@ -69,7 +69,7 @@ def _files(given: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
 
     from xformer_kit.config import conf_dir
     from xformer_kit.config.settings import default_settings
-    from xformer_kit.inspect.origins import DEFAULT
+    from xformer_kit.inspect.provenance import DEFAULT
 
     task = {"model": "decoder", "experiment": given.get("task", "language_modeling")}
     chosen = task | {key: value for key, value in given.items() if "." not in key}

@@ -5,7 +5,7 @@ from torch import nn
 from xformer_kit import ConfigError, compose
 from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.inspect.describe import describe, kernels, vocabulary
-from xformer_kit.inspect.origins import Origins
+from xformer_kit.inspect.provenance import Origins
 from xformer_kit.inspect.tree import Node, fold, ranges, tree
 from xformer_kit.laws import faults
 from xformer_kit.laws.checking import compositions

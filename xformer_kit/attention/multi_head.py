@@ -190,6 +190,11 @@ class MultiHead(Attention):
         """Factor on scores."""
         return self.factor if self.share is None else self.factor * self.share
 
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        self.factor = scale
+        self.share = None
+
     def split(self, x: Tensor) -> Tensor:
         # (b, t, h * d) -> (b, h, t, d); `unflatten` says it better, and costs 3 us more for each
         # generated token

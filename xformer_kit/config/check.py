@@ -2,12 +2,13 @@
 path.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xformer_kit.config import sharing, stacks, untaken, vain
 from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.config.callbacks import faults as callback_faults
+from xformer_kit.config.compatibility import block_faults, embedding_faults, extra_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
 from xformer_kit.config.trainable import future, suits, vocabulary
@@ -16,22 +17,17 @@ from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.extra import EXTRAS
-from xformer_kit.kernel import refusal
 from xformer_kit.model.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.plan import (
     KINDS,
-    OUTPUT_LAWS,
     STACKS,
     as_node,
     depths,
-    layout_path,
-    provenance_of,
     stack_plan,
 )
-from xformer_kit.position import POSITIONS
 from xformer_kit.registry import (
     ConfigError,
     Context,
@@ -244,176 +240,15 @@ def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
                         f"model.{name}.variants.{variant}: no layer uses it; name it in"
                         f" model.{name}.pattern, first or last, or leave it out."
                     )
+            used = {layer.variant for layer in plan.blocks}
             for block in plan.variants.values():
-                met = [(sub, sub.context) for sub in block.sublayers]
-                if block.variant in {layer.variant for layer in plan.blocks}:
-                    looked += [vain.Looked(plan, block, sub) for sub, _ in met]
-                    yield from _block(config, plan, block, task, met)
-                # of a stack's own parts, which every layer has changed, the embeddings take a
-                # position
+                if block.variant in used:
+                    looked += [vain.Looked(plan, block, sub) for sub in block.sublayers]
+                    yield from block_faults(config, plan, block, task)
                 else:
-                    at, context = met[0]
-                    yield from _meets(config, _embedded(context), "position", context, block, at)
+                    yield from embedding_faults(config, block)
     yield from vain.options(config, looked)
     if len(plans) == len(depths(config)):
-        yield from _extras(config, plans)
+        yield from extra_faults(config, plans)
     if len(plans) == len(depths(config)):
         yield from untaken.faults(config, plans)
-
-
-def _block(config, plan, block, task: bool, met: list) -> Iterator[str]:
-    base = plan.variants["base"]
-    if block is not base:
-        states = [_states(b) for b in (base, block)]
-        if states[0] != states[1]:
-            yield (
-                f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]}"
-                f" and the stack's '{base.nodes['placement']['name']}' {states[0]}; a stack has one"
-                " kind of residual stream. Leave it out, or give the stack the same at"
-                f" {provenance_of('placement', base)}."
-            )
-    for group in block.groups:
-        if len({str(sub.norm) for sub in group}) > 1:
-            names = ", ".join(sub.name for sub in group)
-            yield (
-                f"{block.path}.layout: {names} run in parallel, and the norms of a parallel group"
-                " are of one kind; give the norm to all of them, or to none."
-            )
-    for sub, context in met:
-        yield from _of_layout(block, sub, context)
-        embeds = "embed" in context.position.enters
-        if sub.cross and embeds:
-            yield (
-                f"{layout_path(block, sub)}.position: '{sub.position['name']}' is added to the"
-                " embeddings, and has no place in an attention to another stack; use"
-                " position=none, or one that enters in the attention."
-            )
-        elif sub.position != base.nodes["position"] and embeds:
-            yield (
-                f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which"
-                f" belong to the whole stack; set it as position={sub.position['name']}."
-            )
-        said = {
-            kind: list(_meets(config, KINDS[kind][context.names[kind]], kind, context, block, sub))
-            for kind in _asked(sub, embeds)
-        }
-        yield from (fault for faults in said.values() for fault in faults)
-        able = [
-            kind for kind, faults in said.items() if not faults
-        ]  # of the others there is enough said
-        if task:
-            speaks = plan.name == [stack for stack in STACKS if stack in config["model"]][-1]
-            yield from _task(as_node(config["task"])["name"], context, block, sub, able, speaks)
-        if config["data"].get("documents"):
-            yield from _broken(("documents",), "data.documents=true", context, block, able)
-
-
-def _extras(config: Mapping[str, Any], plans: list) -> Iterator[str]:
-    """Extras that cannot be used in the model."""
-    attentions = [sub for plan in plans for block in plan.blocks for sub in block.sublayers]
-    attentions = [sub for sub in attentions if sub.kind == "attn" and not sub.cross]
-    unchanged = [sub for sub in attentions if not sub.context.attn.values]
-    for name, options in (config.get("extra") or {}).items():
-        extra = EXTRAS[name]
-        reason = extra.cannot(options, plans)
-        if extra.overrides("values") and (unchanged or not attentions):
-            reason = "changes values of attentions, and no layer has one; leave it out"
-            if unchanged:
-                reason = (
-                    f"changes values, which attn '{unchanged[0].component['name']}' does not give"
-                    " to extras; use attn=multi_head, or leave it out"
-                )
-        if reason:
-            yield f"extra.{name}: {reason.rstrip('.')}."
-
-
-def _asked(sub, embeds: bool) -> list[str]:
-    """The kinds of parts that a sublayer has, and the position that embeddings take."""
-    return [
-        kind
-        for kind in KINDS
-        if kind in (sub.kind, "norm", "placement")
-        or (kind != "ffn" and sub.kind == "attn")
-        or (kind == "position" and embeds)
-    ]
-
-
-def _embedded(context: Context) -> Any:
-    """The position that is added to the embeddings, or None."""
-    return POSITIONS[context.names["position"]] if "embed" in context.position.enters else None
-
-
-def _task(
-    task: str, context: Context, block, sub, kinds: Iterable[str], speaks: bool
-) -> Iterator[str]:
-    objective = OBJECTIVES[task]
-    if sub.kind == "attn" and (reason := objective.cannot(context)):
-        yield f"{provenance_of('mask', block)}: {reason.rstrip('.')}."
-    laws = [law for law in objective.laws if speaks or law not in OUTPUT_LAWS]
-    yield from _broken(laws, f"task={task}", context, block, kinds)
-
-
-def _broken(
-    laws: Iterable[str], needed_by: str, context: Context, block, kinds: Iterable[str]
-) -> Iterator[str]:
-    """Parts of these kinds that break a law that the run needs."""
-    for kind in kinds:
-        name, registry = context.names[kind], KINDS[kind]
-        broken = registry.broken(context.options[kind])
-        for law in laws:
-            if law in broken:
-                inner = [
-                    f"{kind}.{key}"
-                    for key, r in registry.inner(name).items()
-                    if broken[law].startswith(f"{r.kind} '")
-                ]
-                yield (
-                    f"{provenance_of(kind, block)}: '{name}' breaks the law of {law}"
-                    f" ({broken[law].rstrip('.')}), which {needed_by} needs. Choose another"
-                    f" {inner[0] if inner else kind}."
-                )
-
-
-def _of_layout(block, sub, context: Context) -> Iterator[str]:
-    """Faults of what the layout says of a sublayer."""
-    for kind, node in (
-        (sub.kind, sub.component),
-        ("mask", sub.mask),
-        ("position", sub.position),
-        ("norm", sub.norm),
-    ):
-        if node != block.nodes[kind]:
-            where = (
-                layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
-            )
-            yield from KINDS[kind].faults(node, where, context)
-
-
-def _states(block) -> str:
-    node = block.nodes["placement"]
-    return KINDS["placement"][node["name"]].carries(node)
-
-
-def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:
-    if kind == "kernel":
-        if (
-            sub.kind == "attn"
-            and (name := context.names["kernel"]) != "auto"
-            and (reason := refusal(name, context))
-        ):
-            yield (
-                f"{provenance_of('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use"
-                " kernel=auto or kernel=reference."
-            )
-    elif hasattr(part, "cannot") and (reason := part.cannot(context)):
-        own = {
-            sub.kind: sub.component,
-            "mask": sub.mask,
-            "position": sub.position,
-            "norm": sub.norm,
-        }.get(kind, block.nodes[kind])
-        here = layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
-        path = provenance_of(kind, block) if own == block.nodes[kind] else here
-        yield (  # '.option: ' is of one option
-            f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."
-        )

@@ -74,10 +74,7 @@ def tiny(model: str = "decoder", **changes: Any) -> dict[str, Any]:
         config[kind] = sized(kind, changes.pop(kind, config[kind]["name"]))
     config["extra"] = complete_many(EXTRAS, changes.pop("extra", {}))
     config["data"] |= {"seq_len": LENGTH, "batch_size": BATCH}
-    for stack in (
-        "encoder",
-        "decoder",
-    ):  # laid over what the choice of stacks says, as on a command line
+    for stack in ("encoder", "decoder"):  # merged with the choice of stacks, as on a command line
         if stack in changes:
             changes[stack] = {**config["model"].get(stack, {}), **changes[stack]}
     config["model"] |= {

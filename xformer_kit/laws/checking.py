@@ -82,7 +82,7 @@ def check_parts(path: str) -> list[Result]:
     """The same for a file that is imported already."""
     file, results = Path(path).expanduser().resolve(), []
     for group, registry in (*GROUPS.items(), *INNER.items(), *MANY.items()):
-        for name, part in registry.loaded.items():
+        for name, part in list(registry.loaded.items()):
             if Path(inspect.getfile(part)).resolve() == file:
                 results += check_part(group, name)
     if not results:

@@ -129,7 +129,7 @@ def test_parts_as_json(capsys):
 
 def test_parts_are_listed_by_the_words_of_a_command_line(capsys, wide):
     shown = [line.split()[0] for line in said(capsys, "parts")[1].splitlines() if line[:1].strip()]
-    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, "callbacks"]
+    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, *MANY]
     assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(
         shown
     )
@@ -318,7 +318,7 @@ def test_a_part_of_ones_own(capsys, mine, wide):
     code, out, _ = said(capsys, "parts", "attn", "mine", "--parts", mine)
     assert code == 0
     assert "attn.knob" in out
-    assert "of the scores" in out
+    assert "factor on the scores" in out
     code, out, _ = said(capsys, "describe", "attn=mine", "--parts", mine, "attn.knob=3", *TINY[:2])
     assert code == 0
     assert "mine knob=3, 4 heads of 8" in out
