@@ -70,7 +70,7 @@ def test_what_is_said_to_be_ours_is_of_a_kind():
         for names in of.values()
         for name in names
     }
-    assert said <= {"", "own", "model", *own()}
+    assert said <= {"", "own", "model", "extra", *own()}
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_stack_that_forget_what_they_share_are_caught(monkeypatch):
 
 def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
     """One generator for all parameters in turn, as plain torch has it."""
-    from xformer_kit.model import init
+    from xformer_kit.model import initialise as init
 
     def shared(seed, name):
         if name == "embed.weight":
@@ -122,7 +122,7 @@ def test_weights_that_depend_on_other_parts_are_caught(monkeypatch):
 
 
 def test_a_seed_without_effect_is_caught(monkeypatch):
-    from xformer_kit.model import init
+    from xformer_kit.model import initialise as init
 
     generator = init.generator
     monkeypatch.setattr(init, "generator", lambda seed, name: generator(0, name))

@@ -161,7 +161,7 @@ def test_the_second_look_shows_the_token_before_to_sparse_scores_alone(score, be
         mask={"name": "strided", "merged": False},
         attn={"name": "multi_head", "score": {"name": score}},
     )
-    looks = freed(Case(config, "gradients"), draw=2).decoder.looks
+    looks = freed(Case(config, "gradients"), draw=2).decoder.groups
     assert all(
         bool(picture(look.mask).diagonal(-1, -2, -1).any(-1).all()) == before for look in looks
     )

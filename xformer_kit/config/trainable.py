@@ -14,14 +14,13 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
     """The number of tokens that there are at least, 0 where nothing is known before the text is
     read, and how to say that there may be more.
     """
-    probe, tokenizer = (
-        labelling(config["data"]),
-        TOKENIZERS.get(as_node(config.get("tokenizer")).get("name")),
-    )
-    size, bound = (
-        len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None),
-        "",
-    )
+    probe, bound = labelling(config["data"]), ""
+    name = as_node(config.get("tokenizer")).get("name")
+    tokenizer = TOKENIZERS.get(name)
+    size = len(probe.words()) if probe is not None else getattr(tokenizer, "vocab_size", None)
+    # as an option it is only an upper bound
+    if probe is None and tokenizer is not None and "vocab_size" in TOKENIZERS.options(name):
+        size = None
     if not isinstance(size, int):
         size, bound = getattr(tokenizer, "fewest", 0), " or more"
     return (size + len(OBJECTIVES.create(as_node(config["task"])).specials) if size else 0), bound
