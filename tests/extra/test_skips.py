@@ -16,7 +16,7 @@ from xformer_kit.model.tokens import Tokens
 
 
 def skips(reinject, unet):
-    return {"reinject": {"way": reinject}, "unet": {"way": unet}}
+    return {"unet": {"way": unet}, "reinject": {"way": reinject}}
 
 
 def entered(x, y, weight):

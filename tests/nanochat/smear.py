@@ -1,4 +1,7 @@
-"""Each embedding is mixed with the previous one (nanochat, https://github.com/karpathy/nanochat)."""
+"""Each embedding is mixed with the previous one.
+
+From nanochat, https://github.com/karpathy/nanochat.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
 """The contract of an attention and of its cache."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,30 +11,7 @@ from xformer_kit.attention.score import SCORES
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Registry, apart, at_least, divisors, listed, near
-
-
-@dataclass(frozen=True)
-class AttentionTraits:
-    """What positions, kernels and checks need to know of an attention with its options."""
-
-    heads: int = 1  # query heads
-    kv_heads: int = 1  # key and value heads
-    head_dim: int = 0  # channels of a head that a position rotates
-    key_heads: int = 1  # heads of the keys that a position rotates
-    v_head_dim: int = 0  # channels of a head's values
-    values: bool = False  # whether extras can change its values
-    width: int = 0  # channels of queries and keys of which a kernel takes products
-    computes: str = "scores"  # what it needs of its kernel: scores, recurrence or mixture
-    projects: bool = False  # whether it has `queries_of` and `keys_of`
-    maskable: bool = True  # whether a mask can hide some of its tokens from others
-    memory: int = 0  # learned keys before those of the text
-    score: str | None = None  # what its score is, in a few words; None: softmax
-    pointwise: bool = True  # whether the score changes scores one by one
-    signed: bool = False  # whether weights may be negative
-    head_dim_option: str = "head_dim"  # the option that sets head_dim
-    # What it gives to later layers: name -> (what the two must have in common, the first layer
-    # that takes it).
-    across: Mapping[str, tuple[Any, int]] = field(default_factory=dict)
+from xformer_kit.registry.traits import AttentionTraits
 
 
 class Attention(nn.Module):

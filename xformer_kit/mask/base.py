@@ -7,13 +7,14 @@ cross attention. Padding and documents are added by the model, never by a mask.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import Context, Registry
+from xformer_kit.registry.traits import MaskTraits
 
 INF = math.inf
 Band = tuple[
@@ -22,16 +23,6 @@ Band = tuple[
 BLIND = (  # the reason that the law of rows with nothing to see passes over
     "hides every token of a text"
 )
-
-
-@dataclass(frozen=True)
-class MaskTraits:
-    """What kernels and checks need to know of a mask."""
-
-    band: Band | None = None  # see Mask.band
-    sees_future: bool = True  # see Mask.sees_future
-    sees_prefix: bool = False  # see Mask.sees_prefix
-    absolute: bool = False  # see Mask.absolute
 
 
 class Mask:

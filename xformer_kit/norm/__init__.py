@@ -3,7 +3,6 @@
 from xformer_kit.norm.norms import (
     NORMS,
     RMS,
-    NormTraits,
     Squash,
     _RMSNorm,
     to_length,
@@ -12,7 +11,6 @@ from xformer_kit.norm.norms import (
 __all__ = [
     "NORMS",
     "RMS",
-    "NormTraits",
     "Squash",
     "_RMSNorm",
     "to_length",

@@ -4,7 +4,6 @@ One that leaves it as it is says so, `normalises = False`: what asks for a norm 
 refused beside it.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,13 +13,6 @@ from torch.nn import functional as F
 from xformer_kit.registry import Registry, above, at_least
 
 NORMS = Registry("norm", given=("dim",))
-
-
-@dataclass(frozen=True)
-class NormTraits:
-    """What checks need to know of a norm."""
-
-    normalises: bool = True  # False for one that leaves its input as it is
 
 
 HALF = (torch.bfloat16, torch.float16)

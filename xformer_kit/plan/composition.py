@@ -8,7 +8,7 @@ from typing import Any
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.mask import MASKS
-from xformer_kit.norm import NORMS, NormTraits
+from xformer_kit.norm import NORMS
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan.cross_layer import with_pairs
 from xformer_kit.plan.differences import (
@@ -32,7 +32,7 @@ from xformer_kit.plan.model_plan import (
     provenance_of,
 )
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, NormTraits
 
 
 def model_plan(config: Node) -> ModelPlan:

@@ -7,13 +7,13 @@ scores: replaces the scores, where they depend on content   (shaw, transformer_x
         disentangled)
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Registry
+from xformer_kit.registry.traits import PositionTraits
 
 
 def plain(tokens: Tokens) -> bool:
@@ -21,18 +21,6 @@ def plain(tokens: Tokens) -> bool:
     a read from the device.
     """
     return tokens.position is tokens.slot
-
-
-@dataclass(frozen=True)
-class PositionTraits:
-    """What attentions, kernels and checks need to know of a position; see Position."""
-
-    enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
-    relative: bool = True
-    isometric: bool = True
-    learned: bool = False
-    channels: bool = True
-    bounded: bool = False
 
 
 class Position(nn.Module):

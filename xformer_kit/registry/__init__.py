@@ -20,14 +20,19 @@ from xformer_kit.registry.messages import (
 )
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
 from xformer_kit.registry.registry import ConfigError, Option, Registry
+from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 __all__ = [
     "NESTED",
     "REQUIRED",
+    "AttentionTraits",
     "ConfigError",
     "Context",
+    "MaskTraits",
+    "NormTraits",
     "Option",
     "Options",
+    "PositionTraits",
     "Registry",
     "UnknownValueError",
     "above",

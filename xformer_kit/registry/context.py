@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from xformer_kit.attention.base import AttentionTraits
-    from xformer_kit.mask.base import MaskTraits
-    from xformer_kit.norm import NormTraits
-    from xformer_kit.position.base import PositionTraits
+from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 
 @dataclass(frozen=True)
@@ -28,10 +24,10 @@ class Context:
     seq_len: int | None = None  # tokens of a training example
     names: Mapping[str, str] = field(default_factory=dict)  # kind -> name of the component
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # kind -> its node
-    attn: "AttentionTraits" = None  # type: ignore[assignment]
-    mask: "MaskTraits" = None  # type: ignore[assignment]
-    position: "PositionTraits" = None  # type: ignore[assignment]
-    norm: "NormTraits" = None  # type: ignore[assignment]
+    attn: AttentionTraits = None  # type: ignore[assignment]
+    mask: MaskTraits = None  # type: ignore[assignment]
+    position: PositionTraits = None  # type: ignore[assignment]
+    norm: NormTraits = None  # type: ignore[assignment]
     cross: bool = False  # whether it is an attention to another stack
     has_source: bool = False  # whether its stack has another stack to attend to
     mask_path: str = "mask"  # config path at which only these layers get another mask
