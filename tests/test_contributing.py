@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xformer_kit.config import GROUPS
+from xformer_kit.config import GROUPS, MANY
 from xformer_kit.laws import check_file
 
 PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
@@ -17,7 +17,7 @@ SHOWN = re.findall(r"in (\d+) lines:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    for registry in GROUPS.values():
+    for registry in (*GROUPS.values(), *MANY.values()):
         for module in {part.__module__ for part in registry.values()}:
             if not module.startswith(("xformer_kit.", "tasks.")):
                 registry.forget(module)

@@ -173,7 +173,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
     made = model(attn=ours, position="none")
-    view = made.decoder.views(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
+    view = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
     assert_close(attn(x, None, view), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
 

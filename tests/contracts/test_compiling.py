@@ -48,9 +48,9 @@ def test_the_same_step_in_one_graph_for_all_layers_of_a_kind(name):
     [
         ("mixed", ["model.layers=4"]),
         ("two_stacks", ["model.layers=2"]),
-        ("plain", ["model.layers=3", "model.reinject=factor", "model.unet=matrix"]),
-        ("plain", ["model.layers=2", "model.stochastic_depth=0.3", "model.shift_tokens=1"]),
-        ("plain", ["model.layers=2", "placement=dense_former", "model.deep_embed=true"]),
+        ("plain", ["model.layers=3", "extra.reinject.way=factor", "extra.unet.way=matrix"]),
+        ("plain", ["model.layers=2", "extra.stochastic_depth.rate=0.3", "extra.token_shift={}"]),
+        ("plain", ["model.layers=2", "placement=dense_former", "extra.deep_embed={}"]),
     ],
 )
 def test_the_whole_model_compiles_without_a_break(name, options):

@@ -18,11 +18,9 @@ from xformer_kit.laws.refusals import Pair, pairs, refused
 
 KEPT = Path(__file__).with_suffix(".json")
 TRIES = 50  # rows that are drawn for one that is kept
-UNORDERED = {
-    "mask": "full",
-    "position": "none",
-    "stack": STACKS["encoder"],
-}  # three choices meet, which pairs may miss
+# Three choices meet, which pairs may miss.
+UNORDERED = {"mask": "full", "position": "none"}
+FIRST = ("encoder", "encoder-decoder")  # stacks of which nothing tells the order of tokens
 
 
 @cache
@@ -53,7 +51,7 @@ def digest() -> str:
 
 
 def sought() -> list[Row]:
-    rows = [_first(**UNORDERED)]
+    rows = [_first(**UNORDERED, stack=STACKS[name]) for name in FIRST]
     rows += [tuple((factor, row[factor]) for factor in factors()) for row in _covering()]
     rows, missing = [row for row in rows if able(row)], set(pairs()) - refused().keys()
     for row in rows:
