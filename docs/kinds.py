@@ -5,10 +5,11 @@ from pathlib import PurePosixPath
 
 from xformer_kit.config import GROUPS, INNER
 from xformer_kit.config.callbacks import CALLBACKS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.registry import Registry
 from xformer_kit.study.design import DESIGNS
 
-KINDS: dict[str, Registry] = GROUPS | INNER | {"study.design": DESIGNS}
+KINDS: dict[str, Registry] = GROUPS | INNER | {"extra": EXTRAS, "study.design": DESIGNS}
 if any(
     part.__module__.startswith("xformer_kit.") for part in CALLBACKS.values()
 ):  # not a user's own alone
