@@ -125,8 +125,8 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
 
 
 def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Option -> the paths where this config has it: the options of its parts, and what stands
-    beside them.
+    """Option -> the paths where this config has it: the options of its components, and the keys
+    next to them. The name of an extra -> how one adds it.
     """
     nodes = {
         group: registry.options(name)
@@ -139,6 +139,9 @@ def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
     for path, options in (nodes | {"trainer": TRAINER}).items():
         for option in options:
             found.setdefault(option, []).append(f"{path}.{option}")
+    for name in (*EXTRAS, *EXTRAS.also_called):
+        extra = EXTRAS.also_called.get(name, name)
+        found.setdefault(name, []).append(f"extra.{extra}={{}}")
     return found
 
 

@@ -162,6 +162,10 @@ def _hydra_fault(error: Exception, config: DictConfig | None) -> str:
         for place, text in _unresolved(config, ""):
             fix = r"Say another key, or write \${ for a ${ that stays"
             return f"{place}: cannot be composed: {reason}; got {text}. {fix}."
+    # A list cannot be merged into a mapping, such as the extras.
+    if found := re.match(r"Error merging override \+*([\w.]+)=(\[.*\])$", reason):
+        key, value = found.groups()
+        return f"{key}: must be a mapping; got {value}. Try {key}.NAME={{}}."
     return f"{getattr(error, 'full_key', None) or 'config'}: cannot be composed: {reason}."
 
 

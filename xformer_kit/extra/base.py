@@ -112,7 +112,6 @@ class Extra(nn.Module):
 # attention. norm: a norm of the base block, norm(dim).
 GIVEN = ("dim", "layers", "vocab_size", "sublayers", "calls", "kv_heads", "v_head_dim", "norm")
 EXTRAS = Registry("extra", given=GIVEN, base=Extra, several=True)
-IN_BLOCKS = ("wrap", "added", "values")  # hooks that blocks call
 
 
 def first_calls(calls: Sequence[int]) -> list[int]:

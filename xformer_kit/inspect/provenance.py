@@ -5,6 +5,7 @@ variant.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import KINDS, MULTIPLIER, STACKS, BlockPlan, StackPlan, as_node, base_nodes
 
 DEFAULT = "default"
@@ -56,11 +57,21 @@ class Origins:
         for plan in plans:
             for block in plan.variants.values():
                 yield from self._differences(plan, block, shared)
+        for name, options in (self.config.get("extra") or {}).items():
+            yield from self._extra(name, options)
         for key, value in self.config["model"].items():
             if key not in STACKS:
                 yield Value(
                     f"model.{key}", value, self.origin(f"model.{key}", value, self.usual.get(key))
                 )
+
+    def _extra(self, name: str, options: Mapping[str, Any]) -> Iterator[Value]:
+        path, defaults = f"extra.{name}", EXTRAS.defaults(name)
+        if not options:
+            yield Value(path, {}, self.origin(path, {}, None))
+        for key, value in options.items():
+            at = f"{path}.{key}"
+            yield Value(at, value, self.origin(at, value, defaults.get(key)))
 
     def origin(self, path: str, value: Any, default: Any) -> str:
         if path in self.given or f"{path}.name" in self.given:

@@ -174,7 +174,8 @@ def _block(
         of_kind["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
         modules[sub.name] = ATTENTIONS.create(sub.component, **of_kind, max_len=plan.max_len)
     owned = at <= max(plan.calls)
-    of_layer = {name: extra.of_layer(depth) for name, extra in extras.items()} if owned else {}
+    first = plan.calls.index(plan.calls[depth])  # of the layers that share the block
+    of_layer = {name: extra.of_layer(first) for name, extra in extras.items()}
     return Block(
         modules,
         [[sub.name for sub in group] for group in block.groups],

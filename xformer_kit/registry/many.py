@@ -34,9 +34,10 @@ def faults_of_many(
     hint: what is added to the sentence about an unknown name.
     """
     if not isinstance(node, Mapping):
+        name = node if isinstance(node, str) and node in registry else min(registry)
         yield (
             f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or"
-            f" {path}.mine.every=10."
+            f" {path}.{name}={{}}."
         )
         return
     for name, options in node.items():

@@ -209,7 +209,7 @@ def test_a_callback_that_ends_a_run_between_validations_has_its_last_step_valida
             "callbacks=mine",
             (
                 "callbacks: must map names to options; got 'mine'. Try callbacks={}, or"
-                " callbacks.mine.every=10."
+                " callbacks.mine={}."
             ),
         ),
     ],

@@ -1,0 +1,23 @@
+"""Blocks for tokens further ahead have the extras of the last layer, in whose place they are."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import Case
+from xformer_kit.model.tokens import Tokens
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "extra", [{"token_shift": {"tokens": 2}}, {"deep_embed": {}}, {"unet": {}}]
+)
+@pytest.mark.parametrize("sharing", [{}, {"unique_layers": 1}])
+def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, sharing):
+    case = Case(tiny(layers=2, future_tokens=2, extra=extra, **sharing), "")
+    model = case.model()
+    stack = model.decoder
+    stack.future["2"].load_state_dict(stack.calls[-1].state_dict())
+    first, second = model.hidden(Tokens(ids=case.ids), future=True)[0]
+    assert_close(second, first)

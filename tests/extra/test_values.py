@@ -1,0 +1,55 @@
+"""The hook `values`: every attention either gives its values to extras, or is refused."""
+
+import pytest
+
+from xformer_kit.attention import ATTENTIONS
+from xformer_kit.extra import EXTRAS, Extra
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import Case
+
+
+@pytest.fixture(autouse=True)
+def halved():
+    @EXTRAS.register("halved_values")
+    class HalvedValues(Extra):
+        def __init__(self):
+            super().__init__()
+
+        def values(self, v, x, layer):
+            return v / 2
+
+    yield
+    EXTRAS.forget(HalvedValues.__module__)
+
+
+def composition(name, extra):
+    """The first of these compositions that is not refused without the extra."""
+    for model, position in (("decoder", "rotary"), ("decoder", "none"), ("encoder", "none")):
+        if not faults(tiny(model, attn=name, position=position)):
+            return tiny(model, attn=name, position=position, extra=extra)
+    raise AssertionError(f"{name} is refused everywhere")
+
+
+@pytest.mark.parametrize("name", list(ATTENTIONS))
+def test_an_attention_changes_its_values_or_is_refused(name):
+    config = composition(name, {"halved_values": {}})
+    if found := faults(config):
+        assert found == [
+            f"extra.halved_values: changes values, which attn '{name}' does not give to extras; use"
+            " attn=multi_head, or leave it out."
+        ]
+        return
+    plain, halved = Case(composition(name, {}), ""), Case(config, "")
+    difference = plain.read(plain.model(), plain.ids) - halved.read(halved.model(), halved.ids)
+    assert difference.abs().max() > 1e-3
+
+
+def test_multi_head_gives_its_values():
+    assert not faults(tiny(attn="multi_head", extra={"halved_values": {}}))
+
+
+def test_a_model_without_attention_has_no_values():
+    config = tiny(decoder={"layout": ["ffn"]}, extra={"halved_values": {}}, position="none")
+    assert (
+        "extra.halved_values: changes values of attentions, and no layer has one; leave it out."
+    ) in faults(config)
