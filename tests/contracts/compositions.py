@@ -49,7 +49,8 @@ BUILT_IN = {
     ],
     "mixed": [  # variants, parallel sublayers, a second position
         "model.decoder.pattern=[local,base]",
-        "model.decoder.variants.local={mask:{name:sliding_window,window:5},position:{theta:100},layout:[[attn,ffn]]}",
+        "model.decoder.variants.local={mask:{name:sliding_window,window:5},position:{theta:100},"
+        "layout:[[attn,ffn]]}",
     ],
     "future": ["model.future_tokens=3", "ffn=test_router"],
     "moe": [

@@ -383,7 +383,8 @@ TINY = [  # a baseline that learns nothing at its rate, so that the next point i
     "study.baseline={optim.lr:1.0,model.dim:16,attn.heads:2}",
     "study.seeds=2",
     "study.design.confirm=1",
-    "study.factors={optim.lr:{low:1e-4,high:1.0,log:true},model.dim:{low:8,high:24,step:4},attn.heads:[3,4]}",
+    "study.factors={optim.lr:{low:1e-4,high:1.0,log:true},model.dim:{low:8,high:24,step:4},"
+    "attn.heads:[3,4]}",
     "study.design.trials=4",
     "study.design.whole=1",
     "experiment=copy",

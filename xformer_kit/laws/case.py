@@ -347,14 +347,11 @@ def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
     """
     if any(EXTRAS[name].overrides("caches") for name in config.get("extra") or ()):
         return False
-    everything, base = (
-        (math.inf, math.inf),
-        stack_plan(config, stack).variants["base"].nodes["position"]["name"],
-    )
-    if (
-        "embed" in POSITIONS[base].hooks()
-    ):  # also where no attention of the stack's own looks through it
+    # Also if no attention of the stack's own attends through it.
+    base = stack_plan(config, stack).base.nodes["position"]["name"]
+    if "embed" in POSITIONS[base].hooks():
         return False
+    everything = math.inf, math.inf
     return all(not x.position.enters and x.mask.band == everything for x in looks)
 
 

@@ -31,7 +31,8 @@ class Variant:
     words: tuple[str, ...]
     config: dict[str, Any]
     tuned: tuple[str, ...] = ()  # the words of `tune` that it is run with
-    cost: Mapping[str, float] = None  # type: ignore[assignment]  # params, flops, tokens, steps, seconds where known
+    # params, flops, tokens, steps, seconds as far as known
+    cost: Mapping[str, float] = None  # type: ignore[assignment]
     knob: tuple[str, ...] = ()  # what the budget turned: ffn.width=342
     off: float = 0.0  # share by which it misses the budget
     rung: Rung | None = None  # of a ladder

@@ -78,7 +78,8 @@ class Study:
     # combinations of levels that are not run: [{placement: post, norm: dyt}]
     exclude: list | None = None
     labels: dict | None = None  # variant -> how the report calls it
-    design: Design = None  # type: ignore[assignment]  # one_at_a_time, pairs, factorial, fractional, random, ladder, search
+    # one_at_a_time, pairs, factorial, fractional, random, ladder, search
+    design: Design = None  # type: ignore[assignment]
     budget: dict | None = None  # {match: params, by: ffn.width, tolerance: 0.01}
     # override -> values: every variant is run with each, and compared at its own best
     tune: dict | None = None
