@@ -11,6 +11,7 @@ from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_parts
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws.case import made
 
 NAMES = ("smear", "residual_factors", "value_embeddings", "backout")
 FILES = [str(Path(__file__).parent / f"{name}.py") for name in NAMES]
@@ -148,3 +149,10 @@ def test_values_need_an_attention_that_gives_them():
         "extra.value_embeddings: changes values, which attn 'gated_delta' does not give to extras;"
         " use attn=multi_head, or leave it out."
     )
+
+
+def test_layers_with_and_without_a_module_of_an_extra_are_two_kinds():
+    config = tiny(extra={"value_embeddings": {}}, layers=4)
+    assert made(config).decoder.kinds == 2
+    assert made(tiny(extra={"smear": {}}, layers=4)).decoder.kinds == 1
+    LAWS["one graph"](config)

@@ -57,7 +57,9 @@ def one_graph(case: Case) -> str | None:
     """
     case = _of_layers(case, EQUAL)
     model = case.learning().float().train()
-    kinds, crosses = sum(len(_kinds(plan)) for plan in stacks(case.config)), _crosses(case, model)
+    # Also layers with and without a module of an extra are of two kinds.
+    kinds = sum(model.get_submodule(name).kinds for name in model.names)  # type: ignore[misc]
+    crosses = _crosses(case, model)
     with _compiling() as graphs:
         compile_blocks(model, backend=graphs.add, fullgraph=True)
         _holds(case, _forward(case, model))

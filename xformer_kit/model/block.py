@@ -65,6 +65,7 @@ class Block(nn.Module):
         self.dropout = dropout
         self.multipliers = dict(multipliers)
         self.called = calls
+        self.hooked = tuple(extras)  # extras that have a module for this layer
         self.wraps, self.adds, self.changes = (
             tuple((name, extra) for name, extra in extras.items() if extra.overrides(hook))
             for hook in ("wrap", "added", "values")

@@ -14,6 +14,13 @@ from xformer_kit.model.stack import Stack
 GRAPHS = 16  # graphs that one kind of block may need
 
 
+def graph_kinds(stack: Stack) -> int:
+    """The number of kinds of layers that need a graph each: with a placement whose state grows, no
+    two layers have states of one length.
+    """
+    return len(stack.order) if stack.placement.grows else stack.kinds
+
+
 def compile_blocks(model: nn.Module, **options: Any) -> None:
     """Compile every block in place; `options` are torch.compile's. Parameters keep their names.
 
@@ -23,9 +30,7 @@ def compile_blocks(model: nn.Module, **options: Any) -> None:
     """
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     limits = torch._dynamo.config
-    limits.recompile_limit = max(
-        limits.recompile_limit, GRAPHS * sum(stack.kinds for stack in stacks)
-    )
+    limits.recompile_limit = max(limits.recompile_limit, GRAPHS * sum(map(graph_kinds, stacks)))
     for stack in stacks:
         for block in stack.named_blocks.values():
             block.compile(**options)

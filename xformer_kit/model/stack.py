@@ -61,9 +61,9 @@ class Stack(nn.Module):
         self.project = project
         self.extra = nn.ModuleDict(extras)
         self.hooks = {name: type(place).hooks() for name, place in position.items()}
-        self.kinds = len({block.variant for block in plan.blocks})
-        if placement.grows:  # no two layers have states of one length
-            self.kinds = len(plan.blocks)
+        # Blocks of a kind share one graph when they are compiled.
+        pairs = zip(plan.own_blocks, blocks, strict=True)
+        self.kinds = len({(of_layer.variant, block.hooked) for (_, of_layer), block in pairs})
         self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         self.breaks = plan.breaks
