@@ -56,7 +56,7 @@ def config():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(searching, "typed", lambda config: [])
+    monkeypatch.setattr(searching, "to_overrides", lambda config: [])
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no machine loses its power here
     return tmp_path
 

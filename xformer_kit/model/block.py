@@ -37,9 +37,8 @@ class Block(nn.Module):
     on one input.
 
     group_of: attention -> index of its group among the stack's. crosses: attentions to another
-    stack. multipliers:
-    factors of what sublayers add to the residual stream. calls: number of layers that call it.
-    extras: hooks of this layer by the extra's name; the stack owns them.
+    stack. multipliers: factors of what sublayers add to the residual stream. calls: number of
+    layers that call it. extras: hooks of this layer by the extra's name; the stack owns them.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """A stack: blocks over one residual stream, with the positions, masks and kernels they share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -193,20 +193,18 @@ class Stack(nn.Module):
             }
             layer = LayerInput(at, tokens, source, caches, memory, in_block)
             trunk = state, layer
-            state, said, memory = block(state, layer)
-            add(report, said, str(self.order[depth]))
+            state, of_block, memory = block(state, layer)
+            add(report, of_block, str(self.order[depth]))
             state, inputs = self._after(state, inputs)
             for observe in self.observers:
                 observe(depth, state)
         if not future:
             return self._finished(state, inputs), report
         streams = [self._finished(state, inputs)]
-        for (
-            ahead,
-            beside,
-        ) in self.future.items():  # last, so that the draws of dropout stay the same
-            state, said, _ = beside(trunk[0], trunk[1]._replace(caches=None))
-            add(report, said, f"future.{ahead}")
+        # They come last, so that the draws of dropout before them stay the same.
+        for ahead, later in self.future.items():
+            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches=None))
+            add(report, of_block, f"future.{ahead}")
             streams.append(self._finished(state, inputs))
         return torch.stack(streams), report
 
@@ -244,7 +242,7 @@ class Stack(nn.Module):
         return past.unread > 0 or any(position.stale(held, total) for position in positions)
 
 
-def _least(limits) -> int | None:
+def _least(limits: Iterable[int | None]) -> int | None:
     """The smallest of the limits that are not None; None if there is none."""
     found = [limit for limit in limits if limit is not None]
     return min(found) if found else None
