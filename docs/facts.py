@@ -94,7 +94,7 @@ def broken(registry: Registry, kind: str, name: str) -> list[Broken]:
     found: dict[tuple[str, str], list[str]] = {}
     for options, laws in said:
         for law, reason in laws.items():
-            found.setdefault((law, reason), []).append(options)
+            found.setdefault((law, str(reason)), []).append(options)
     order = list(LAWS)
     whole = [
         Broken(law, reason, () if "" in options else tuple(options))

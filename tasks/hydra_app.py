@@ -81,7 +81,7 @@ def _study(line: Any) -> int:
     try:
         sweep.ask(line)
     except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
+        print(*error.messages, sep="\n", file=sys.stderr)
         return 2
     sys.argv[1:] = line.argv  # with what the study adds to it
     _run_hydra()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 TITLES = {
     "bleu": "BLEU",
@@ -166,7 +166,7 @@ def compared(answers: Sequence[str], right: Sequence[str]) -> dict[str, float | 
         from sacrebleu.metrics import BLEU, CHRF, TER
     except ImportError:
         raise ConfigError(
-            "sacrebleu: is not installed; pip install sacrebleu, for BLEU, chrF and TER."
+            Fault("sacrebleu", "is not installed; pip install sacrebleu, for BLEU, chrF and TER")
         ) from None
     found: dict[str, float | str] = {"exact_match": _exact(answers, right)}
     for name, metric in (("bleu", BLEU()), ("chrf", CHRF()), ("ter", TER())):

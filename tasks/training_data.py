@@ -18,7 +18,7 @@ from tasks.run.processes import alive
 from xformer_kit.data import Examples, Prepared, collate
 from xformer_kit.data.buckets import LengthBatches, in_order, step_rows
 from xformer_kit.data.order import GlobalBatches
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 Batches = GlobalBatches | LengthBatches
 
@@ -89,8 +89,11 @@ class TrainingData:
         if not hasattr(train, "lengths"):
             name = self.config["data"]["name"]
             raise ConfigError(
-                f"data.batch_tokens: is about examples of several lengths; data={name} has one."
-                " Leave it null."
+                Fault(
+                    "data.batch_tokens",
+                    f"is about examples of several lengths; data={name} has one",
+                    fix="Leave it null.",
+                )
             )
         return LengthBatches(
             train.lengths,
@@ -268,6 +271,10 @@ def check_fingerprint(before: str | None, now: str) -> None:
     """Raises ConfigError if a resumed run would use other data than before."""
     if before is not None and before != now:
         raise ConfigError(
-            "data: the text must be the one that the run began with; its fingerprint was"
-            f" {before[:12]} and is {now[:12]}. Bring the old text back, or start a new run."
+            Fault(
+                "data",
+                "the text must be the one that the run began with; its fingerprint was"
+                f" {before[:12]} and is {now[:12]}",
+                fix="Bring the old text back, or start a new run.",
+            )
         )

@@ -13,4 +13,4 @@ def refused(words: str | Sequence[str]) -> list[str]:
     """
     with pytest.raises(ConfigError) as error:
         compose(words.split() if isinstance(words, str) else list(words))
-    return list(error.value.faults)
+    return list(error.value.messages)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, preflight
 from xformer_kit.inspect.table import refreshed
@@ -37,7 +38,7 @@ def test_the_commands_compose(line):
     words = [word for word in shlex.split(line) if word != "-m"]
     if any(word.startswith("study=") for word in words):
         asked = preflight(words)
-        assert question.faults(asked.study) == []
+        assert messages(question.faults(asked.study)) == []
         variants(question.complete(asked.study, asked.study["name"]), asked.compose)
         return
     compose([word.split(",")[0] if "-m" in line else word for word in words])

@@ -9,6 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.laws import LAWS, tiny
 from xformer_kit.laws.case import Case, faults
 from xformer_kit.laws.faces import CAUSAL, WINDOW
@@ -190,6 +191,6 @@ def test_a_tree_of_masks_tells_the_truth_about_itself(tree):
 def test_kernels_agree_on_any_tree_of_masks(tree):
     config = tiny(mask=tree)
     assume(
-        not any(BLIND in fault for fault in faults(config))
+        not any(BLIND in fault for fault in messages(faults(config)))
     )  # such a tree is refused, whatever the kernel
     assert LAWS["kernels"](config) is None

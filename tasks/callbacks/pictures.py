@@ -14,7 +14,7 @@ from xformer_kit.data import collate
 from xformer_kit.data.batch import mapped
 from xformer_kit.inspect import plot_bias, plot_mask
 from xformer_kit.inspect.weights import Seen, watched
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class AttentionPictures:
@@ -25,8 +25,12 @@ class AttentionPictures:
     def __init__(self, options: Options, cadence: Cadence, run_dir: Path, tell: Any, first: bool):
         if find_spec("matplotlib") is None:
             raise ConfigError(
-                "callbacks.pictures: needs the package matplotlib; got none. Use pip install"
-                ' "xformer_kit[study]".'
+                Fault(
+                    "callbacks.pictures",
+                    "needs the package matplotlib",
+                    got="none",
+                    fix='Use pip install "xformer_kit[study]".',
+                )
             )
         self.options = options
         self.cadence = cadence

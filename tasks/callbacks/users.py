@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 
 from xformer_kit.config.callbacks import CALLBACKS, watches
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Callback]:
@@ -25,14 +25,24 @@ def made(config: Mapping[str, Any], run_dir: Path, saved: Mapping[str, Any]) -> 
         one = CALLBACKS.create({"name": name} | dict(options), run_dir=run_dir)
         if not isinstance(one, Callback):
             raise ConfigError(
-                f"callbacks.{name}: must be a lightning.pytorch.Callback; got {type(one).__name__}."
-                " Derive it from that."
+                Fault(
+                    f"callbacks.{name}",
+                    "must be a lightning.pytorch.Callback",
+                    got=f"{type(one).__name__}",
+                    fix="Derive it from that.",
+                )
             )
         if isinstance(one, Checkpoint):
             raise ConfigError(
-                f"callbacks.{name}: must not save checkpoints; got {type(one).__name__}. A run"
-                " saves them by itself, every trainer.checkpoint_every steps and at the lowest"
-                " val/loss."
+                Fault(
+                    f"callbacks.{name}",
+                    "must not save checkpoints",
+                    got=f"{type(one).__name__}",
+                    fix=(
+                        "A run saves them by itself, every trainer.checkpoint_every steps and at"
+                        " the lowest val/loss."
+                    ),
+                )
             )
         if state := saved.get(name):
             one.load_state_dict(state)

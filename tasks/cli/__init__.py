@@ -88,7 +88,7 @@ def _run(args) -> int:
     try:
         return COMMANDS[args.command].run(args)
     except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
+        print(*error.messages, sep="\n", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(file=sys.stderr)

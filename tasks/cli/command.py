@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.printable import printable
 
 CHECKPOINTS = ("last", "previous", "best")  # in the order in which they are believed
@@ -134,16 +134,21 @@ def study_folder(study: str) -> Path:
             return place
     if named.is_dir():
         raise ConfigError(
-            f"{study}: is no study; it has no {PLAN}. Name a study's directory such as"
-            f" {home}/norm_placement."
+            Fault(
+                study,
+                f"is no study; it has no {PLAN}",
+                fix=f"Name a study's directory such as {home}/norm_placement.",
+            )
         )
     known = sorted(str(path.parent.relative_to(home)) for path in home.glob(f"**/{PLAN}"))
     there = (
-        f"Known: {', '.join(known)}"
+        f"Known: {', '.join(known)}."
         if known
         else f"There is none in {home}; begin one: python train.py study=NAME"
     )
-    raise ConfigError(f"{study}: no study is called so.{nearest(Path(study).name, known)} {there}.")
+    raise ConfigError(
+        Fault(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")
+    )
 
 
 def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
@@ -158,8 +163,11 @@ def open_run(run: str, parts: list[str]) -> tuple[Path, dict[str, Any]]:
     path = Path(run).expanduser()
     if not path.is_dir():
         raise ConfigError(
-            f"{run}: is no directory. Name a run's directory such as"
-            " outputs/decoder/2026-11-20_12-00-00."
+            Fault(
+                run,
+                "is no directory",
+                fix="Name a run's directory such as outputs/decoder/2026-11-20_12-00-00.",
+            )
         )
     config = read_config(path)
     check_parts(path, parts)
@@ -194,9 +202,9 @@ def _readable(
     ]
     if wanted is not None and wanted not in there:
         way = f"It has: {', '.join(sorted(there))}." if there else summary.go_on(run, parts)
-        raise ConfigError(f"{run}: has no checkpoint '{wanted}'. {way}")
+        raise ConfigError(Fault(run, f"has no checkpoint '{wanted}'", fix=way))
     if not there:
-        raise ConfigError(f"{run}: has no checkpoint yet. {summary.go_on(run, parts)}")
+        raise ConfigError(Fault(run, "has no checkpoint yet", fix=summary.go_on(run, parts)))
     faults: list[str] = []
     for name in there if wanted is None else [wanted]:
         try:
@@ -227,8 +235,12 @@ def subject(words: list[str], files: list[str], command: str) -> tuple[dict[str,
     runs = [word for word in words if "=" not in word]
     if runs and len(words) > 1:
         raise ConfigError(
-            f"{command}: takes overrides or one run's directory; got {' '.join(words)}. Leave one"
-            " of them out."
+            Fault(
+                command,
+                "takes overrides or one run's directory",
+                got=f"{' '.join(words)}",
+                fix="Leave one of them out.",
+            )
         )
     if runs:
         from xformer_kit.config import ensure

@@ -4,7 +4,7 @@ grouped.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from xformer_kit.config import read_config
 from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.saved import saved_parts
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, nearest
 from xformer_kit.registry.command_lines import resume, xformer
 from xformer_kit.study.answer import Runs, StudyAnswer, answer
 from xformer_kit.study.metric import metric
@@ -167,8 +167,14 @@ def _metrics(
     for path, found in has.items():
         if wanted not in (*found, *JUDGED):
             raise ConfigError(
-                f"--metric: {path} has no metric '{wanted}'.{nearest(wanted, common)} All of these"
-                f" runs have: {', '.join((*common, *JUDGED))}."
+                Fault(
+                    "--metric",
+                    f"{path} has no metric '{wanted}'",
+                    fix=(
+                        f"{nearest(wanted, common)}All of these runs have:"
+                        f" {', '.join((*common, *JUDGED))}."
+                    ),
+                )
             )
     _direction(wanted)
     return [wanted], wanted
@@ -194,9 +200,7 @@ def _direction(name: str) -> None:
     try:
         metric(name)
     except ConfigError as error:
-        raise ConfigError(
-            [fault.replace("study.metric:", "--metric:") for fault in error.faults]
-        ) from None
+        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
 
 
 def _groups(

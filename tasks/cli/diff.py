@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from tasks.cli.command import add_json, console, print_json, say, short, size, table
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 DEFAULT = "the default model"
 SUMMARY = "two models side by side: values, cost, kernels and parameters that differ"
@@ -29,8 +29,15 @@ def run(args: Any) -> int:
 
     if not 1 <= len(args.what) <= 2:
         raise ConfigError(
-            f"diff: takes one side or two; got {len(args.what)}. Put the overrides of a side into"
-            ' quotes: xformer diff "attn.heads=4 position=alibi" attn.heads=2.'
+            Fault(
+                "diff",
+                "takes one side or two",
+                got=f"{len(args.what)}",
+                fix=(
+                    'Put the overrides of a side into quotes: xformer diff "attn.heads=4'
+                    ' position=alibi" attn.heads=2.'
+                ),
+            )
         )
     sides = args.what if len(args.what) == 2 else ["", *args.what]
     configs, sizes, titles = _subjects(sides, args.parts)

@@ -6,7 +6,7 @@ summary.json.
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, console, grid, load_run, on_device, print_json, say
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 SUMMARY = "validation loss, perplexity and bits per byte of a run"
 EXAMPLES = """examples:
@@ -46,14 +46,19 @@ def options(parser: Any) -> None:
 
 def run(args: Any) -> int:
     if args.batch_size is not None and args.batch_size < 1:
-        raise ConfigError(f"--batch-size: must be at least 1 sequence; got {args.batch_size}.")
+        raise ConfigError(
+            Fault("--batch-size", "must be at least 1 sequence", got=f"{args.batch_size}")
+        )
     if args.input or args.reference:
         return _answered(args)
     for name in ("beam", "length_penalty"):
         if getattr(args, name) is not None:
             raise ConfigError(
-                f"--{name.replace('_', '-')}: is for answers to --input, with --reference; got no"
-                " --input."
+                Fault(
+                    f"--{name.replace('_', '-')}",
+                    "is for answers to --input, with --reference",
+                    got="no --input",
+                )
             )
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint)
     figures = {"run": str(path), "checkpoint": name} | evaluate(
@@ -81,7 +86,10 @@ def _answered(args: Any) -> int:
     model, config, path, name = load_run(args.run, args.parts, args.checkpoint, first="best")
     if config["task"]["name"] != "seq2seq":
         raise ConfigError(
-            f"--input: is for runs of task=seq2seq; this one has task={config['task']['name']}."
+            Fault(
+                "--input",
+                f"is for runs of task=seq2seq; this one has task={config['task']['name']}",
+            )
         )
     wanted = {name: getattr(args, name) for name in ("beam", "length_penalty", "batch_size")}
     figures = compared(translate(on_device(model), config, sources, **wanted), references)

@@ -70,7 +70,7 @@ def _lines(item: Any) -> Iterator[tuple[str, str]]:
         yield "runs", f"in a way of its own: {item.part} forms no scores"
         return
     for kernel, reason in item.faster:
-        yield f"not {kernel}", reason.rstrip(".")
+        yield f"not {kernel}", reason
     if item.run is None:
         yield "runs", "not known: a part reads values"
         return

@@ -8,11 +8,12 @@ token, or a span.
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import add_run, load_run, on_device, open_run
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.printable import printable
 
 SUMMARY = "let a run's model go on with a text, answer sources, or fill masks"
@@ -150,9 +151,9 @@ def _check(args: Any) -> None:
         ("top_k", 1),
     ):
         if (value := getattr(args, name)) is not None and value < least:
-            raise ConfigError(f"{_typed(name)}: must be at least {least}; got {value}.")
+            raise ConfigError(Fault(_typed(name), f"must be at least {least}", got=f"{value}"))
     if args.seed is not None and not 0 <= args.seed < 2**63:
-        raise ConfigError(f"--seed: must be at least 0 and below 2^63; got {args.seed}.")
+        raise ConfigError(Fault("--seed", "must be at least 0 and below 2^63", got=f"{args.seed}"))
 
 
 def _suits(args: Any, speaks: str, task: str) -> None:
@@ -161,14 +162,18 @@ def _suits(args: Any, speaks: str, task: str) -> None:
     """
     if speaks not in TAKES:
         raise ConfigError(
-            f"{args.run}: a run of task={task} does nothing with a text. Try xformer evaluate."
+            Fault(
+                args.run,
+                f"a run of task={task} does nothing with a text",
+                fix="Try xformer evaluate.",
+            )
         )
     taken, does = TAKES[speaks]
     for name in ("input", "output", "stop", "constrain", "scores", *NUMBERS):
         if getattr(args, name) is not None and name not in taken:
             way = "Use --prompt." if name == "input" else "Leave it out."
             raise ConfigError(
-                f"{_typed(name)}: is not for a run of task={task}, which {does}. {way}"
+                Fault(_typed(name), f"is not for a run of task={task}, which {does}", fix=way)
             )
 
 
@@ -178,15 +183,18 @@ def _typed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _as_typed(fault: str, args: Any) -> str:
-    """A sentence on options of `generate`, with their names as the command line has them."""
+def _as_typed(fault: Fault, args: Any) -> Fault:
+    """A fault of options of `generate`, with their names as the command line has them."""
     known = "|".join((*NUMBERS, "num_return"))
-    name, mark, said = fault.partition(":")
-    if name in (*NUMBERS, "num_return", "allowed", "stop"):
-        fault = f"{_typed(name)}{mark}{said}"
-    return re.sub(
-        rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", fault
-    )
+
+    def typed(text: str) -> str:
+        return re.sub(
+            rf"\b({known})=([\w.-]*\w)", lambda found: f"{_typed(found[1])} {found[2]}", text
+        )
+
+    own = fault.path in (*NUMBERS, "num_return", "allowed", "stop")
+    path = _typed(fault.path) if own else fault.path
+    return replace(fault, path=path, rule=typed(fault.rule), fix=typed(fault.fix))
 
 
 def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
@@ -199,8 +207,11 @@ def _wanted(args: Any, tokenizer: Any) -> dict[str, Any]:
         ids = encoded_line(tokenizer, args.constrain, "--constrain")
         if not len(ids) or tokenizer.count_unknown(ids):
             raise ConfigError(
-                "--constrain: must hold tokens of the run's tokenizer only; got"
-                f" {args.constrain!r}."
+                Fault(
+                    "--constrain",
+                    "must hold tokens of the run's tokenizer only",
+                    got=f"{args.constrain!r}",
+                )
             )
         found["allowed"] = sorted({int(i) for i in ids})
     return found
@@ -214,8 +225,12 @@ def _go_on(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> N
     ids, first, many = _encoded(model, prompt), wanted.pop("seed", None), args.num_samples or 1
     if many > 1 and (args.temperature == 0 or args.penalty_alpha is not None):
         raise ConfigError(
-            f"--num-samples: nothing is drawn, so all texts are the same; got {many}. Try"
-            " --temperature 1."
+            Fault(
+                "--num-samples",
+                "nothing is drawn, so all texts are the same",
+                got=f"{many}",
+                fix="Try --temperature 1.",
+            )
         )
     for i in range(many):
         tokens = stream(model, ids, seed=None if first is None else first + i, **wanted)
@@ -237,7 +252,11 @@ def _answer(args: Any, model: Any, config: dict[str, Any], lines: list[str]) -> 
     how = decoding_options(config, wanted)
     if args.scores and "beam" not in how:
         raise ConfigError(
-            "--scores: are those of a search, and there is none. Add --beam 4, or leave it out."
+            Fault(
+                "--scores",
+                "are those of a search, and there is none",
+                fix="Add --beam 4, or leave it out.",
+            )
         )
     objective = objective_of_run(model, config)
     if objective.speaks == "restores":
@@ -310,7 +329,12 @@ def _prompt(given: str) -> str:
     )
     if not text:
         raise ConfigError(
-            '--prompt: must hold at least one character; got an empty text. Try --prompt "The ".'
+            Fault(
+                "--prompt",
+                "must hold at least one character",
+                got="an empty text",
+                fix='Try --prompt "The ".',
+            )
         )
     return text
 
@@ -326,8 +350,11 @@ def _encoded(model: Any, prompt: str) -> Any:
     encoded = encoded_line(model.tokenizer, prompt, "--prompt")
     if not len(encoded):
         raise ConfigError(
-            "--prompt: must hold at least one token; got white space, of which this tokenizer has"
-            " none."
+            Fault(
+                "--prompt",
+                "must hold at least one token",
+                got="white space, of which this tokenizer has none",
+            )
         )
     return torch.tensor([[int(i) for i in encoded]], device=next(model.parameters()).device)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.cli.command import import_files, load_run, on_device, subject
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 
 SUMMARY = "pictures of masks, biases, attention weights, learning curves and norms"
 EXAMPLES = """examples:
@@ -102,17 +102,25 @@ def run(args: Any) -> int:
 def _fits(args: Any) -> None:
     """Raises ConfigError for a kind that there is not, and for an option of another one."""
     if args.kind is None:
-        raise ConfigError(f"plot: needs a kind of picture. Known: {', '.join(KINDS)}.")
+        raise ConfigError(
+            Fault("plot", "needs a kind of picture", fix=f"Known: {', '.join(KINDS)}.")
+        )
     if args.kind not in KINDS:
         raise ConfigError(
-            f"plot: nothing is called '{args.kind}'.{nearest(args.kind, KINDS)} Known:"
-            f" {', '.join(KINDS)}."
+            Fault("plot", f"nothing is called '{args.kind}'", fix=choices(args.kind, KINDS))
         )
     faults = []
     for name in dict.fromkeys(name for names in KINDS.values() for name in names):
         if getattr(args, name) is not None and name not in KINDS[args.kind]:
             others = " and ".join(kind for kind, names in KINDS.items() if name in names)
-            faults.append(f"--{name}: belongs to {others}; got plot {args.kind}. Leave it out.")
+            faults.append(
+                Fault(
+                    f"--{name}",
+                    f"belongs to {others}",
+                    got=f"plot {args.kind}",
+                    fix="Leave it out.",
+                )
+            )
     if faults:
         raise ConfigError(faults)
 
@@ -140,7 +148,9 @@ def _length(args: Any, config: dict[str, Any]) -> int:
     for name in ("length", "prefix"):
         if (given := getattr(args, name)) is not None and given < (name == "length"):
             raise ConfigError(
-                f"--{name}: must be at least {int(name == 'length')} token; got {given}."
+                Fault(
+                    f"--{name}", f"must be at least {int(name == 'length')} token", got=f"{given}"
+                )
             )
     return args.length or min(LENGTH, config["data"]["seq_len"])
 
@@ -191,13 +201,21 @@ def _attention(args: Any) -> Any:
     heads = None if args.heads is None else args.heads.split(",")
     if heads is not None and not all(head.isdigit() for head in heads):
         raise ConfigError(
-            f"--heads: must be numbers from 0 on, with commas between; got {args.heads}. Try"
-            " --heads 0,1."
+            Fault(
+                "--heads",
+                "must be numbers from 0 on, with commas between",
+                got=f"{args.heads}",
+                fix="Try --heads 0,1.",
+            )
         )
     if not args.text:
         raise ConfigError(
-            "--text: must be the text that the model reads; got nothing. Try --text 'To be, or"
-            " not to be'."
+            Fault(
+                "--text",
+                "must be the text that the model reads",
+                got="nothing",
+                fix="Try --text 'To be, or not to be'.",
+            )
         )
     from tasks.generation.attention_picture import attention_picture, seen_of
     from tasks.generation.translation import objective_of_run

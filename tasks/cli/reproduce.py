@@ -7,7 +7,7 @@ changed, and with --run every figure is equal to the last digit; 1: something ha
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, console, open_run, print_json, say
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 SUMMARY = "the command line of a run, what has changed since, and whether the same comes of it"
 NEEDED = ("config_hash", "data_fingerprint", "versions", "parts", "devices")
@@ -36,12 +36,19 @@ def run(args: Any) -> int:
     if (facts := summary.read(path)) is None:
         summary.check_whole(path, args.parts)
         raise ConfigError(
-            f"{args.run}: is not finished; it has no summary.json to compare with."
-            f" {summary.go_on(args.run, args.parts)}"
+            Fault(
+                args.run,
+                "is not finished; it has no summary.json to compare with",
+                fix=summary.go_on(args.run, args.parts),
+            )
         )
     if missing := [name for name in NEEDED if name not in facts]:
         raise ConfigError(
-            f"{path / 'summary.json'}: has no {', '.join(missing)}. Bring a copy of it back."
+            Fault(
+                str(path / "summary.json"),
+                f"has no {', '.join(missing)}",
+                fix="Bring a copy of it back.",
+            )
         )
     ensure(config, data=False)
     again = free(path)

@@ -68,7 +68,7 @@ def _data(config: dict[str, Any], then: str) -> Iterator[str]:
     try:
         now = prepare(config).fingerprint
     except ConfigError as error:
-        yield from error.faults
+        yield from error.messages
         return
     if now != then:
         yield (

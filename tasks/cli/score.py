@@ -5,7 +5,7 @@ the text.
 from typing import Any
 
 from tasks.cli.command import add_json, add_run, load_run, on_device, open_run, print_json
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 SUMMARY = "log-probabilities of given texts, or of answers to sources"
 EXAMPLES = """examples:
@@ -42,7 +42,7 @@ def run(args: Any) -> int:
             if args.reference
             else "gives no likelihood"
         )
-        raise ConfigError(f"--input: a run of task={task} {way}.")
+        raise ConfigError(Fault("--input", f"a run of task={task} {way}"))
     answers = partners(lines, read_lines(args.reference, "--reference")) if pairs else lines
     model, config, *_ = load_run(args.run, args.parts, args.checkpoint, first="best")
     sources = lines if pairs else None

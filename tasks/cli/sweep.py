@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tasks.cli.command import import_files
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 SUMMARY = "a W&B sweep from a study or from overrides with several values"
 EXAMPLES = """examples:
@@ -44,7 +44,7 @@ def run(args: Any) -> int:
     from tasks.cli.wandb_sweep import exported
 
     if args.action != "export":
-        raise ConfigError(f"sweep: there is no '{args.action}'. Known: export.")
+        raise ConfigError(Fault("sweep", f"there is no '{args.action}'", fix="Known: export."))
     import_files(args.parts)
     found = exported(args.what, args.method, args.metric, args.parts)
     text = yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=120)
@@ -54,7 +54,11 @@ def run(args: Any) -> int:
                 file.write(text)
         except OSError as error:
             raise ConfigError(
-                f"--out: cannot write {args.out}: {error.strerror}. Name a file that can be made."
+                Fault(
+                    "--out",
+                    f"cannot write {args.out}: {error.strerror}",
+                    fix="Name a file that can be made.",
+                )
             ) from None
         print(f"{args.out}: wandb sweep {args.out}")
     else:

@@ -10,6 +10,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -147,7 +148,7 @@ def _compared(line: Any, parameters: Mapping[str, Any], fixed: list[str], search
         except ConfigError as error:
             if not searches:
                 raise
-            refused = error.faults[0]
+            refused = error.messages[0]
             continue
         wanted, _ = line.compose(combination)
         if wrong := differing([dict(flat(made)), dict(flat(wanted))]):
@@ -169,7 +170,7 @@ def _searched(node: Mapping[str, Any], refused: str) -> Iterator[str]:
     if lost := [f"study.{key}" for key in ("only", "exclude") if node[key]]:
         yield f"W&B has no conditions between parameters: {' and '.join(lost)} is left out."
     if node["design"]["pruner"] != "none":
-        yield "No run is ended early; add early_terminate to the file for that."
+        yield "No run is ended early. Add early_terminate to the file for that."
 
 
 def _left_out(node: Mapping[str, Any], chosen: int, every: int, how: str) -> Iterator[str]:
@@ -225,7 +226,7 @@ def _accepted(words: list[str], combination: list[str]) -> dict[str, Any]:
         config = compose(words, data=False)
     except ConfigError as error:
         raise ConfigError(
-            [f"{fault} [{' '.join(combination)}]" for fault in error.faults]
+            [fault.with_fix(f"[{' '.join(combination)}]") for fault in error.faults]
         ) from None
     if (logger := config["logger"]["name"]) != "wandb":
         raise ConfigError(
@@ -316,9 +317,7 @@ def _sweep(
     try:
         goal = "maximize" if metric(measured, higher_is_better).higher_is_better else "minimize"
     except ConfigError as error:
-        raise ConfigError(
-            [fault.replace("study.metric:", "--metric:") for fault in error.faults]
-        ) from None
+        raise ConfigError([replace(fault, path="--metric") for fault in error.faults]) from None
     named = ({"name": name} if name else {}) | ({"description": said} if said else {})
     return named | {
         "program": "train.py",

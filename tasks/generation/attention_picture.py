@@ -16,7 +16,7 @@ from xformer_kit.inspect import plot_attention
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.weights import Seen, watched
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def attention_picture(
@@ -69,8 +69,11 @@ def seen_of(
     if not hasattr(objective, "pair"):
         if target is not None:
             raise ConfigError(
-                "--target: is of a run with sources and targets; this one is of"
-                f" task={config['task']['name']}."
+                Fault(
+                    "--target",
+                    "is of a run with sources and targets; this one is of"
+                    f" task={config['task']['name']}",
+                )
             )
         given = {
             "ids": torch.from_numpy(
@@ -83,7 +86,12 @@ def seen_of(
     given = {name: None if field is None else field.to(device) for name, field in given.items()}
     if not next(iter(given.values())).shape[1]:  # type: ignore[union-attr]
         raise ConfigError(
-            "--text: must hold one token at least; got none. Try --text 'To be, or not to be'."
+            Fault(
+                "--text",
+                "must hold one token at least",
+                got="none",
+                fix="Try --text 'To be, or not to be'.",
+            )
         )
     return watched(model, lambda: model(**given), layers, heads)
 

@@ -4,10 +4,11 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 NAMED = 5  # unknown words that a command names
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "penalty_alpha")
@@ -60,8 +61,12 @@ def check_length(ids: Any, longest: int, where: str) -> None:
     """Raises ConfigError for a source that has no room for its end."""
     if len(ids) + 1 > longest:
         raise ConfigError(
-            f"{where}: must have at most {longest - 1} tokens (data.seq_len of the run, with its"
-            f" end); got {len(ids)}. Split it."
+            Fault(
+                where,
+                f"must have at most {longest - 1} tokens (data.seq_len of the run, with its end)",
+                got=f"{len(ids)}",
+                fix="Split it.",
+            )
         )
 
 
@@ -85,25 +90,29 @@ def decoding_options(config: dict[str, Any], options: dict[str, Any]) -> dict[st
     return how
 
 
-def option_faults(given: dict[str, Any], beam: int) -> Iterator[str]:
+def option_faults(given: dict[str, Any], beam: int) -> Iterator[Fault]:
     """Sentences on what is given of a command's options for answers; `beam`: of the command or of
     the run.
     """
     for name in ("beam", "batch_size", "max_new_tokens"):
         if given.get(name, 1) < 1:
-            yield f"--{name.replace('_', '-')}: must be at least 1; got {given[name]}."
+            yield Fault(f"--{name.replace('_', '-')}", "must be at least 1", got=f"{given[name]}")
     if given.get("seed") is not None and not given.keys() & set(DRAWN):
-        yield (
-            f"--seed: is for texts that are drawn; got {given['seed']}. Add --temperature 1, or"
-            " leave it out."
+        yield Fault(
+            "--seed",
+            "is for texts that are drawn",
+            got=f"{given['seed']}",
+            fix="Add --temperature 1, or leave it out.",
         )
     penalty = given.get("length_penalty")
     if penalty is not None and not math.isfinite(penalty):
-        yield f"--length-penalty: must be a finite number; got {penalty}."
+        yield Fault("--length-penalty", "must be a finite number", got=f"{penalty}")
     elif penalty is not None and beam == 1:
-        yield (
-            f"--length-penalty: is of a beam search; got {penalty} and one beam. Add --beam 4, or"
-            " leave it out."
+        yield Fault(
+            "--length-penalty",
+            "is of a beam search",
+            got=f"{penalty} and one beam",
+            fix="Add --beam 4, or leave it out.",
         )
 
 
@@ -121,9 +130,15 @@ def partners(sources: list[str], references: list[str]) -> list[str]:
     """The references. Raises ConfigError where they are not as many as the sources."""
     if len(sources) != len(references):
         raise ConfigError(
-            f"--reference: must have a line for every source; got {len(references):,} and"
-            f" {len(sources):,}. Line {min(len(sources), len(references)) + 1} of the longer file"
-            " has no partner."
+            Fault(
+                "--reference",
+                "must have a line for every source",
+                got=f"{len(references):,} and {len(sources):,}",
+                fix=(
+                    f"Line {min(len(sources), len(references)) + 1} of the longer file has no"
+                    " partner."
+                ),
+            )
         )
     return references
 
@@ -146,7 +161,7 @@ def encoded_lines(tokenizer: Any, lines: Sequence[str], where: str) -> list[Any]
             found.append(tokenizer.encode(line))
         except ConfigError as error:
             at = place(where, i, lines)
-            faults = [fault.replace("tokenizer:", f"{at}:", 1) for fault in error.faults]
+            faults = [replace(fault, path=at) for fault in error.faults]
             raise ConfigError(faults) from None
         if tokenizer.count_unknown(found[-1]):
             unknown |= {word: i for word in unknown_words(tokenizer, line) if word not in unknown}
@@ -195,7 +210,7 @@ def writable(path: str, option: str) -> Path:
         reason = "permission denied"
     else:
         return file
-    raise ConfigError(f"{option}: must be a file that can be written; got {path} ({reason}).")
+    raise ConfigError(Fault(option, "must be a file that can be written", got=f"{path} ({reason})"))
 
 
 def read_lines(path: str, option: str) -> list[str]:
@@ -206,19 +221,22 @@ def read_lines(path: str, option: str) -> list[str]:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).expanduser().read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"{option}: must be a file that can be read; got {path} ({error.strerror})."
+            Fault(option, "must be a file that can be read", got=f"{path} ({error.strerror})")
         ) from None
     if b"\0" in data:
         raise ConfigError(
-            f"{option}: {path} must be text; got a NUL byte at position {data.index(0)}."
+            Fault(option, f"{path} must be text", got=f"a NUL byte at position {data.index(0)}")
         )
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{option}: {path} must be utf-8; got byte 0x{data[error.start]:02X} at position"
-            f" {error.start}."
+            Fault(
+                option,
+                f"{path} must be utf-8",
+                got=f"byte 0x{data[error.start]:02X} at position {error.start}",
+            )
         ) from None
     if not text:
-        raise ConfigError(f"{option}: must hold at least one line; {path} is empty.")
+        raise ConfigError(Fault(option, f"must hold at least one line; {path} is empty"))
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]

@@ -19,7 +19,7 @@ from tasks.run.exit_codes import NONFINITE, START_ANEW
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import REQUIRED, ConfigError
+from xformer_kit.registry import REQUIRED, ConfigError, Fault
 from xformer_kit.registry import command_lines as proposed
 from xformer_kit.registry.printable import printable
 from xformer_kit.registry.saved_files import WAY, read_object
@@ -149,8 +149,11 @@ def _read_whole(path: Path, way: str = WAY) -> dict[str, Any]:
     for key, value in found.items():
         if key.startswith(("val/", "test/")) and not isinstance(value, (int, float)):
             raise ConfigError(
-                f"{path}: has a {key} of the type {type(value).__name__}, which no run writes."
-                f" {way}"
+                Fault(
+                    str(path),
+                    f"has a {key} of the type {type(value).__name__}, which no run writes",
+                    fix=way,
+                )
             )
     return found
 

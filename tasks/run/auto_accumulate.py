@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from xformer_kit.data.buckets import ROWS, step_rows
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def fewest(
@@ -59,7 +59,10 @@ def search(
         finally:
             clean()
     raise ConfigError(
-        "trainer.accumulate: not even one sequence of data.seq_len fits into the device's memory;"
-        f" got auto, and {batch} sequences on {world} devices. Lower data.seq_len or model.dim, or"
-        " take a larger device."
+        Fault(
+            "trainer.accumulate",
+            "not even one sequence of data.seq_len fits into the device's memory",
+            got=f"auto, and {batch} sequences on {world} devices",
+            fix="Lower data.seq_len or model.dim, or take a larger device.",
+        )
     )

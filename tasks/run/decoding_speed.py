@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tasks.evaluation import EvaluatedTask
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 ROUNDS = 3  # that are measured, after one that is not
 
@@ -23,14 +23,23 @@ def decodable(config: dict[str, Any], model: Any) -> None:
         return
     if "decoder" not in config["model"]:
         raise ConfigError(
-            f"trainer.decode_tokens: an encoder without a decoder writes no text token by"
-            f" token; got {tokens}. Leave it 0."
+            Fault(
+                "trainer.decode_tokens",
+                "an encoder without a decoder writes no text token by token",
+                got=f"{tokens}",
+                fix="Leave it 0.",
+            )
         )
     longest = model.longest
     if longest is not None and tokens >= longest:
         raise ConfigError(
-            f"trainer.decode_tokens: must be below the {longest} tokens that the model's positions"
-            f" allow, for one begins the text; got {tokens}. Raise model.max_len, or take fewer."
+            Fault(
+                "trainer.decode_tokens",
+                f"must be below the {longest} tokens that the model's positions allow, for one"
+                " begins the text",
+                got=f"{tokens}",
+                fix="Raise model.max_len, or take fewer.",
+            )
         )
 
 

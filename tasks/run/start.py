@@ -16,7 +16,7 @@ from tasks.run.exit_codes import CONFIG, Ended, NoRun
 from tasks.run.train import CONFIG_DIGEST, config_digest, report_end, train_run
 from xformer_kit.config import config_yaml, read_config
 from xformer_kit.config.saved import check_parts, part_hashes
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry import command_lines as proposed
 
 PARTS_WAY = "parts=[FILE]"  # how train.py is given a file of own components
@@ -144,8 +144,12 @@ def train_in_processes(
     machines = config["trainer"].get("num_nodes", 1)
     if machines > 1:
         raise ConfigError(
-            f"trainer.num_nodes: several machines are started by torchrun or SLURM; got {machines}"
-            " in one process. Try torchrun --nnodes N --nproc-per-node M train.py ..."
+            Fault(
+                "trainer.num_nodes",
+                "several machines are started by torchrun or SLURM",
+                got=f"{machines} in one process",
+                fix="Try torchrun --nnodes N --nproc-per-node M train.py ...",
+            )
         )
     if job and count == 1 and fork_server.usable():
         return fork_server.launch(run_dir, parts, quiet)

@@ -12,7 +12,7 @@ from xformer_kit.config import GROUPS
 from xformer_kit.config.composition import compose_overrides
 from xformer_kit.config.difference import flat
 from xformer_kit.config.overrides import expand, parse
-from xformer_kit.config.untaken import ignored
+from xformer_kit.config.unused import ignored
 from xformer_kit.plan import STACKS
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import text
@@ -38,10 +38,7 @@ def to_overrides(config: Mapping[str, Any]) -> list[str]:
             words += more
             base = _composed(words)
     words += _rest(base, config)
-    unread = {
-        fault.partition(":")[0]
-        for fault in ignored(config, [word.partition("=")[0] for word in words])
-    }
+    unread = {fault.path for fault in ignored(config, [word.partition("=")[0] for word in words])}
     words = [word for word in words if not _within(word.partition("=")[0], unread)]
     one, other = (dict(flat(some)) for some in (_composed(words), config))
     wrong = [

@@ -107,7 +107,7 @@ def report_end(
     files given on the command line, for the command that resumes; ended.json has none of them.
     """
     if isinstance(error, ConfigError):
-        text, code = "\n".join(error.faults), CONFIG
+        text, code = "\n".join(error.messages), CONFIG
     elif isinstance(error, KeyboardInterrupt):
         text, code = "Stopped at once; what was done since the last checkpoint is lost.", 130
     else:

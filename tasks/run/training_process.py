@@ -31,7 +31,7 @@ from xformer_kit import build
 from xformer_kit.config import config_hash, config_yaml
 from xformer_kit.config.machine import missing_logger
 from xformer_kit.config.saved import check_unchanged, part_hashes
-from xformer_kit.config.untaken import never_peaks
+from xformer_kit.config.unused import never_peaks
 from xformer_kit.data import collate, prepare
 from xformer_kit.inspect.flops import flops_per_token
 from xformer_kit.model.compiling import compile_blocks
@@ -123,10 +123,8 @@ class TrainingProcess:
         self.total = self.data.total_steps
         if not self.first:
             return
-        for line in checks.notes(config, prepared):
-            self._say(line)
-        if line := never_peaks(config, self.total):
-            self._say(line)
+        for line in (*checks.notes(config, prepared), *never_peaks(config, self.total)):
+            self._say(str(line))
         prepared.tokenizer.save(self.run_dir / "tokenizer.json")
         if self.objective.source_tokenizer is not prepared.tokenizer:
             self.objective.source_tokenizer.save(self.run_dir / "source_tokenizer.json")

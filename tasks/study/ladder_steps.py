@@ -8,14 +8,14 @@ from typing import Any
 
 from tasks.logging.bar import compact
 from xformer_kit.inspect.cost import tokens
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget, scaling
 from xformer_kit.study.design import Rung
 from xformer_kit.study.ladder import LENGTH, axis
 from xformer_kit.study.plan import Variant
 
 
-def faults(found: Sequence[Variant], command: Sequence[str]) -> list[str]:
+def faults(found: Sequence[Variant], command: Sequence[str]) -> list[Fault]:
     """What the command line gives that the rungs give too."""
     rungs = [variant.rung for variant in found if variant.rung]
     keys = {word.partition("=")[0] for rung in rungs for word in rung.words} | (
@@ -23,8 +23,12 @@ def faults(found: Sequence[Variant], command: Sequence[str]) -> list[str]:
     )
     given = {word.lstrip("+").partition("=")[0]: word.lstrip("+") for word in command}
     return [
-        f"{key}: is set by the ladder on every rung; got {given[key]}. Leave it out, or change"
-        " study.design."
+        Fault(
+            key,
+            "is set by the ladder on every rung",
+            got=given[key],
+            fix="Leave it out, or change study.design.",
+        )
         for key in given
         if key in keys
     ]
@@ -46,20 +50,28 @@ def with_steps(variant: Variant, tolerance: float, costs: Any) -> Variant:
     steps, asked = config["trainer"]["max_steps"], rung.multiple * costs.one(config, "params")
     if abs(off) > tolerance:
         raise ConfigError(
-            f"study.design.multiples: {rung.multiple:g} tokens for each parameter are {asked:,.0f},"
-            f" which steps of {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best."
-            " Take a larger multiple or a smaller data.batch_size, or raise"
-            " study.budget.tolerance."
+            Fault(
+                "study.design.multiples",
+                f"{rung.multiple:g} tokens for each parameter are {asked:,.0f}, which steps of"
+                f" {tokens(config, 1):,.0f} tokens miss by {100 * off:+.1f} % at best",
+                fix=(
+                    "Take a larger multiple or a smaller data.batch_size, or raise"
+                    " study.budget.tolerance."
+                ),
+            )
         )
     if (there := costs.steps(config)) < steps:
         raise ConfigError(
-            f"trainer.max_epochs: ends the run after {there:,} steps, and its rung has {steps:,}."
-            " Set trainer.max_epochs=null."
+            Fault(
+                "trainer.max_epochs",
+                f"ends the run after {there:,} steps, and its rung has {steps:,}",
+                fix="Set trainer.max_epochs=null.",
+            )
         )
     return replace(variant, config=config, rung=replace(rung, steps=steps))
 
 
-def unfit(made: Sequence[Variant]) -> list[str]:
+def unfit(made: Sequence[Variant]) -> list[Fault]:
     """Why sizes and tokens as they were counted identify no law, once for each variant."""
     found = []
     for label in dict.fromkeys(variant.label for variant in made if variant.rung):
@@ -70,14 +82,18 @@ def unfit(made: Sequence[Variant]) -> list[str]:
                 f"{' '.join(words)} has {params:,.0f}" for words, params in sizes.items()
             )
             found.append(
-                f"study.design.sizes: must differ in parameters; {sizes_text}. [variant {label}]"
+                Fault(
+                    "study.design.sizes",
+                    f"must differ in parameters; {sizes_text}",
+                    fix=f"[variant {label}]",
+                )
             )
             continue
         try:
             points = [scaling.Point(v.cost["params"], v.cost["tokens"], 1.0) for v in mine]
             scaling.identified(points, axis(v.rung.multiple for v in mine))
         except ValueError as error:
-            found.append(f"study.design: {error} [variant {label}]")
+            found.append(Fault("study.design", f"{error}", fix=f"[variant {label}]"))
     return found
 
 

@@ -15,7 +15,7 @@ from tasks.study import ladder_steps, state
 from tasks.study.state import State
 from tasks.study.timing import LONG, StepClock
 from xformer_kit.inspect.cost import Cost, tokens
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study import budget
 from xformer_kit.study.key import run_key
 from xformer_kit.study.plan import Compose, StudyRun, Variant, runs, titled, variants
@@ -174,7 +174,7 @@ def resolve(
             )
         except ConfigError as error:
             title = titled(variant.label, variant.rung.name if variant.rung else None, ())
-            faults += [f"{fault} [variant {title}]" for fault in error.faults]
+            faults += [fault.with_fix(f"[variant {title}]") for fault in error.faults]
     if faults := faults or ladder_steps.unfit(made):
         raise ConfigError(faults)
     if clock is not None and not node["dry_run"]:
@@ -188,18 +188,21 @@ def resolve(
     return StudyPlan(node, command, parts, made, made_of, costs, compose, size)
 
 
-def _twins(all_runs: list[StudyRun]) -> list[str]:
+def _twins(all_runs: list[StudyRun]) -> list[Fault]:
     """Two entries that are one run: what tells them apart was undone by the budget, or is none of a
     run's settings.
     """
-    first, faults = dict[str, Variant](), dict[str, None]()
+    first, faults = dict[str, Variant](), dict[Fault, None]()
     for run in all_runs:
         other = first.setdefault(run.key, run.variant)
         if other is not run.variant:
-            faults[
-                f"study.factors: {run.variant.title} and {other.title} are one and the same run, so"
-                " there is nothing to compare. Leave one of them out."
-            ] = None
+            fault = Fault(
+                "study.factors",
+                f"{run.variant.title} and {other.title} are one and the same run, so there is"
+                " nothing to compare",
+                fix="Leave one of them out.",
+            )
+            faults[fault] = None
     return list(faults)
 
 
@@ -222,7 +225,7 @@ def _matched(
     if what == "none" or variant.label == "baseline":
         return variant
 
-    def refused(config: dict[str, Any]) -> list[str]:
+    def refused(config: dict[str, Any]) -> list[Fault]:
         from xformer_kit.config import check
 
         return check(config, data=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.study.resolve import PLAN
-from xformer_kit.registry import ConfigError, shown
+from xformer_kit.registry import ConfigError, Fault, shown
 from xformer_kit.registry.saved_files import read_object
 
 HUGE = 1e300
@@ -120,8 +120,11 @@ def read_plan(folder: Path) -> dict[str, Any]:
         plan = read_object(path, {}, way=WAY)
     except FileNotFoundError:
         raise ConfigError(
-            f"{folder}: is no study; it has no {PLAN}. Name a study's directory such as"
-            " outputs/studies/norm_placement."
+            Fault(
+                str(folder),
+                f"is no study; it has no {PLAN}",
+                fix="Name a study's directory such as outputs/studies/norm_placement.",
+            )
         ) from None
     if found := fault(plan, SHAPE, "") or _beyond(plan):
         raise ConfigError(f"{path}: {found}. {WAY}")

@@ -234,13 +234,13 @@ class SearchRunner:
         words = words_of(self.factors, levels)
         config, wrong = self.plan.compose(words)
         if wrong:
-            return wrong[0]
+            return str(wrong[0])
         named = label(self.factors, levels)
         variant = Variant(named, name_of(self.node, named), levels, tuple(words), config)
         try:
             variant = self.plan.size(variant)
         except ConfigError as error:
-            return error.faults[0]
+            return error.messages[0]
         return variant, self.plan.costs.key({**variant.config, "seed": self.first})
 
     def _signed(self, trial: Any, variant: Variant, key: str) -> Trial:

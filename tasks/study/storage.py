@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.study.metric import metric_of
 
 JOURNAL = "search.journal"
@@ -35,7 +35,7 @@ def need() -> None:
         import optuna
     except ImportError:
         raise ConfigError(
-            'study.design: a search needs optuna: pip install "xformer_kit[study]".'
+            Fault("study.design", 'a search needs optuna: pip install "xformer_kit[study]"')
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -126,7 +126,11 @@ def unreachable(where: str, error: BaseException) -> ConfigError:
     elif where.startswith("postgres://"):
         way = f"Write postgresql://{shown.removeprefix('postgres://')}."
     return ConfigError(
-        f"study.storage: {shown} cannot be used as a search's storage: {reason.rstrip('.')}. {way}"
+        Fault(
+            "study.storage",
+            f"{shown} cannot be used as a search's storage: {reason.rstrip('.')}",
+            fix=way,
+        )
     )
 
 
@@ -162,8 +166,10 @@ def study_of(node: dict[str, Any], asked: dict[str, Any]) -> Any:
         other := [key for key in asked | before if before.get(key) != asked.get(key)]
     ):
         raise ConfigError(
-            f"study.storage: {where} holds a search '{node['name']}' of"
-            f" {_another(other, before, asked)}"
+            Fault(
+                "study.storage",
+                f"{where} holds a search '{node['name']}' of {_another(other, before, asked)}",
+            )
         )
     return study
 

@@ -13,7 +13,7 @@ from tasks.study.group import publish
 from tasks.study.group import words as words_of
 from tasks.study.resolve import StudyPlan, resolve
 from tasks.study.table import ProgressTable
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, nearest
 from xformer_kit.registry.command_lines import xformer
 from xformer_kit.study import question
 from xformer_kit.study.command import command
@@ -51,7 +51,7 @@ def go(launcher: Any, words: list[str]) -> None:
     try:
         codes.append(_run(launcher, words))
     except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
+        print(*error.messages, sep="\n", file=sys.stderr)
         codes.append(2)
 
 
@@ -148,7 +148,7 @@ def launch(
                 state.left(where, FAILED)
 
 
-def unmeasured(plan: StudyPlan, table: ProgressTable) -> str | None:
+def unmeasured(plan: StudyPlan, table: ProgressTable) -> Fault | None:
     """The sentence for a metric that finished runs do not have; what they have is only known from
     one.
     """
@@ -162,9 +162,10 @@ def unmeasured(plan: StudyPlan, table: ProgressTable) -> str | None:
                     if isinstance(v, (int, float)) and k not in NOT_MEASURED
                 ]
                 way = f"Runs that are finished stay so; study.{key} can name {', '.join(known)}."
-                return (
-                    f"study.{key}: no metric of the runs is called '{name}'.{nearest(name, known)}"
-                    f" {way}"
+                return Fault(
+                    f"study.{key}",
+                    f"no metric of the runs is called '{name}'",
+                    fix=f"{nearest(name, known)}{way}",
                 )
     return None
 
@@ -188,7 +189,7 @@ def ending(plan: StudyPlan, stopped: int) -> int:
     try:
         found, content = written(plan.folder)
     except ConfigError as error:  # what only the runs can tell, such as which metrics they have
-        print(*error.faults, sep="\n", file=sys.stderr)
+        print(*error.messages, sep="\n", file=sys.stderr)
         return stopped or 2
     if stopped:
         print(f"Stopped. Go on with: {command(plan.command)}", file=sys.stderr)

@@ -11,6 +11,7 @@ from refusing import refused
 from torch import nn
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS, Latent
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny
@@ -209,7 +210,7 @@ def test_mscale_all_is_a_factor_on_the_scale():
 def test_the_absorbed_form_is_the_plain_form(position, kernel, monkeypatch):
     config = tiny(attn=COMPRESSED, position=position, kernel=kernel)
     if position == "cope" and kernel == "sdpa":
-        assert faults(config)  # it computes no scores of a position
+        assert messages(faults(config))  # it computes no scores of a position
         return
     model, out, forms = made(COMPRESSED, position=position, kernel=kernel), {}, []
     absorbed = Latent._absorbed
@@ -347,7 +348,7 @@ def test_laws(changes):
 REFUSED = {
     "attn=latent attn.rope_head_dim=0": (
         "attn: position 'rotary' enters through the decoupled query and key, of which"
-        " rope_head_dim=0 leaves no channel; leave rope_head_dim out, or choose position=none,"
+        " rope_head_dim=0 leaves no channel. Leave rope_head_dim out, or choose position=none,"
         " learned or alibi."
     ),
     "attn=latent attn.rope_head_dim=3": (

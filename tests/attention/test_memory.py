@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, state_of, theirs, x
 
+from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.kernel import Reference
 from xformer_kit.laws import LAWS, faults, tiny
@@ -123,11 +124,11 @@ def test_a_token_that_sees_no_other_sees_the_memory():
 
 def test_every_kernel_can():
     for kernel in ("reference", "sdpa"):
-        assert faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel=kernel)) == []
+        assert messages(faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel=kernel))) == []
 
 
 def test_a_kernel_that_computes_texts_alone_is_refused_and_never_the_composition():
-    assert faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel="varlen")) == [
+    assert messages(faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel="varlen"))) == [
         "kernel: 'varlen' cannot: attn.memory is 2, and varlen computes a text without keys that"
         " others see too. Use kernel=auto or kernel=reference."
     ]
@@ -135,7 +136,9 @@ def test_a_kernel_that_computes_texts_alone_is_refused_and_never_the_composition
 
 @pytest.mark.parametrize("score", ["selective", "inverted"])
 def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(score):
-    (said,) = faults(tiny("encoder", attn={"name": "multi_head", "memory": 2, "score": score}))
+    (said,) = messages(
+        faults(tiny("encoder", attn={"name": "multi_head", "memory": 2, "score": score}))
+    )
     assert (
         said.startswith(f"attn: score '{score}' lets ")
         and "choose attn.memory=0, or attn.score=softmax." in said

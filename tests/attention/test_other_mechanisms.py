@@ -238,12 +238,12 @@ REFUSED = {
         " Set attn.head_dim, or choose other heads."
     ),
     "attn=mean position=rotary": (
-        "attn: mean has no queries and keys, with which position 'rotary' works; choose"
+        "attn: mean has no queries and keys, with which position 'rotary' works. Choose"
         " position=learned, alibi or none."
     ),
     "attn=mean position=learned model=encoder_decoder task=seq2seq": (
         "attn: mean reads nothing of the tokens that look, so that across two stacks the norm"
-        " before it would learn nothing; name another attention in model.decoder.cross, e.g. {name:"
+        " before it would learn nothing. Name another attention in model.decoder.cross, e.g. {name:"
         " multi_head}."
     ),
     "attn=dot attn.scale=0": "attn.scale: must be above 0; got 0. null is dim^-0.5.",

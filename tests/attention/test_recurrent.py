@@ -9,6 +9,7 @@ import torch
 from refusing import refused
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import faults, tiny
@@ -247,7 +248,7 @@ def test_under_autocast_the_state_is_in_fp32(name):
 
 ALIBI = (
     "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi'"
-    " changes one by one; choose position=rotary, learned, sinusoidal or none."
+    " changes one by one. Choose position=rotary, learned, sinusoidal or none."
 )
 REFUSED = [
     (["attn=linear", "position=alibi"], [ALIBI]),
@@ -255,7 +256,7 @@ REFUSED = [
         ["attn=gated_delta", "position=xpos"],
         [
             "attn: attn 'gated_delta' takes from its state what stands under a key of length 1, and"
-            " position 'xpos' changes lengths, so that the state may grow without bound; choose"
+            " position 'xpos' changes lengths, so that the state may grow without bound. Choose"
             " position=rotary or none."
         ],
     ),
@@ -276,7 +277,7 @@ REFUSED = [
     (
         ["attn=linear", "attn.feature_map=identity"],
         [
-            "attn.feature_map: 'identity' has weights of either sign, whose sum may be 0; set"
+            "attn.feature_map: 'identity' has weights of either sign, whose sum may be 0. Set"
             " normalise=false, or feature_map=elu."
         ],
     ),
@@ -296,11 +297,11 @@ def test_what_is_refused_and_why(words, expected):
 def test_across_two_stack_the_order_of_the_source_is_none():
     words = {"encoder": {"mask": "causal"}, "position": "none"}
     assert not faults(tiny("encoder_decoder", attn="linear", **words))
-    (said,) = set(faults(tiny("encoder_decoder", attn="retention", **words)))
+    (said,) = set(messages(faults(tiny("encoder_decoder", attn="retention", **words))))
     assert (
         said
         == "attn: attn 'retention' hands its state from token to token in their order, in which"
-        " those of another stack have no place; choose model.decoder.cross.name=multi_head."
+        " those of another stack have no place. Choose model.decoder.cross.name=multi_head."
     )
     assert not faults(
         tiny(
@@ -308,11 +309,11 @@ def test_across_two_stack_the_order_of_the_source_is_none():
         )
     )
     some = {"cross": {"mask": {"name": "sliding_window", "window": 2}}}
-    (said,) = set(faults(tiny("encoder_decoder", attn="linear", decoder=some, **words)))
+    (said,) = set(messages(faults(tiny("encoder_decoder", attn="linear", decoder=some, **words))))
     assert (
         said
         == "attn: attn 'linear' reads one sum over a source, of which mask 'sliding_window' hides"
-        " some; choose model.decoder.cross.mask.name=full."
+        " some. Choose model.decoder.cross.mask.name=full."
     )
 
 

@@ -7,6 +7,7 @@ import torch
 from refusing import refused
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit import compose
 from xformer_kit.attention import SCORES
 from xformer_kit.laws import LAWS, faults, tiny
@@ -122,7 +123,7 @@ def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_referen
 
     config = tiny(attn={"name": "multi_head", "score": node})
     assert not faults(config)
-    (refusal,) = faults({**config, "kernel": {"name": "sdpa"}})
+    (refusal,) = messages(faults({**config, "kernel": {"name": "sdpa"}}))
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
     (choice,) = kernels(config, stacks(config), build_model(config, 37))
     assert choice.kernel == "reference"
@@ -143,7 +144,7 @@ REFUSED = {
     "attn.score.softcap=0": ("attn.score.softcap: must be above 0; got 0. null is no cap."),
     "attn.score.sinks=true attn.score.plus_one=true": (
         "attn.score.plus_one: is a sink whose score is 0, and beside sinks=true there is one that"
-        " is learned; choose one."
+        " is learned. Choose one."
     ),
     "attn.score=3": f"attn.score: must name a score; got 3. {KNOWN}",
     "attn.score=null": f"attn.score: must name a score; got null. {KNOWN}",

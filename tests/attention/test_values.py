@@ -10,6 +10,7 @@ from refusing import refused
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
+from tests.messages import messages
 from xformer_kit import build
 from xformer_kit.attention.values import VALUES
 from xformer_kit.laws import LAWS, faults, tiny
@@ -157,7 +158,9 @@ def test_laser_may_look_at_a_source():
 def test_the_own_value_of_a_cross_attention_is_left_out_by_its_own_words():
     orthogonal = {"name": "multi_head", "values": "orthogonal"}
     assert (
-        faults(tiny("encoder_decoder", attn=orthogonal, decoder={"cross": {"values": "plain"}}))
+        messages(
+            faults(tiny("encoder_decoder", attn=orthogonal, decoder={"cross": {"values": "plain"}}))
+        )
         == []
     )
     assert (
@@ -178,15 +181,15 @@ REFUSED = {
     ),
     "attn.values=laser attn.score=cog": (
         "attn: values 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog'"
-        " may make some negative; choose attn.values=plain, or attn.score=softmax."
+        " may make some negative. Choose attn.values=plain, or attn.score=softmax."
     ),
     "attn.values=laser attn.score={name:talking_heads,probabilities:false,scaled:true}": (
         "attn: values 'laser' takes the logarithm of a sum with weights, of which attn.score"
-        " 'talking_heads' may make some negative; choose attn.values=plain, or attn.score=softmax."
+        " 'talking_heads' may make some negative. Choose attn.values=plain, or attn.score=softmax."
     ),
     "model=encoder_decoder task=seq2seq attn.values=orthogonal": (
         "attn: values 'orthogonal' takes the direction of a token's own value away, and a token"
-        " that looks at another stack has no value there; set model.decoder.cross.values=plain."
+        " that looks at another stack has no value there. Set model.decoder.cross.values=plain."
     ),
     "attn.values.norm_over=head norm=none": (
         "attn: values.norm_over takes the norm of model.decoder, and 'none' does nothing. Choose"

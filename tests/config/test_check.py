@@ -24,19 +24,19 @@ ONE_FAULT = {
     ),
     "+attn.foo=1": f"attn.foo: attn 'multi_head' has no option 'foo'. It has: {HEADS}.",
     "attn.qk_norm=true norm=none": (
-        "attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
+        "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "model.decoder.attn.qk_norm=true model.decoder.norm.name=none": (
-        "model.decoder.attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
+        "model.decoder.attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "attn.qk_norm=true model.decoder.variants.a.norm=none model.decoder.pattern=[base,a]": (
-        "attn: qk_norm takes the norm of model.decoder.variants.a, and 'none' does nothing. "
+        "attn.qk_norm: takes the norm of model.decoder.variants.a, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "norm=none position=none model.decoder.layout=[{attn:{qk_norm:true}},ffn]": (
-        "model.decoder.layout.attn: qk_norm takes the norm of model.decoder, and 'none' does"
+        "model.decoder.layout.attn.qk_norm: takes the norm of model.decoder, and 'none' does"
         " nothing. Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "attn=null": (
@@ -62,7 +62,7 @@ ONE_FAULT = {
     ),
     "data.valid_len=0": "data.valid_len: must be at least 1 token; got 0.",
     "experiment=recall data.valid_len=32": (
-        "data.valid_len: is about a text, and data=recall gives labelled; leave it null."
+        "data.valid_len: is about a text, and data=recall gives labelled. Leave it null."
     ),
     "model.vocab_size=100 tokenizer=byte": (
         "model.vocab_size: must hold the tokenizer's 256 tokens; got 100. null is the tokenizer's."
@@ -92,10 +92,10 @@ ONE_FAULT = {
     ),
     "parts=[3]": "parts: must list Python files; got 3. Try parts=[my_parts.py].",
     "model.decoder.cross.heads=3": (
-        "model.decoder.cross: looks at an encoder, and the model has none; leave it out."
+        "model.decoder.cross: looks at an encoder, and the model has none. Leave it out."
     ),
     "model.decoder.variants.x.mask=full": (
-        "model.decoder.variants.x: no layer uses it; name it in model.decoder.pattern, first or"
+        "model.decoder.variants.x: no layer uses it. Name it in model.decoder.pattern, first or"
         " last, or leave it out."
     ),
     "position=none model.decoder.layout=[{attn:{heads:7}},ffn]": (
@@ -123,7 +123,7 @@ ONE_FAULT = {
         " mask=sliding_window."
     ),
     "mask=all_of": (
-        "mask.of: mask 'all_of' needs this option; give it masks, such as [causal, sliding_window]."
+        "mask.of: mask 'all_of' needs this option. Give it masks, such as [causal, sliding_window]."
     ),
     "mask=all_of mask.of=[]": (
         "mask.of: must list at least one mask; got []. Try [causal, sliding_window]."
@@ -218,7 +218,7 @@ ONE_FAULT = {
     ),
     "model.decoder.variants.x.position=learned model.decoder.pattern=[x]": (
         "model.decoder.variants.x.position: 'learned' is added to the embeddings, which belong to"
-        " the whole stack; set it as position=learned."
+        " the whole stack. Set it as position=learned."
     ),
     "model.decoder.mask.name=full": (
         "model.decoder.mask: mask 'full' sees the future, so language_modeling would read the token"
@@ -229,7 +229,7 @@ ONE_FAULT = {
         " ffn."
     ),
     "model.decoder.layout=[attn,cross]": (
-        "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave it out."
+        "model.decoder.layout: 'cross' looks at an encoder, and the model has none. Leave it out."
     ),
     "parts=[no_such_file.py]": (
         "parts: cannot read no_such_file.py: No such file or directory. Name a Python file that"

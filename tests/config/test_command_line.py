@@ -89,12 +89,13 @@ def test_a_key_that_is_no_group_is_opened_for_hydra():
 def test_every_job_of_a_sweep_is_checked_before_the_first():
     with pytest.raises(ConfigError) as error:
         preflight(["-m", "attn.heads=4,7,8,9"])
-    assert [fault.split(" [job ")[1] for fault in error.value.faults] == [
+    assert [fault.split(" [job ")[1] for fault in error.value.messages] == [
         "attn.heads=7]",
         "attn.heads=9]",
     ]
     assert all(
-        fault.startswith("attn.heads: must divide model.dim; got ") for fault in error.value.faults
+        fault.startswith("attn.heads: must divide model.dim; got ")
+        for fault in error.value.messages
     )
 
 
@@ -147,7 +148,7 @@ def test_every_job_of_a_sweep_is_checked_before_the_first():
 def test_a_line_that_cannot_run_is_one_sentence(line, sentence):
     with pytest.raises(ConfigError) as error:
         preflight(line.split())
-    assert error.value.faults[0].startswith(sentence)
+    assert error.value.messages[0].startswith(sentence)
 
 
 def test_flags_may_stand_anywhere():
@@ -262,7 +263,7 @@ def test_a_part_that_changed_is_imported_anew(mine, monkeypatch):
         (
             MINE.replace("knob: float = 1.0):  # of the output", "**knobs: float):"),
             (
-                "parts: {file}: attn 'mine' takes **knobs; name every option instead, so that a"
+                "parts: {file}: attn 'mine' takes **knobs. Name every option instead, so that a"
                 " typo in a config is an error."
             ),
         ),

@@ -33,16 +33,16 @@ def test_tokenizer_shared_is_for_every_tokenizer(files):
     assert (
         said(each)
         == "tokenizer.shared: false gives source and target a vocabulary each, which one matrix"
-        " cannot embed; set model.share_embeddings=false, or tokenizer.shared=true."
+        " cannot embed. Set model.share_embeddings=false, or tokenizer.shared=true."
     )
     assert (
         said(each.replace("encoder_decoder", "decoder"))
         == "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
-        " one stack; leave it true."
+        " one stack. Leave it true."
     )
     assert (
         said("tokenizer.shared=false")
-        == "tokenizer.shared: false is for source and target, and data=pydoc gives text; leave it"
+        == "tokenizer.shared: false is for source and target, and data=pydoc gives text. Leave it"
         " true."
     )
     assert said(f"{words} tokenizer.shared=2") == "tokenizer.shared: must be true or false; got 2."
@@ -50,8 +50,8 @@ def test_tokenizer_shared_is_for_every_tokenizer(files):
 
 def test_settings_for_pairs_are_refused_where_there_are_none(files):
     assert said("data.batch_tokens=4096 data.too_long=drop").splitlines() == [
-        "data.batch_tokens: is about pairs, and data=pydoc gives text; leave it null.",
-        "data.too_long: is about pairs, and data=pydoc gives text; leave it null.",
+        "data.batch_tokens: is about pairs, and data=pydoc gives text. Leave it null.",
+        "data.too_long: is about pairs, and data=pydoc gives text. Leave it null.",
     ]
     words = (
         f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv data.seq_len=64"
@@ -131,7 +131,7 @@ def test_what_a_run_would_not_read_is_refused_where_it_was_asked_for(files):
     words = f"model=encoder_decoder task=seq2seq data=tsv data.path={files}/pairs.tsv"
     assert (
         said(f"{words} data.batch_size=32")
-        == "data.batch_size: is not read beside data.batch_tokens; got 32 and 2048. Leave it out,"
+        == "data.batch_size: is not read with data.batch_tokens; got 32 and 2048. Leave it out,"
         " or set data.batch_tokens=null."
     )
     assert (

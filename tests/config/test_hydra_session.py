@@ -99,7 +99,7 @@ def agree(words, config_dir=None, name=None):
     try:
         config = compose_resolved(session, overrides, name)
     except ConfigError as error:
-        faults = [fault.partition("; got ")[0].rstrip(".") + "." for fault in error.faults]
+        faults = [fault.partition("; got ")[0].rstrip(".") + "." for fault in error.messages]
     expected = by_hydra([hydra_word(session, o) for o in overrides], config_dir, name)
     assert (config, faults) == expected
     assert str(config) == str(expected[0])  # 1 is not 1.0
@@ -244,7 +244,7 @@ def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path):
     )
     with pytest.raises(ConfigError) as error:
         compose(["experiment=e"], mine)
-    (fault,) = error.value.faults
+    (fault,) = error.value.messages
     assert (
         fault
         == f"{mine}/experiment/e.yaml, line 3: is no YAML: expected ',' or '}}', but got ':'. Mend"
@@ -261,7 +261,7 @@ def test_a_file_that_is_no_text_is_told_with_its_line(tmp_path):
     (tmp_path / "experiment" / "e.yaml").write_bytes("a: 1\nb: caf\u00e9\n".encode("latin-1"))
     with pytest.raises(ConfigError) as error:
         compose(["experiment=e"], mine)
-    (fault,) = error.value.faults
+    (fault,) = error.value.messages
     assert (
         fault
         == f"{mine}/experiment/e.yaml, line 2: must be utf-8 text; got byte 0xE9. Save it as utf-8."

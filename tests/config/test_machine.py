@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import preflight
 from xformer_kit.config.machine import run_faults
@@ -41,16 +42,16 @@ def test_what_this_machine_cannot_do_is_a_sentence(config, fault, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    (found,) = run_faults(config)
+    (found,) = messages(run_faults(config))
     assert found.startswith(fault)
 
 
 def test_more_gpus_than_there_are_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    (found,) = run_faults({"trainer": {"devices": 4}})
+    (found,) = messages(run_faults({"trainer": {"devices": 4}}))
     assert found.startswith("trainer.devices: must be at most 2, the cuda devices here; got 4.")
-    (found,) = run_faults({"trainer": {"devices": [0, 5]}})
+    (found,) = messages(run_faults({"trainer": {"devices": [0, 5]}}))
     assert found.startswith(
         "trainer.devices: must be indices below 2, the cuda devices here; got [0, 5]."
     )
@@ -61,13 +62,13 @@ def test_a_command_line_is_refused_here_and_left_to_where_a_launcher_sends_it(mo
     words = ["trainer.accelerator=cuda", "data.cache=/proc/cache"]
     with pytest.raises(ConfigError) as refused:
         preflight(words)
-    assert [fault.split(":")[0] for fault in refused.value.faults] == [
+    assert [fault.split(":")[0] for fault in refused.value.messages] == [
         "trainer.accelerator",
         "data.cache",
     ]
-    assert not list(run_faults(compose(words), here=False))
+    assert not messages(run_faults(compose(words), here=False))
     uneven = compose(["trainer.accumulate=3"])
-    (found,) = run_faults(uneven, here=False)
+    (found,) = messages(run_faults(uneven, here=False))
     assert found.startswith(
         "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
     )

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import check, compose, config_yaml, read_config
 from xformer_kit.config.saved import MOST_VALUES, check_parts, check_unchanged, parse_config
@@ -44,7 +45,7 @@ def test_a_config_that_no_run_saved(tmp_path, text, answer):
     (tmp_path / "config.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as error:
         read_config(tmp_path)
-    [sentence] = error.value.faults
+    [sentence] = error.value.messages
     assert sentence.startswith(f"{tmp_path / 'config.yaml'}: ") and answer in sentence
 
 
@@ -81,7 +82,7 @@ def changed(kind: str, name: str):
 
 def refuse_or_build(config) -> None:
     """What train.py does before it begins a run, and what describe does with a run's config."""
-    if not check(config, data=False) and not list(too_large(config)):
+    if not check(config, data=False) and not messages(too_large(config)):
         with torch.device("meta"):
             build_model(config, 100)
 
@@ -115,7 +116,7 @@ def test_no_number_in_a_config_takes_all_memory_or_for_ever(kind):
 def test_more_blocks_than_any_model_has_are_refused_before_one_is_made(where):
     with pytest.raises(ConfigError) as error:
         compose([f"{where}=100000000"])
-    assert any(f.startswith(f"{where}: must be at most 10,000 ") for f in error.value.faults)
+    assert any(f.startswith(f"{where}: must be at most 10,000 ") for f in error.value.messages)
 
 
 def test_what_has_changed_in_a_config_since_its_checkpoint_is_shown(tmp_path):

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit import ConfigError, build, compose
 from xformer_kit.config import size
 from xformer_kit.config.machine import run_faults
@@ -32,7 +33,7 @@ def machine(monkeypatch):
     ids=lambda x: x[-1] if isinstance(x, list) else "",
 )
 def test_a_model_beyond_the_memory_is_a_sentence(words, got):
-    (found,) = run_faults(compose(words))
+    (found,) = messages(run_faults(compose(words)))
     assert found.startswith("model: its weights, gradients and optimizer state need ")
     assert found.endswith(f", and this machine has 16 GiB; got {got}. Try smaller sizes.")
 
@@ -43,12 +44,12 @@ def test_what_fits_is_not_refused():
         ["model.vocab_size=50257"],
         ["model.layers=200"],
     ):
-        assert not list(run_faults(compose(words)))
+        assert not messages(run_faults(compose(words)))
 
 
 def test_an_ordinary_config_is_not_built(monkeypatch):
     monkeypatch.setattr(size, "parameters", lambda config: pytest.fail("the model was built"))
-    assert not list(run_faults(compose([])))
+    assert not messages(run_faults(compose([])))
 
 
 def test_many_layers_count_as_if_they_were_built():
@@ -94,7 +95,7 @@ def test_a_size_beyond_any_machine_is_refused_before_anything_is_built(monkeypat
     with pytest.raises(ConfigError) as error:
         size.ensure_countable(config)
     got = words[0].partition("=")[2]
-    assert list(error.value.faults) == [
+    assert list(error.value.messages) == [
         f"{path}: must be at most 100,000,000, or no machine holds the model; got {got}."
     ]
 

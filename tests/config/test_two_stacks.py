@@ -3,6 +3,7 @@
 import pytest
 from refusing import refused
 
+from tests.messages import messages
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import check
 
@@ -29,13 +30,13 @@ FAULTS = {
     ),
     "position=learned model.decoder.cross={position:learned}": (
         "model.decoder.cross.position: 'learned' is added to the embeddings, and has no place in an"
-        " attention to another stack; use position=none, or one that enters in the attention."
+        " attention to another stack. Use position=none, or one that enters in the attention."
     ),
     "model.decoder.layout=[attn,{cross:{mask:{windw:3}}},ffn]": (
         f"model.decoder.layout.cross.mask.windw: {WINDW}"
     ),
     "model.decoder.layout=[attn,ffn]": (
-        "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or leave"
+        "model.decoder.layout: no layer attends to the encoder. Put 'cross' into it, or leave"
         " model.encoder out."
     ),
     "model.decoder.attn.heads=6 model.decoder.cross={kv_heads:4}": (
@@ -49,10 +50,10 @@ FAULTS = {
         " 6, or set attn.head_dim."
     ),
     "model.encoder.cross={heads:2}": (
-        "model.encoder.cross: looks at an encoder, and the encoder has none; leave it out."
+        "model.encoder.cross: looks at an encoder, and the encoder has none. Leave it out."
     ),
     "model.encoder.pattern=[a] model.encoder.variants.a={cross:{heads:2}}": (
-        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none; leave it"
+        "model.encoder.variants.a.cross: looks at an encoder, and the encoder has none. Leave it"
         " out."
     ),
 }
@@ -80,8 +81,8 @@ def test_a_difference_is_judged_by_what_it_lies_on(overrides):
 
 def test_embeddings_are_shared_between_two_stack_only():
     sentence = (
-        r"^model\.share_embeddings: is about a source and a target, and the model has one stack;"
-        r" leave it true\.$"
+        r"^model\.share_embeddings: is about a source and a target, and the model has one stack\."
+        r" Leave it true\.$"
     )
     with pytest.raises(ConfigError, match=sentence):
         compose(["logger=none", "model.share_embeddings=false"])
@@ -96,7 +97,7 @@ def test_a_stack_that_is_null_is_left_out():
         compose(["model.decoder=null"])
     config = compose([])
     config["model"]["encoder"] = None
-    [fault] = check(config)
+    [fault] = messages(check(config))
     assert (
         fault
         == "model.encoder: must be a mapping of differences, {} where there are none; got null."

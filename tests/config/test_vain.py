@@ -20,7 +20,7 @@ OF_FIRST = (
     " channels and weights of their own, and there is none;"
 )
 TURNED = (
-    "attn.qk_norm.after: puts the norm behind a rotation, and position '{}' turns nothing; got"
+    "attn.qk_norm.after: puts the norm after a rotation, and position '{}' turns nothing; got"
     " true. Set it to false, or"
 )
 REFUSED = {

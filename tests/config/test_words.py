@@ -14,7 +14,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 def faults_of(*words):
     with pytest.raises(ConfigError) as error:
         preflight(list(words))
-    return error.value.faults
+    return error.value.messages
 
 
 @pytest.mark.parametrize("word", ["attn.heads = 8", "attn.heads =8", '"attn.heads = 8"'])
@@ -171,7 +171,7 @@ def test_a_variant_has_a_name_that_can_be_saved_and_shown(name):
         build(config, 65)
     assert any(
         "a variant's name must be a text of printable characters; got " in fault
-        for fault in error.value.faults
+        for fault in error.value.messages
     )
 
 

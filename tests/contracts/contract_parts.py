@@ -20,7 +20,7 @@ from xformer_kit.kernel.reference import spread
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.placement import PLACEMENTS, Placement
 from xformer_kit.position import POSITIONS, Position
-from xformer_kit.registry import ConfigError, at_least
+from xformer_kit.registry import ConfigError, Fault, at_least
 
 
 @ATTENTIONS.register("test_latent")
@@ -118,22 +118,28 @@ class Linear(Attention):
     check = classmethod(lambda cls, options, context: check_heads(options, context))
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         position, mask, kernel = (context.names[kind] for kind in ("position", "mask", "kernel"))
         if set(context.position.enters) - {"embed"}:
-            return (
-                f"attn 'test_linear' never forms the scores that position '{position}' works on; "
-                "use position=none, learned or sinusoidal"
+            yield Fault(
+                "",
+                f"attn 'test_linear' never forms the scores that position '{position}' works on",
+                fix="Use position=none, learned or sinusoidal.",
             )
+            return
         if context.mask.band != (math.inf, 0) or context.cross:
-            return (
+            yield Fault(
+                "",
                 f"attn 'test_linear' sums over the whole past, and mask '{mask}' hides some of it"
-                " or adds to it; use mask=causal"
+                " or adds to it",
+                fix="Use mask=causal.",
             )
+            return
         if kernel != "auto":
-            return (
-                f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute; use"
-                " kernel=auto"
+            yield Fault(
+                "",
+                f"attn 'test_linear' forms no scores that kernel '{kernel}' could compute",
+                fix="Use kernel=auto.",
             )
 
     def forward(self, x, source, view, cache=None):
@@ -221,13 +227,14 @@ class FirstValues(MultiHead):
         super().__init__(dim, norm, kernel, heads=heads)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.cross:
-            return (
-                "attn 'test_first_values' mixes values of its own tokens; give model.decoder.cross"
-                " another name"
+            yield Fault(
+                "",
+                "attn 'test_first_values' mixes values of its own tokens",
+                fix="Give model.decoder.cross another name.",
             )
-        return None
+            return
 
     def forward(self, x, source, view, cache=None):
         q, k, v = (self.split(p(x)) for p in (self.q, self.k, self.v))
@@ -261,9 +268,10 @@ class T5(Position):
     def check(cls, options, context):
         yield from at_least(options, "bucket", buckets=2)
         if options.longest <= options.buckets // 2:
-            yield (
-                f"longest: must be above half the buckets; got {options.longest} and"
-                f" {options.buckets}."
+            yield Fault(
+                "longest",
+                "must be above half the buckets",
+                got=f"{options.longest} and {options.buckets}",
             )
 
     def bias(self, query, key, head):
@@ -295,12 +303,13 @@ class Disentangled(Position):
     check = classmethod(lambda cls, options, context: at_least(options, "token", span=1))
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if not context.attn.projects:
-            return (
+            yield Fault(
+                "",
                 "position 'test_disentangled' sends its table through the queries' and keys'"
-                f" projections, and attn '{context.names['attn']}' has none of that kind; use"
-                " attn=multi_head"
+                f" projections, and attn '{context.names['attn']}' has none of that kind",
+                fix="Use attn=multi_head.",
             )
 
     def scores(self, attn, q, k, view):
@@ -378,9 +387,11 @@ class Router(FFN):
     def check(cls, options, context):
         yield from at_least(options, "expert", experts=1, chosen=1)
         if options.chosen > options.experts:
-            yield (
-                f"chosen: must be at most ffn.experts; got {options.chosen} and {options.experts}."
-                f" Try {options.experts}."
+            yield Fault(
+                "chosen",
+                "must be at most ffn.experts",
+                got=f"{options.chosen} and {options.experts}",
+                fix=f"Try {options.experts}.",
             )
 
     def forward(self, x, tokens):

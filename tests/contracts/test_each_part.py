@@ -168,20 +168,20 @@ def test_a_block_leaves_the_memo_that_it_is_given_alone():
 
 FAULTS = {
     "attn=test_linear position=test_t5": (
-        "attn: attn 'test_linear' never forms the scores that position 'test_t5' works on; "
-        "use position=none, learned or sinusoidal."
+        "attn: attn 'test_linear' never forms the scores that position 'test_t5' works on. "
+        "Use position=none, learned or sinusoidal."
     ),
     "attn=test_linear position=none mask=sliding_window": (
         "attn: attn 'test_linear' sums over the whole past, and mask 'sliding_window' hides some of"
-        " it or adds to it; use mask=causal."
+        " it or adds to it. Use mask=causal."
     ),
     "attn=test_linear position=none kernel=sdpa": (
-        "attn: attn 'test_linear' forms no scores that kernel 'sdpa' could compute; use"
+        "attn: attn 'test_linear' forms no scores that kernel 'sdpa' could compute. Use"
         " kernel=auto."
     ),
     "attn=test_latent position=test_disentangled": (
         "position: position 'test_disentangled' sends its table through the queries' and keys'"
-        " projections, and attn 'test_latent' has none of that kind; use attn=multi_head."
+        " projections, and attn 'test_latent' has none of that kind. Use attn=multi_head."
     ),
     "position=test_disentangled kernel=sdpa": (
         "kernel: 'sdpa' cannot: position 'test_disentangled' computes scores of its own, and sdpa"
@@ -216,7 +216,7 @@ FAULTS = {
     ),
     "model.decoder.pattern=[base,a] model.decoder.variants.a.attn.name=test_linear": (
         "model.decoder.variants.a.attn: attn 'test_linear' never forms the scores that position"
-        " 'rotary' works on; use position=none, learned or sinusoidal."
+        " 'rotary' works on. Use position=none, learned or sinusoidal."
     ),
 }
 

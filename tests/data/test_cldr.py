@@ -7,13 +7,14 @@ from datetime import date
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.data.corpus import CORPORA, cldr
 from xformer_kit.data.corpus.cldr import Dates, Names
 from xformer_kit.registry import Context
 
 
 def faults(name, **options):
-    return list(CORPORA.faults({"name": name, **options}, "data", Context()))
+    return messages(CORPORA.faults({"name": name, **options}, "data", Context()))
 
 
 def pairs(corpus, split):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.cogs import Cogs
 from xformer_kit.registry import ConfigError, Context
@@ -28,7 +29,7 @@ def folder(tmp_path):
 
 
 def faults(path):
-    return list(CORPORA.faults({"name": "cogs", "path": str(path)}, "data", Context()))
+    return messages(CORPORA.faults({"name": "cogs", "path": str(path)}, "data", Context()))
 
 
 def test_the_published_files():

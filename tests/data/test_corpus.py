@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.data import files
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus import python as python_module
@@ -24,7 +25,9 @@ def whole(corpus, split):
 
 
 def faults(path, **options):
-    return list(CORPORA.faults({"name": "text", "path": str(path), **options}, "data", Context()))
+    return messages(
+        CORPORA.faults({"name": "text", "path": str(path), **options}, "data", Context())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def test_pydoc_of_a_library_that_lacks_parts(monkeypatch, tmp_path):
         "data.name: corpus 'pydoc' needs the sources of the standard library; got none in"
         f" '{tmp_path}'. Use data=text data.path=FILE, or a Python that has them."
     )
-    assert list(CORPORA.faults("pydoc", "data", Context())) == [sentence]
+    assert messages(CORPORA.faults("pydoc", "data", Context())) == [sentence]
     with pytest.raises(ConfigError) as error:
         PyDoc().fingerprint()
     assert str(error.value) == sentence
@@ -106,7 +109,7 @@ def test_stdlib_code_leaves_tests_out_and_reads_what_a_module_declares(monkeypat
 
 def test_stdlib_code_without_a_library(monkeypatch, tmp_path):
     monkeypatch.setattr(python_module.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert list(CORPORA.faults("stdlib_code", "data", Context())) == [
+    assert messages(CORPORA.faults("stdlib_code", "data", Context())) == [
         "data.name: corpus 'stdlib_code' needs the sources of the standard library; got none in"
         f" '{tmp_path}'. Use data=text data.path=FILE, or a Python that has them."
     ]
@@ -261,8 +264,8 @@ def test_all_faults_come_together_and_a_path_is_needed(tmp_path):
             " file."
         ),
     ]
-    assert list(CORPORA.faults("text", "data", Context())) == [
-        "data.path: corpus 'text' needs this option; give it a file such as book.txt, a directory "
+    assert messages(CORPORA.faults("text", "data", Context())) == [
+        "data.path: corpus 'text' needs this option. Give it a file such as book.txt, a directory "
         "(its *.txt, *.txt.gz, *.txt.zst), or a glob such as 'corpus/**/*.txt'."
     ]
 

@@ -18,7 +18,7 @@ def refused(folder, entries, data, tokenizer="byte"):
     node = {"path": str(path), "test": 0.0, "seq_len": 16, "cache": str(folder / "cache")} | data
     with pytest.raises(ConfigError) as error:
         prepare({"data": node, "tokenizer": {"name": tokenizer}})
-    (said,) = error.value.faults
+    (said,) = error.value.messages
     return said
 
 

@@ -294,7 +294,7 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
         f"{{name: tsv, path: {files}/code.tsv}}",
     )
     assert said() == [
-        "data.of: corpus 'mixture' needs this option; give it by name, such as {prose: {name:"
+        "data.of: corpus 'mixture' needs this option. Give it by name, such as {prose: {name:"
         " pydoc}, code: {name: stdlib_code}}."
     ]
     assert said("data.of={}") == [
@@ -310,7 +310,7 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
         " shares. Train on data=recall alone."
     ]
     assert said(f"data.of={{a: {{name: mixture, of: {{b: {text}}}}}}}") == [
-        "data.of.a: is a mixture itself; name its corpora in data.of, each with its weight."
+        "data.of.a: is a mixture itself. Name its corpora in data.of, each with its weight."
     ]
     assert said(f"data.of={{a: {{name: text, path: {files}/pose.txt}}}}") == [
         f"data.of.a.path: no file or directory has this name; got '{files}/pose.txt'. Did you mean"
@@ -320,8 +320,8 @@ def test_what_cannot_be_mixed_is_answered_with_its_path(files):
         f"data.of={{a: {{name: tsv, path: {files}/code.tsv, valid_path: {files}/prose.tsv, valid:"
         " 0.1}}",
     ) == [
-        "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split;"
-        " leave one of them out."
+        "data.of.a.valid: is a share of the training data, and data.of.a.valid_path gives a split."
+        " Leave one of them out."
     ]
     assert said(f"data.of={{a: {text}, b: {{name: pydco}}}}", "data.weights={a: 1, c: 2}") == [
         "data.of.b: no corpus is called 'pydco'. Did you mean 'pydoc'? Known: "

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.data import prepare
 from xformer_kit.data.corpus import CORPORA, Corpus, PairCorpus
 from xformer_kit.data.overlap import Overlap, counted, training_last
@@ -70,7 +71,7 @@ def test_a_copy_of_the_file_of_training(tmp_path):
     train = tsv(tmp_path / "train.tsv", A)
     shutil.copy(train, tmp_path / "valid.tsv")
     node = {"name": "tsv", "path": train, "valid_path": str(tmp_path / "valid.tsv")}
-    assert not list(CORPORA.faults(node, "data", Context()))
+    assert not messages(CORPORA.faults(node, "data", Context()))
     assert prepared(tmp_path, **node).overlap == {"valid": [40, 40, "pairs"]}
     (tmp_path / "valid.tsv.gz").write_bytes(gzip.compress((tmp_path / "valid.tsv").read_bytes()))
     node["valid_path"] += ".gz"
@@ -151,7 +152,7 @@ def test_one_file_for_two_splits_is_refused(tmp_path, monkeypatch, kind, first, 
         getattr(os, how)(path, name)
     options = {"path": str(tmp_path / "other")} | {first: path, second: name}
     also = "" if name == path else f", another name of '{path}'"
-    assert list(CORPORA.faults({"name": kind, **options}, "data", Context())) == [
+    assert messages(CORPORA.faults({"name": kind, **options}, "data", Context())) == [
         f"data.{second}: must be another file than data.{first}, so that each split has other"
         f" examples; got '{name}'{also}. Name another, or take shares of the training data:"
         " data.valid=0.05."
@@ -163,9 +164,9 @@ def test_one_file_for_a_side_of_two_splits_is_refused(tmp_path):
         (tmp_path / name).write_text(f"{name}\n")
     a, b, c = (str(tmp_path / name) for name in "abc")
     given = {"name": "pairs", "source": a, "target": b, "valid_source": a, "valid_target": c}
-    (said,) = CORPORA.faults(given, "data", Context())
+    (said,) = messages(CORPORA.faults(given, "data", Context()))
     assert said.startswith("data.valid_source: must be another file than data.source, ")
-    assert not list(
+    assert not messages(
         CORPORA.faults({"name": "pairs", "source": a, "target": a, "valid": 0.1}, "data", Context())
     )
 

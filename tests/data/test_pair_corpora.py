@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.config.data import form_of
 from xformer_kit.data import files
 from xformer_kit.data.corpus import CORPORA
@@ -62,7 +63,7 @@ KINDS = ["pairs", "tsv", "jsonl", "parquet", "hub"]
 
 
 def faults(node):
-    return list(CORPORA.faults(node, "data", Context()))
+    return messages(CORPORA.faults(node, "data", Context()))
 
 
 def sentence(node, folder, split="train"):
@@ -183,8 +184,8 @@ def test_a_field_may_be_a_text(tmp_path, kind):
         and texts["valid"]
     )
     assert faults(node | {"source": "x"}) == [
-        "data.text: is the field of a text, and data.source and data.target are those of a pair;"
-        " leave one of them out."
+        "data.text: is the field of a text, and data.source and data.target are those of a pair."
+        " Leave one of them out."
     ]
     assert corpus.fingerprint() != CORPORA.create(write(tmp_path, kind)).fingerprint()
 
@@ -288,7 +289,7 @@ def test_faults_of_files_by_eye(tmp_path):
     )
     assert (
         sentence(pairs | {"valid_source": pairs["source"]}, tmp_path)
-        == "data.valid_source: needs data.valid_target beside it, line by line; give both or none."
+        == "data.valid_source: needs data.valid_target beside it, line by line. Give both or none."
     )
     assert sentence(pairs | {"target": bad("latin.de", b"stra\xdfe\n")}, tmp_path).startswith(
         "data.target: must be utf-8 text; got 'DIR/latin.de' with byte 0xDF at position 4. "
@@ -304,7 +305,7 @@ def test_faults_of_files_by_eye(tmp_path):
     )
     assert (
         sentence(tsv | {"valid": 0.1, "valid_path": bad("other.tsv", "a\tb\n")}, tmp_path)
-        == "data.valid: is a share of the training data, and data.valid_path gives a split; leave"
+        == "data.valid: is a share of the training data, and data.valid_path gives a split. Leave"
         " one of them out."
     )
     assert (

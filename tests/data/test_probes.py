@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from refusing import refused
 
+from tests.messages import messages
 from xformer_kit.data.batch import collate
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.probes.base import FRESH
@@ -53,7 +54,7 @@ def sample(probe, split="train", count=200):
 
 
 def faults(name, **options):
-    return list(CORPORA.faults({"name": name, **options}, "data", Context()))
+    return messages(CORPORA.faults({"name": name, **options}, "data", Context()))
 
 
 def bare(words):

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.data.corpus.scan import Scan, Split, grammar
 from xformer_kit.registry import Context
@@ -119,12 +120,12 @@ def test_options_change_the_fingerprint():
 
 
 def test_faults():
-    assert list(
+    assert messages(
         CORPORA.faults({"name": "scan", "split": "lenght", "valid": 0.1}, "data", Context())
     ) == [
         "data.split: no choice is called 'lenght'. Did you mean 'length'? "
         "Known: simple, length, length_cutoff_26, addprim_jump, addprim_turn_left."
     ]
-    assert list(CORPORA.faults({"name": "scan", "valid": 1.0}, "data", Context())) == [
+    assert messages(CORPORA.faults({"name": "scan", "valid": 1.0}, "data", Context())) == [
         "data.valid: must be above 0 and below 1; got 1.0. Try 0.05."
     ]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.data.tokenizer import (
     BPE,
     TOKENIZERS,
@@ -320,7 +321,9 @@ def test_ids_may_be_tensors_and_scalars():
 
 @pytest.mark.parametrize("size", [-1, 0, 256])
 def test_too_few_byte_pairs(size):
-    faults = list(TOKENIZERS.faults({"name": "bpe", "vocab_size": size}, "tokenizer", Context()))
+    faults = messages(
+        TOKENIZERS.faults({"name": "bpe", "vocab_size": size}, "tokenizer", Context())
+    )
     assert faults == [
         "tokenizer.vocab_size: must be at least 257, the 256 bytes and one merge; "
         f"got {size}. Try 4096, or tokenizer=byte."

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.extra.deep_embed import Factors
 from xformer_kit.ffn import FFNS
 from xformer_kit.laws import LAWS, faults, tiny
@@ -84,8 +85,8 @@ def test_vectors_of_tokens_keep_every_law(changes):
 
 def test_there_must_be_a_network():
     ffn = FFNS.defaults("glu")  # of no width
-    (fault,) = faults(tiny(extra=DEEP, decoder={"layout": ["attn"]}, ffn=ffn))
+    (fault,) = messages(faults(tiny(extra=DEEP, decoder={"layout": ["attn"]}, ffn=ffn)))
     assert (
         fault
-        == "extra.deep_embed: multiplies feed-forward networks, and no layer has one; leave it out."
+        == "extra.deep_embed: multiplies feed-forward networks, and no layer has one. Leave it out."
     )

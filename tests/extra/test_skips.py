@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.extra import ExtraInput
 from xformer_kit.extra.join import Join
 from xformer_kit.laws import LAWS, faults, tiny
@@ -140,14 +141,14 @@ def test_what_is_read_ahead_of_time_enters_the_blocks_of_later_tokens_too():
     [
         (
             {"layers": 1, "extra": {"reinject": {}}},
-            r"extra\.reinject: needs a layer after the first; try model\.layers=2, or leave it"
+            r"extra\.reinject: needs a layer after the first. Try model\.layers=2, or leave it"
             r" out\.",
         ),
         ({"extra": {"unet": {"way": "sum"}}}, r"extra\.unet\.way: .*'sum'.* factor, matrix\."),
     ],
 )
 def test_what_cannot_be_is_answered(changes, sentence):
-    (fault,) = faults(tiny(**changes))
+    (fault,) = messages(faults(tiny(**changes)))
     assert re.fullmatch(sentence, fault)
 
 

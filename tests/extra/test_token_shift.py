@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.extra import TokenShift, earlier
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
@@ -126,7 +127,7 @@ def test_every_sublayer_reads_shifted_channels():
     ],
 )
 def test_what_cannot_be_is_answered(shift, sentence):
-    (fault,) = faults(tiny(extra={"token_shift": {"tokens": shift}}))
+    (fault,) = messages(faults(tiny(extra={"token_shift": {"tokens": shift}})))
     assert re.fullmatch(sentence, fault)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS, Extra
 from xformer_kit.laws import faults, tiny
@@ -33,9 +34,9 @@ def composition(name, extra):
 @pytest.mark.parametrize("name", list(ATTENTIONS))
 def test_an_attention_changes_its_values_or_is_refused(name):
     config = composition(name, {"halved_values": {}})
-    if found := faults(config):
+    if found := messages(faults(config)):
         assert found == [
-            f"extra.halved_values: changes values, which attn '{name}' does not give to extras; use"
+            f"extra.halved_values: changes values, which attn '{name}' does not give to extras. Use"
             " attn=multi_head, or leave it out."
         ]
         return
@@ -51,5 +52,5 @@ def test_multi_head_gives_its_values():
 def test_a_model_without_attention_has_no_values():
     config = tiny(decoder={"layout": ["ffn"]}, extra={"halved_values": {}}, position="none")
     assert (
-        "extra.halved_values: changes values of attentions, and no layer has one; leave it out."
-    ) in faults(config)
+        "extra.halved_values: changes values of attentions, and no layer has one. Leave it out."
+    ) in messages(faults(config))

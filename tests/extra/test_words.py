@@ -25,7 +25,7 @@ from xformer_kit.plan import stacks
 def test_a_fault_has_path_and_fix(word, start, end):
     with pytest.raises(ConfigError) as error:
         preflight([word])
-    (fault,) = error.value.faults
+    (fault,) = error.value.messages
     assert fault.startswith(start)
     assert fault.endswith(end)
 

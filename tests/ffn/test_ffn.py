@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.ffn import FFNS
 from xformer_kit.ffn.dense import ACTIVATIONS, Activation, _tanhc
 from xformer_kit.laws import faults, tiny
@@ -179,13 +180,13 @@ def test_a_soft_clamp_is_smooth_where_its_factor_is_zero():
 
 @pytest.mark.parametrize("clamp", [0.0, -7.0])
 def test_a_clamp_must_leave_something(clamp):
-    (fault,) = FFNS.faults({"name": "glu", "clamp": clamp}, "ffn", Context())
+    (fault,) = messages(FFNS.faults({"name": "glu", "clamp": clamp}, "ffn", Context()))
     assert fault == f"ffn.clamp: must be above 0; got {clamp}. null clamps nothing."
 
 
 @pytest.mark.parametrize("name", ["mlp", "glu"])
 def test_a_norm_inside_needs_one_that_does_something(name):
-    (fault,) = faults(tiny(ffn={"name": name, "inner_norm": True}, norm="none"))
+    (fault,) = messages(faults(tiny(ffn={"name": name, "inner_norm": True}, norm="none")))
     assert re.match(
         r"^ffn: inner_norm takes the norm of model\.decoder, and 'none' does nothing\. Choose ",
         fault,

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.ffn import FFNS
 from xformer_kit.inspect import flops
 from xformer_kit.laws import faults, tiny
@@ -320,13 +321,15 @@ def test_a_mixture_that_cannot_be_is_answered(word):
     import yaml
 
     key, _, value = word.partition("=")
-    assert faults(tiny(ffn={"name": "moe", key: yaml.safe_load(value)})) == [f"ffn.{FAULTS[word]}"]
+    assert messages(faults(tiny(ffn={"name": "moe", key: yaml.safe_load(value)}))) == [
+        f"ffn.{FAULTS[word]}"
+    ]
 
 
 @pytest.mark.parametrize("mask", ["causal", "sliding_window", "prefix"])
 def test_experts_that_choose_need_texts_that_are_read_whole(mask):
     choice = {"name": "moe", "router": "expert_choice"}
-    (fault,) = faults(tiny(ffn=choice, mask=mask))
+    (fault,) = messages(faults(tiny(ffn=choice, mask=mask)))
     assert (
         fault
         == "ffn: router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
@@ -407,7 +410,7 @@ def test_a_capacity_and_packed_texts_are_refused():
 
 def test_an_inner_norm_of_experts_needs_one_that_does_something():
     moe = {"name": "moe", "expert": {"name": "mlp", "inner_norm": True}}
-    (fault,) = faults(tiny(ffn=moe, norm="none"))
+    (fault,) = messages(faults(tiny(ffn=moe, norm="none")))
     assert fault.startswith(
         "ffn: inner_norm takes the norm of model.decoder, and 'none' does nothing."
     )

@@ -290,7 +290,7 @@ def test_allowed_is_asked_by_prompt_and_never_behind_the_end():
 def test_options_out_of_range_or_in_conflict_are_one_sentence(options, sentence):
     with pytest.raises(ConfigError) as error:
         generate(model_of("decoder", 1.0), torch.tensor([[1]]), 4, **options)
-    assert str(error.value).startswith(sentence) and len(error.value.faults) == 1
+    assert str(error.value).startswith(sentence) and len(error.value.messages) == 1
 
 
 def test_a_search_does_not_stream():

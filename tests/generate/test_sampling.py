@@ -237,7 +237,7 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
             "repetition_penalty: must be above 0; got 0.0. Above 1 repeats less",
         ),
         ({"no_repeat_ngram": 0}, "no_repeat_ngram: must be at least 1; got 0."),
-        ({"min_new_tokens": 2}, "min_new_tokens: puts off `end`, and there is none; give end"),
+        ({"min_new_tokens": 2}, "min_new_tokens: puts off `end`, and there is none. Give end"),
         (
             {"min_new_tokens": 9, "end": 1},
             "min_new_tokens: must be at least 0 and at most max_new_tokens; got 9 and 4.",
@@ -256,14 +256,14 @@ def test_a_prompt_is_the_prefix_of_what_is_generated(small):
         ({"stop": ""}, "stop: must be texts of at least one character; got an empty one."),
         (
             {"source": torch.tensor([[1]])},
-            "source: needs an encoder, and the model has none; give the source as the prompt",
+            "source: needs an encoder, and the model has none. Give the source as the prompt",
         ),
         ({"ids": torch.tensor([[11]])}, "prompt: must be ids of the vocabulary, 0 to 10; got 11."),
         (
             {"ids": torch.tensor([1])},
             "prompt: must be ids (batch, tokens) with at least one token; got (1,) of torch.int64.",
         ),
-        ({"ids": None}, "prompt: there is none; give a prompt, ids (batch, tokens), or start."),
+        ({"ids": None}, "prompt: there is none. Give a prompt, ids (batch, tokens), or start."),
         (
             {"real": torch.tensor([[False]])},
             "real: must be True at the end of every row; pad prompts on the left.",
@@ -292,7 +292,7 @@ def test_what_cannot_be_is_one_sentence(small, options, sentence):
         (
             "encoder_decoder",
             {"source": torch.tensor([[1]])},
-            "prompt: there is none; give start, the decoder's first token.",
+            "prompt: there is none. Give start, the decoder's first token.",
         ),
         (
             "encoder_decoder",
@@ -326,4 +326,4 @@ def test_an_encoder_alone_does_not_generate():
 def test_all_faults_come_at_once(small):
     with pytest.raises(ConfigError) as error:
         generate(small(), torch.tensor([[1]]), 4, top_k=0, top_p=2.0, beam=0)
-    assert len(error.value.faults) == 5  # three values, and two that a beam has no use for
+    assert len(error.value.messages) == 5  # three values, and two that a beam has no use for

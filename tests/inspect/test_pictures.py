@@ -163,7 +163,7 @@ def test_a_notebook_shows_it():
         ),
         (
             lambda: plot_bias("t5"),
-            "position: 't5' learns its bias; give a model with it, or its own, such as ",
+            "position: 't5' learns its bias. Give a model with it, or its own, such as ",
         ),
         (
             lambda: plot_bias(made(tiny())),

@@ -186,10 +186,10 @@ REFUSED = {
     "mask=chunked mask.chunk=0": ("mask.chunk: must be at least 1 token; got 0."),
     "mask=chunked mask.chunk=[4,0]": ("mask.chunk: must be at least 1 token; got [4, 0]."),
     "mask=not mask.of=full": (
-        "mask: mask 'not' hides every token of a text of 128 from all; choose mask=causal or full."
+        "mask: mask 'not' hides every token of a text of 128 from all. Choose mask=causal or full."
     ),
     ("mask=all_of mask.of=[causal,{name:not,of:causal}] data.seq_len=32"): (
-        "mask: mask 'all_of' hides every token of a text of 32 from all; choose mask=causal or"
+        "mask: mask 'all_of' hides every token of a text of 32 from all. Choose mask=causal or"
         " full."
     ),
     ("mask=per_head mask.of=[causal] mask.groups=[1,2]"): (

@@ -34,7 +34,7 @@ def test_parts_that_a_run_was_begun_with_are_named(tmp_path):
 def test_what_is_no_whole_config_is_one_sentence():
     with pytest.raises(ConfigError) as error:
         build({}, 65)
-    [sentence] = error.value.faults
+    [sentence] = error.value.messages
     assert sentence.startswith(
         "build: takes a whole config, such as compose(['model=decoder']) gives; got one without"
         " model, "
@@ -46,7 +46,7 @@ def test_a_vocabulary_of_two_sizes_is_refused():
     config = compose([*small, "model.vocab_size=1000"])
     with pytest.raises(ConfigError) as error:
         build(config, vocab_size=500)
-    assert error.value.faults == (
+    assert error.value.messages == (
         (
             "model.vocab_size: must be the vocab_size that build(...) is given; got 1000 and 500."
             " Give one of them, or the same size twice."

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import DIM, VOCAB, Case, made
 from xformer_kit.model.loss import cross_entropy
@@ -80,4 +81,4 @@ def test_a_softcap_by_eye():
     ],
 )
 def test_a_fault_of_the_logits_is_answered(changes, sentence):
-    assert faults(tiny(**changes)) == [sentence]
+    assert messages(faults(tiny(**changes))) == [sentence]

@@ -163,7 +163,7 @@ def test_what_is_cut_has_an_end_and_the_same_draw_as_torch_gives():
             "init=small init.output=1 init.depth_scaled=true",
             (
                 "init.depth_scaled: has no say beside init.output, which divides by the number of"
-                " layers; leave it false."
+                " layers. Leave it false."
             ),
         ),
         (

@@ -8,6 +8,7 @@ from torch import nn
 
 from xformer_kit.extra import EXTRAS, Extra, earlier, previous
 from xformer_kit.model.cache import KeyValueCache
+from xformer_kit.registry import Fault
 
 
 @EXTRAS.register("smear")
@@ -30,7 +31,7 @@ class Smear(Extra):
     @classmethod
     def check(cls, options, context):
         if not 1 <= options.channels <= (context.dim or options.channels):
-            yield f"channels: must be from 1 to model.dim; got {options.channels}."
+            yield Fault("channels", "must be from 1 to model.dim", got=f"{options.channels}")
 
     def embed(self, x, layer):
         whole = x if layer.cache is None else layer.cache["x"].append(x[:, None])[0][:, 0]

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.config import GROUPS, import_parts
 from xformer_kit.extra import EXTRAS
@@ -144,10 +145,12 @@ def test_each_keeps_the_laws(name):
 
 
 def test_values_need_an_attention_that_gives_them():
-    (fault,) = faults(tiny(extra={"value_embeddings": {}}, attn="gated_delta", position="none"))
+    (fault,) = messages(
+        faults(tiny(extra={"value_embeddings": {}}, attn="gated_delta", position="none"))
+    )
     assert fault == (
-        "extra.value_embeddings: changes values, which attn 'gated_delta' does not give to extras;"
-        " use attn=multi_head, or leave it out."
+        "extra.value_embeddings: changes values, which attn 'gated_delta' does not give to extras."
+        " Use attn=multi_head, or leave it out."
     )
 
 

@@ -9,6 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import rms_norm
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.norm import NORMS, RMS, _RMSNorm
 from xformer_kit.registry import Context
 
@@ -192,7 +193,7 @@ def test_dyt_and_rms_without_a_weight_are_those_of_x_transformers(numbers):
     ],
 )
 def test_an_option_out_of_range_is_answered(name, option, value):
-    (fault,) = NORMS.faults({"name": name, option: value}, "norm", Context())
+    (fault,) = messages(NORMS.faults({"name": name, option: value}, "norm", Context()))
     assert re.match(rf"^norm\.{option}: must be (above|at least) 0; got {value}\.", fault)
 
 
@@ -216,9 +217,9 @@ def test_an_option_out_of_range_is_answered(name, option, value):
     ],
 )
 def test_an_option_of_a_weight_that_is_not_there_is_answered(options, said):
-    assert list(NORMS.faults({"name": "rms", "weight": False, **options}, "norm", Context())) == [
-        f"norm.{said}"
-    ]
+    assert messages(
+        NORMS.faults({"name": "rms", "weight": False, **options}, "norm", Context())
+    ) == [f"norm.{said}"]
 
 
 @pytest.mark.parametrize("name", NORMS)

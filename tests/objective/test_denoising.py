@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from objective_models import WORDS, Tokenizer, alike, generator, ids, made
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.data.batch import collate
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.objective.denoising import behind_sentinels, spans
@@ -232,7 +233,7 @@ def test_the_loss_is_the_surprise_of_the_target():
 
 def test_ranges_are_answered_in_a_sentence():
     def faults(name, **options):
-        return list(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
+        return messages(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
 
     assert faults("denoising", rate=1.0) == [
         "task.rate: must be above 0 and below 1; got 1.0. Try 0.15."

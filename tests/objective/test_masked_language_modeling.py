@@ -6,6 +6,7 @@ import torch
 from objective_models import WORDS, alike, generator, ids, made
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
 from xformer_kit.data.examples import Examples
@@ -171,7 +172,7 @@ def test_blank_is_a_batch_of_the_largest_size():
 
 def test_ranges_are_answered_in_a_sentence():
     def faults(**options):
-        return list(OBJECTIVES.faults({"name": TASK, **options}, "task", Context()))
+        return messages(OBJECTIVES.faults({"name": TASK, **options}, "task", Context()))
 
     assert faults(rate=0) == ["task.rate: must be above 0 and at most 1; got 0. Try 0.15."]
     assert faults(mask=0.8, random=0.3) == [

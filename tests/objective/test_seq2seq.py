@@ -5,6 +5,7 @@ import torch
 from objective_models import WORDS, generator, ids, made
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
 from xformer_kit.mask.base import MaskTraits
@@ -138,7 +139,7 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_ranges_are_answered_in_a_sentence(name):
     def faults(**options):
-        return list(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
+        return messages(OBJECTIVES.faults({"name": name, **options}, "task", Context()))
 
     assert faults() == []
     assert faults(label_smoothing=1.0) == [

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.optim import OPTIMIZERS, parameter_groups
 from xformer_kit.registry import Context
 
@@ -159,11 +160,11 @@ def test_the_state_survives_a_checkpoint_bit_for_bit(tmp_path):
     ],
 )
 def test_faults(options, fault):
-    assert list(OPTIMIZERS.faults({"name": "adamw"} | options, "optim", Context())) == [fault]
+    assert messages(OPTIMIZERS.faults({"name": "adamw"} | options, "optim", Context())) == [fault]
 
 
 def test_a_learning_rate_is_a_number():
-    (fault,) = OPTIMIZERS.faults({"name": "adamw", "lr": "abc"}, "optim", Context())
+    (fault,) = messages(OPTIMIZERS.faults({"name": "adamw", "lr": "abc"}, "optim", Context()))
     assert fault.startswith("optim.lr: must be ")
 
 
@@ -176,5 +177,5 @@ def test_the_defaults_are_sound():
         "betas": [0.9, 0.99],
         "eps": 1e-8,
     }
-    assert not list(OPTIMIZERS.faults(node, "optim", Context()))
+    assert not messages(OPTIMIZERS.faults(node, "optim", Context()))
     assert all(option.meaning for option in OPTIMIZERS.options("adamw").values())

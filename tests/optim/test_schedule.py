@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.optim.schedules import SCHEDULES
 from xformer_kit.registry import Context
 
@@ -162,10 +163,10 @@ def test_a_schedule_travels_to_a_worker(name):
     ],
 )
 def test_faults(node, fault):
-    assert list(SCHEDULES.faults(node, "schedule", Context())) == [fault]
+    assert messages(SCHEDULES.faults(node, "schedule", Context())) == [fault]
 
 
 @every
 def test_the_defaults_are_sound(name):
-    assert not list(SCHEDULES.faults(SCHEDULES.defaults(name), "schedule", Context()))
+    assert not messages(SCHEDULES.faults(SCHEDULES.defaults(name), "schedule", Context()))
     assert all(option.meaning for option in SCHEDULES.options(name).values())

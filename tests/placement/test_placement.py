@@ -10,6 +10,7 @@ from placing import DIM, F, G, X, made, result, twice, unit
 from torch import nn
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
@@ -239,5 +240,5 @@ def built(placement, init):
     ],
 )
 def test_what_cannot_be_is_answered(changes, sentence):
-    (fault,) = faults(tiny(**changes))
+    (fault,) = messages(faults(tiny(**changes)))
     assert re.fullmatch(sentence, fault)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from refusing import refused
 
+from tests.messages import messages
 from xformer_kit import build, compose
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
@@ -269,13 +270,13 @@ def test_a_plan_leaves_the_config_as_it_was():
             {"pattern": ["x"], "variants": {"x": {"position": "learned"}}},
             (
                 "model.decoder.variants.x.position: 'learned' is added to the embeddings, which"
-                " belong to the whole stack; set it as position=learned."
+                " belong to the whole stack. Set it as position=learned."
             ),
         ),
         (
             {"variants": {"base": {}}},
             (
-                "model.decoder.variants.base: 'base' is the stack itself; give the variant another"
+                "model.decoder.variants.base: 'base' is the stack itself. Give the variant another"
                 " name."
             ),
         ),
@@ -289,7 +290,7 @@ def test_a_plan_leaves_the_config_as_it_was():
         (
             {"layout": ["attn", "cross"]},
             (
-                "model.decoder.layout: 'cross' looks at an encoder, and the model has none; leave"
+                "model.decoder.layout: 'cross' looks at an encoder, and the model has none. Leave"
                 " it out."
             ),
         ),
@@ -303,7 +304,7 @@ def test_a_plan_leaves_the_config_as_it_was():
     ],
 )
 def test_a_fault_in_a_stack_is_one_whole_sentence(decoder, sentence):
-    assert faults(tiny(decoder=decoder)) == [sentence]
+    assert messages(faults(tiny(decoder=decoder))) == [sentence]
 
 
 def test_a_sublayer_may_have_a_norm_of_its_own():
@@ -331,7 +332,7 @@ def test_a_sublayer_may_have_a_norm_of_its_own():
             "[[{attn:{norm:layer}},ffn]]",
             (
                 "layout: attn, ffn run in parallel, and the norms of a parallel group are of one"
-                " kind; give"
+                " kind. Give"
             ),
         ),
     ],
@@ -371,7 +372,7 @@ WRONG_STEPS = {
         "model.decoder.layout.ffn.multiplier: must be a number; got 'half'."
     ),
     "model=encoder_decoder task=seq2seq data=scan model.decoder.cross={multiplier:0.5}": (
-        "model.decoder.cross.multiplier: is of a place in a layout; say it there: {cross:"
+        "model.decoder.cross.multiplier: is of a place in a layout. Say it there: {cross:"
         " {multiplier: 0.5}}."
     ),
 }

@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.position import POSITIONS
@@ -245,17 +246,20 @@ def test_log_buckets_are_those_of_deberta():
     ],
 )
 def test_a_score_that_cannot_be_is_refused(node, sentence):
-    assert faults(tiny(position=node)) == [sentence]
+    assert messages(faults(tiny(position=node))) == [sentence]
 
 
 def test_the_fewest_buckets_and_a_row_for_each_distance_are_allowed():
-    assert faults(tiny(position={"name": "disentangled", "buckets": 2, "longest": None})) == []
-    assert faults(tiny(position={"name": "disentangled", "longest": 130})) == []
+    assert (
+        messages(faults(tiny(position={"name": "disentangled", "buckets": 2, "longest": None})))
+        == []
+    )
+    assert messages(faults(tiny(position={"name": "disentangled", "longest": 130}))) == []
 
 
 @pytest.mark.parametrize("term", ["content_to_position", "position_to_content"])
 def test_one_of_the_two_terms_may_be_left_out(term):
-    assert faults(tiny(position={"name": "disentangled", term: False})) == []
+    assert messages(faults(tiny(position={"name": "disentangled", term: False}))) == []
 
 
 def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
@@ -264,7 +268,7 @@ def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
 
 
 def test_a_fused_kernel_cannot_compute_scores_by_content():
-    (sentence,) = faults(tiny(position="shaw", kernel="sdpa"))
+    (sentence,) = messages(faults(tiny(position="shaw", kernel="sdpa")))
     assert (
         sentence
         == "kernel: 'sdpa' cannot: position 'shaw' computes scores of its own, and sdpa computes"

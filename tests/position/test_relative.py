@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case, randomise
 from xformer_kit.model.tokens import Tokens
@@ -190,4 +191,4 @@ def test_learned_positions_begin_at_the_offset_and_count_real_tokens():
     ],
 )
 def test_a_distance_that_cannot_be_is_refused(node, sentence):
-    assert faults(tiny(position=node)) == [sentence]
+    assert messages(faults(tiny(position=node))) == [sentence]

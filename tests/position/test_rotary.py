@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_parity import DIM, HEADS, LAYERS, WIDTH, close, llama_state, loaded, peer
 
+from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case
@@ -233,15 +234,15 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
     ],
 )
 def test_a_rotation_that_cannot_be_is_refused(node, sentence):
-    assert faults(tiny(position={"name": "rotary", **node})) == [f"position{sentence}"]
+    assert messages(faults(tiny(position={"name": "rotary", **node}))) == [f"position{sentence}"]
 
 
 def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
     """97 of 200 channels make no pairs; 98 do, and no fraction of tenths is 98 of 200."""
     wide = {"attn": {"name": "multi_head", "head_dim": 200}}
-    (sentence,) = faults(tiny(position={"name": "rotary", "fraction": 0.485}, **wide))
+    (sentence,) = messages(faults(tiny(position={"name": "rotary", "fraction": 0.485}, **wide)))
     assert sentence.endswith("got 0.485 * 200, which is 97. Try position.fraction=0.49.")
-    assert faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide)) == []
+    assert messages(faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide))) == []
 
 
 def test_the_gain_of_longrope_by_eye():
@@ -255,11 +256,11 @@ def test_the_gain_of_longrope_by_eye():
 
 def test_a_scaling_by_length_has_no_place_between_two_texts():
     cross = {"cross": {"position": {"name": "rotary", "scaling": "dynamic"}}}
-    (found,) = faults(tiny("encoder_decoder", position="none", decoder=cross))
+    (found,) = messages(faults(tiny("encoder_decoder", position="none", decoder=cross)))
     assert (
         found
         == "model.decoder.cross.position: scaling 'dynamic' goes by the length of one text, and"
-        " cross attention has two; use another scaling there."
+        " cross attention has two. Use another scaling there."
     )
 
 

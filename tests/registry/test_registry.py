@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.registry import (
     REQUIRED,
     ConfigError,
@@ -64,7 +65,7 @@ def hats() -> Registry:
 
 
 def faults(registry, node, **context):
-    return list(registry.faults(node, "wardrobe", Context(**context)))
+    return messages(registry.faults(node, "wardrobe", Context(**context)))
 
 
 # What a signature says.
@@ -156,7 +157,7 @@ def test_star_args_are_refused():
 
     assert (
         refused(part)
-        == "hat 'wrong' takes *sizes; name every option instead, so that a typo in a config is an"
+        == "hat 'wrong' takes *sizes. Name every option instead, so that a typo in a config is an"
         " error."
     )
 
@@ -167,7 +168,7 @@ def test_double_star_kwargs_are_refused():
 
     assert (
         refused(part)
-        == "hat 'wrong' takes **rest; name every option instead, so that a typo in a config is an"
+        == "hat 'wrong' takes **rest. Name every option instead, so that a typo in a config is an"
         " error."
     )
 
@@ -185,12 +186,12 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
 
     assert (
         refused(part)
-        == "hat 'wrong': the model does not give 'size' (it gives dim); put options behind a"
+        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options behind a"
         " bare *."
     )
     assert (
         refused(part, given=())
-        == "hat 'wrong': the model does not give 'size' (it gives nothing); put options behind a"
+        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options behind a"
         " bare *."
     )
 
@@ -198,7 +199,7 @@ def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
 def test_a_name_taken_twice_is_refused(hats):
     with pytest.raises(ConfigError) as caught:
         hats.register("top")(Hat)
-    assert str(caught.value) == "hat 'top' is registered twice; give one of them another name."
+    assert str(caught.value) == "hat 'top' is registered twice. Give one of them another name."
 
 
 def test_a_module_without_a_constructor_has_no_options():
@@ -261,7 +262,7 @@ def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
         ({"name": "top", "brim": 3}, "wardrobe.brim: must be at least 0 and below 3; got 3."),
         (
             {"name": "stack"},
-            "wardrobe.of: hat 'stack' needs this option; give it hats, from below.",
+            "wardrobe.of: hat 'stack' needs this option. Give it hats, from below.",
         ),
         ({"name": "stack", "of": 3}, "wardrobe.of: must be a list of hat; got 3."),
         (
@@ -310,7 +311,7 @@ def test_a_range_is_checked_beside_a_type_that_does_not_fit(hats):
 
 def test_what_rests_on_an_option_at_fault_is_not_said():
     options = Options(("height",), height="x", brim=2)
-    assert list(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
+    assert messages(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
     assert options.felt is None
     with pytest.raises(UnknownValueError):
         options.height  # noqa: B018
@@ -324,7 +325,9 @@ def test_an_unknown_name_is_an_error_that_names_the_group(hats):
 
 
 def test_a_key_beside_the_options_is_offered(hats):
-    [sentence] = hats.faults({"name": "bare", "bathc": 1}, "data", Context(), beside=["batch"])
+    [sentence] = messages(
+        hats.faults({"name": "bare", "bathc": 1}, "data", Context(), beside=["batch"])
+    )
     assert (
         sentence
         == "data.bathc: hat 'bare' has no option 'bathc'. Did you mean 'batch'? It has: batch."
@@ -333,14 +336,14 @@ def test_a_key_beside_the_options_is_offered(hats):
 
 def test_config_error_holds_every_fault():
     error = ConfigError(["a: one.", "b: two."])
-    assert error.faults == ("a: one.", "b: two.")
+    assert error.messages == ("a: one.", "b: two.")
     assert str(error) == "a: one.\nb: two."
     assert isinstance(error, ValueError)
-    assert ConfigError("a: one.").faults == ("a: one.",)
+    assert ConfigError("a: one.").messages == ("a: one.",)
 
 
 def test_nearest_says_nothing_where_nothing_is_near():
-    assert nearest("rotray", ["rotary"]) == " Did you mean 'rotary'?"
+    assert nearest("rotray", ["rotary"]) == "Did you mean 'rotary'? "
     assert nearest("xyz", ["rotary"]) == ""
 
 
@@ -360,8 +363,11 @@ def test_true_and_false_choose_parts_where_the_registry_says_which():
         *[{"name": "on", "power": 3}] * 2,
     ]
     assert lights.create(True).power == 3
-    assert not [*lights.faults(True, "light", Context()), *lights.faults(False, "light", Context())]
-    assert list(Registry("lamp").faults(True, "lamp", Context())) == [
+    assert not [
+        *messages(lights.faults(True, "light", Context())),
+        *messages(lights.faults(False, "light", Context())),
+    ]
+    assert messages(Registry("lamp").faults(True, "lamp", Context())) == [
         "lamp: must name a lamp; got true. Known: ."
     ]
 

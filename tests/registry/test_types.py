@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.registry import REQUIRED, Context, mismatch, type_name
 
 
@@ -40,7 +41,7 @@ def test_types_read_as_a_user_reads_them(annotation, name):
     ],
 )
 def test_a_value_that_fits(annotation, value):
-    assert list(mismatch(annotation, value, "x", Context())) == []
+    assert messages(mismatch(annotation, value, "x", Context())) == []
 
 
 @pytest.mark.parametrize(
@@ -57,4 +58,4 @@ def test_a_value_that_fits(annotation, value):
     ],
 )
 def test_a_value_that_does_not_fit(annotation, value, sentence):
-    assert list(mismatch(annotation, value, "x", Context())) == [sentence]
+    assert messages(mismatch(annotation, value, "x", Context())) == [sentence]

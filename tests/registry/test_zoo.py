@@ -75,7 +75,9 @@ def test_the_order_of_names_does_not_depend_on_what_was_imported_first():
 
 
 def test_other_names_of_the_zoo_are_answered():
-    assert ATTENTIONS.unknown("favor") == "'favor' is called 'performer' here."
+    assert (
+        str(ATTENTIONS.unknown("favor").at("attn")) == "attn: 'favor' is called 'performer' here."
+    )
 
 
 def test_a_name_of_the_zoo_is_taken():

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from tests.messages import messages
 from xformer_kit.config import preflight
 from xformer_kit.registry import ConfigError
 from xformer_kit.study import question
@@ -16,8 +17,12 @@ def composed(words: list[str]):
 
 
 def test_a_metric_must_say_which_way_is_better():
-    assert question.faults(NODE) == [] == question.faults({**NODE, "metric": "test/accuracy"})
-    (fault,) = question.faults({**NODE, "metric": "val/los"})
+    assert (
+        messages(question.faults(NODE))
+        == []
+        == messages(question.faults({**NODE, "metric": "test/accuracy"}))
+    )
+    (fault,) = messages(question.faults({**NODE, "metric": "val/los"}))
     assert fault.startswith(
         "study.metric: it is not known whether 'val/los' is better higher or lower. Did you mean"
         " 'loss'?"
@@ -28,16 +33,22 @@ def test_a_metric_must_say_which_way_is_better():
 @pytest.mark.parametrize(("name", "way"), question.WAYS.items())
 def test_what_must_be_a_mapping_is_shown_one(name, way):
     assert isinstance(yaml.safe_load(way), dict)
-    assert question.faults({**NODE, name: True}) == [
+    assert messages(question.faults({**NODE, name: True})) == [
         f"study.{name}: must be a mapping or null; got true. Try study.{name}='{way}'."
     ]
 
 
 def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
-    assert question.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}) == []
-    assert question.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}) == []
-    (fault,) = question.faults(
-        {**NODE, "metric": "val/loss", "higher_is_better": True}
+    assert (
+        messages(question.faults({**NODE, "metric": "val/surprise", "higher_is_better": False}))
+        == []
+    )
+    assert (
+        messages(question.faults({**NODE, "metric": "val/accuracy", "higher_is_better": True}))
+        == []
+    )
+    (fault,) = messages(
+        question.faults({**NODE, "metric": "val/loss", "higher_is_better": True})
     )  # of another metric, left over
     assert fault.startswith(
         "study.higher_is_better: val/loss is better lower; got true. Set it to null"
@@ -46,10 +57,14 @@ def test_of_a_metric_of_ones_own_it_is_said_which_way_is_better():
 
 def test_a_further_metric_is_another_one():
     assert (
-        question.faults({**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]})
+        messages(
+            question.faults(
+                {**NODE, "also": ["val/perplexity", "val/surprise", "tokens_per_second"]}
+            )
+        )
         == []
     )
-    assert question.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]}) == [
+    assert messages(question.faults({**NODE, "also": ["seconds", "val/loss", "seconds"]})) == [
         "study.also[1]: val/loss is what is compared. Leave it out.",
         "study.also[2]: seconds is named twice. Leave it out.",
     ]
@@ -80,7 +95,7 @@ def test_a_claim_of_what_is_shown_within_a_margin_needs_one(way):
         f"study.margin: must say within what '{way}' is meant, for the claim expects it; got null."
         " Try 0.05."
     )
-    assert error.value.faults == (said,)
+    assert error.value.messages == (said,)
     assert of(margin=0.1)
 
 
@@ -94,7 +109,7 @@ def test_a_claim_names_variants_of_the_study():
     assert claiming("OLMo 2") and claiming("placement=output")
     with pytest.raises(ConfigError) as error:
         claiming("placement=pots")
-    assert list(error.value.faults) == [
+    assert list(error.value.messages) == [
         "study.claim.expect.variant: no variant is called 'placement=pots'. Did you mean"
         " 'placement=post'? Known: baseline, placement=post, placement=output, OLMo 2. Or study"
         " without a claim: study.claim=null."

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.answer import Runs
 from xformer_kit.study.claim import faults, held
@@ -258,7 +259,7 @@ def test_a_claim_of_nothing_holds_in_one_of_forty_studies():
 )
 def test_expectations_at_fault_are_refused_all_at_once(expect, said):
     known = ["baseline", "worse"]
-    assert faults(expect, known) == said
+    assert messages(faults(expect, known)) == said
     with pytest.raises(ConfigError) as raised:
         held(expect, {name: RUNS[name] for name in known}, "val/loss")
-    assert raised.value.faults == tuple(said)
+    assert raised.value.messages == tuple(said)

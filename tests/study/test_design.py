@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.registry import ConfigError
 from xformer_kit.study.factor import read, text
 from xformer_kit.study.plan import words_of
@@ -86,7 +87,7 @@ def test_a_fraction_holds_the_baseline_and_is_balanced():
 )
 def test_what_a_fraction_cannot_vary(factors, reason):
     node = {"factors": factors, "baseline": dict.fromkeys(factors, 0), "design": "fractional"}
-    (fault,) = faults(node)
+    (fault,) = messages(faults(node))
     assert fault.startswith("study.design: 'fractional'") and reason in fault
 
 
@@ -100,7 +101,7 @@ def test_a_fraction_that_is_all_combinations_is_refused(count, resolution, refus
     """
     names = "abcde"[:count]
     node = {"baseline": dict.fromkeys(names, 0), "factors": {name: [1] for name in names}}
-    found = faults(node | {"design": {"name": "fractional", "resolution": resolution}})
+    found = messages(faults(node | {"design": {"name": "fractional", "resolution": resolution}}))
     assert [fault.split(":")[0] for fault in found] == ["study.design.resolution"] * refused, found
 
 
@@ -137,7 +138,7 @@ def test_a_level_may_be_several_overrides_with_a_label():
         },
         "baseline": {"shape": {"model.layers": 2}},
     }
-    assert faults(node) == [] and chosen(node) == ["baseline", "shape=wide", "shape=deep"]
+    assert messages(faults(node)) == [] and chosen(node) == ["baseline", "shape=wide", "shape=deep"]
     factors, levels = levels_of(complete(node, "name"))
     assert words_of(factors, levels[1]) == ["model.dim=64", "model.layers=1"]
 
@@ -146,13 +147,13 @@ def test_a_baseline_may_name_a_labelled_level():
     sizes = {"wide": {"model.dim": 64}, "deep": {"model.layers": 8}}
     node = complete({"factors": {"size": sizes}, "baseline": {"size": "deep"}}, "name")
     factors, levels = levels_of(node)
-    assert faults(node) == [] and levels == [{"size": "deep"}, {"size": "wide"}]
+    assert messages(faults(node)) == [] and levels == [{"size": "deep"}, {"size": "wide"}]
     assert [words_of(factors, one) for one in levels] == [["model.layers=8"], ["model.dim=64"]]
-    (fault,) = faults(node | {"baseline": {"size": "small"}})
+    (fault,) = messages(faults(node | {"baseline": {"size": "small"}}))
     assert fault.startswith(
         "study.baseline.size: must be one of wide, deep, or a mapping of overrides like them"
     )
-    (fault,) = faults(node | {"factors": {"size": {"deep": {"model.layers": 8}}}})
+    (fault,) = messages(faults(node | {"factors": {"size": {"deep": {"model.layers": 8}}}}))
     assert fault == "study.factors.size: has no level but the baseline's, deep. Add another."
 
 
@@ -299,8 +300,8 @@ def test_backslashes_come_back(value):
         (
             {"factors": {"seed": [1]}, "baseline": {"seed": 0}},
             (
-                "study.factors.seed: every variant is run at the same seeds, those of study.seeds;"
-                " leave it out"
+                "study.factors.seed: every variant is run at the same seeds, those of study.seeds."
+                " Leave it out"
             ),
         ),
         (
@@ -342,7 +343,7 @@ def test_backslashes_come_back(value):
     ],
 )
 def test_bad_questions_get_one_sentence(node, fault):
-    found = faults(node)
+    found = messages(faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found
 
 
@@ -370,7 +371,7 @@ def test_a_sample_is_of_what_is_not_left_out():
 
 def test_factors_that_wait_for_each_other_are_refused():
     node = TWO | {"only": {"norm": {"placement": "post"}, "placement": {"norm": "layer"}}}
-    assert faults(node) == [
+    assert messages(faults(node)) == [
         "study.only: norm and placement wait for each other, so none can leave its baseline. Leave"
         " one out."
     ]

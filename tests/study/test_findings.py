@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.config import conf_dir, preflight
 from xformer_kit.study import claim, question
@@ -22,7 +23,7 @@ PAPER = re.compile(r"[A-Z].+, \d{4}, arXiv:\d{4}\.\d{5}")
 def asked(name, *more):
     """The complete node of a study, and what composes its variants."""
     line = preflight([f"study=findings/{name}", "logger=none", *more])
-    assert question.faults(line.study) == []
+    assert messages(question.faults(line.study)) == []
     return question.complete(line.study, line.study["name"]), line.compose
 
 
@@ -34,7 +35,9 @@ def rows(config):
 def claimed(node, compose):
     """The variants, of which something is claimed that they can show."""
     found = variants(node, compose)
-    assert claim.faults(node["claim"]["expect"], [variant.name for variant in found]) == []
+    assert (
+        messages(claim.faults(node["claim"]["expect"], [variant.name for variant in found])) == []
+    )
     assert PAPER.match(node["claim"]["paper"]) and node["question"].endswith("?")
     assert metric(node["metric"]) and len(seeds(node, 0)) >= 5
     within = re.search(
@@ -55,8 +58,10 @@ def test_a_finding_claims_something_of_its_variants_and_has_a_larger_size(name):
     assert large["name"] == f"{name}_gpu" != node["name"]  # the directory of its plan
     factors, chosen = question.levels_of(large)
     assert (
-        claim.faults(
-            large["claim"]["expect"], [question.label(factors, levels) for levels in chosen]
+        messages(
+            claim.faults(
+                large["claim"]["expect"], [question.label(factors, levels) for levels in chosen]
+            )
         )
         == []
     )

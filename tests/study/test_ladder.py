@@ -15,6 +15,7 @@ from tasks.study import ladder_steps
 from tasks.study.dry_run import show
 from tasks.study.report import report
 from tasks.study.resolve import Costs, resolve
+from tests.messages import messages
 from tests.studies import LAW, ended, ladder, ladder_law, report_of, write
 from xformer_kit.config import preflight
 from xformer_kit.inspect.cost import tokens
@@ -53,7 +54,7 @@ def node(**more):
 def planned(*words, **more):
     line = preflight([*TINY, *words])
     asked = line.study | node(**more)
-    if faults := question.faults(asked):
+    if faults := messages(question.faults(asked)):
         raise ConfigError(faults)
     return resolve(question.complete(asked, "here"), line.compose, list(words))
 
@@ -174,14 +175,14 @@ def test_on_each_rung_a_budget_is_that_of_the_baseline():
     ],
 )
 def test_ladders_that_contradict_themselves(more, fault):
-    found = question.faults(node(**more))
+    found = messages(question.faults(node(**more)))
     assert len(found) == 1 and found[0].startswith(fault), found
 
 
 def test_a_size_that_breaks_a_rule_is_told_by_its_path():
     with pytest.raises(ConfigError) as error:
         planned(design=SIZES | {"sizes": {"model.dim": [8, 11, 16]}})
-    assert list(error.value.faults) == [
+    assert list(error.value.messages) == [
         "attn.heads: must divide model.dim; got 2 and 11. Try 1 or 11, or set attn.head_dim."
         " [variant baseline model.dim=11]"
     ]
@@ -189,8 +190,10 @@ def test_a_size_that_breaks_a_rule_is_told_by_its_path():
 
 def test_rungs_that_cannot_be_trained(plan):
     first, costs = plan.variants[0], Costs()
-    (fault,) = ladder_steps.faults(
-        plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"]
+    (fault,) = messages(
+        ladder_steps.faults(
+            plan.variants, ["study=here", "++trainer.max_steps=9", "trainer.val_every=5"]
+        )
     )
     assert fault.startswith(
         "trainer.max_steps: is set by the ladder on every rung; got trainer.max_steps=9. Leave"

@@ -161,7 +161,7 @@ def test_faults_of_all_variants_come_together():
     line.study["baseline"]["norm"] = "rms"
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
-    assert [fault.rpartition("[variant ")[2] for fault in error.value.faults] == [
+    assert [fault.rpartition("[variant ")[2] for fault in error.value.messages] == [
         "attn.heads=5]",
         "norm=nrm]",
     ]
@@ -174,7 +174,7 @@ def test_a_fault_of_several_variants_is_one_sentence():
     )
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
-    (fault,) = error.value.faults
+    (fault,) = error.value.messages
     assert fault.startswith("optim.rl: optim 'adamw' has no option 'rl'.") and fault.endswith(
         "[every variant]"
     )
@@ -187,7 +187,7 @@ def test_a_fault_of_several_variants_is_one_sentence():
     )
     with pytest.raises(ConfigError) as error:
         variants(line.study, line.compose)
-    (fault,) = error.value.faults
+    (fault,) = error.value.messages
     assert fault.endswith("[variants norm=nrm optim.lr=0.001; norm=nrm optim.lr=0.003]")
 
 
@@ -226,7 +226,7 @@ def test_names_of_variants_tell_them_apart(labels, fault):
     factors, base = {"norm": ["layer"], "placement": ["post"]}, {"norm": "rms", "placement": "pre"}
     with pytest.raises(ConfigError) as error:
         planned(seeds=1, factors=factors, baseline=base, budget={}, labels=labels)
-    assert error.value.faults[0].startswith(fault)
+    assert error.value.messages[0].startswith(fault)
 
 
 def test_entries_that_are_one_run_are_refused():

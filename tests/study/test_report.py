@@ -434,7 +434,7 @@ def test_a_figure_that_is_not_finite_is_no_figure():
 def test_a_metric_that_no_run_has_is_named_with_those_that_exist():
     with pytest.raises(ConfigError) as error:
         content(plain_study(metric="val/los_accuracy"))
-    assert list(error.value.faults) == [
+    assert list(error.value.messages) == [
         "study.metric: no finished run has 'val/los_accuracy'. They have: val/loss, val/perplexity."
     ]
 

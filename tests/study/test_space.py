@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.messages import messages
 from xformer_kit.study import space
 from xformer_kit.study.factor import read
 from xformer_kit.study.question import complete, faults
@@ -23,7 +24,7 @@ NODE = {
 def asked(**changes):
     """What is wrong with the node, with keys of its factors and its baseline replaced."""
     factors = {**NODE["factors"], **changes.pop("factors", {})}
-    return faults({**NODE, "factors": factors, **changes})
+    return messages(faults({**NODE, "factors": factors, **changes}))
 
 
 class Draws:
@@ -118,7 +119,7 @@ def test_what_is_drawn_lies_within_its_ends(value):
         ),
         (
             {"low": 0.1},
-            "study.factors.lr.high: settings 'interval' needs this option; give it a value.",
+            "study.factors.lr.high: settings 'interval' needs this option. Give it a value.",
         ),
         ({"low": 0.1, "high": "x"}, "study.factors.lr.high: must be a number; got 'x'."),
         (
@@ -186,7 +187,7 @@ def test_faults_of_an_interval(factor, fault):
     ],
 )
 def test_faults_of_a_search(changes, fault):
-    found = faults({**NODE, **changes})
+    found = messages(faults({**NODE, **changes}))
     assert any(one.startswith(fault) for one in found), found
 
 
@@ -198,8 +199,8 @@ def test_a_storage_belongs_to_a_search():
         "baseline": {"ffn": "glu"},
         "only": None,
     }
-    assert faults(node) == []
-    assert faults({**node, "storage": "x"})[0].startswith(
+    assert messages(faults(node)) == []
+    assert messages(faults({**node, "storage": "x"}))[0].startswith(
         "study.storage: belongs to design=search; got x."
     )
 

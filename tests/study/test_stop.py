@@ -15,6 +15,7 @@ from tasks.study.progress import progress
 from tasks.study.report import report
 from tasks.study.state import State
 from tasks.study.stopping import StopDecision, decide
+from tests.messages import messages
 from tests.studies import (
     changed,
     diverged,
@@ -246,5 +247,5 @@ def test_the_loop_leaves_out_what_is_stopped():
 )
 def test_rules_that_cannot_be_kept(more, fault):
     node = {"factors": {"placement": ["post"]}, "baseline": {"placement": "pre"}} | more
-    found = question.faults(node)
+    found = messages(question.faults(node))
     assert len(found) == 1 and found[0].startswith(fault), found

@@ -25,6 +25,7 @@ from tasks.study.resolve import StudyPlan
 from tasks.study.search import SearchRunner, explore
 from tasks.study.storage import trial_of
 from tests.driving import environment
+from tests.messages import messages
 from tests.warm import Begun
 from xformer_kit import compose
 from xformer_kit.config import check
@@ -105,7 +106,7 @@ class World:
                 made[group][key] = json.loads(value)
             else:
                 made[group] = {"name": value}
-        return made, check(made, data=False)
+        return made, messages(check(made, data=False))
 
     def key(self, config):
         words = [
@@ -188,7 +189,9 @@ def test_no_invalid_model_is_ever_run(home, config):
         found, facts = world.search.proposals.all(), world.search.facts()
         keys = {point["key"] for point in facts["points"]}
         assert len(world.points) == len(keys) == trials
-        assert all(check(world.configs[key], data=False) == [] for key in [*keys, *world.trained])
+        assert all(
+            messages(check(world.configs[key], data=False)) == [] for key in [*keys, *world.trained]
+        )
         assert (
             facts["refused"]
             == sum("refused" in t.user_attrs for t in found)

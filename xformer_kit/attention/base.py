@@ -1,6 +1,6 @@
 """The contract of an attention and of its cache."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,17 @@ from torch import Tensor, nn
 from xformer_kit.attention.score import SCORES
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import Context, Registry, apart, at_least, divisors, listed, near
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Options,
+    Registry,
+    apart,
+    at_least,
+    divisors,
+    listed,
+    near,
+)
 from xformer_kit.registry.traits import AttentionTraits
 
 
@@ -71,6 +81,11 @@ class Attention(nn.Module):
         return calls[0] if len(calls) == 1 else None
 
     @classmethod
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why it cannot be composed with its block, and options without effect."""
+        yield from ()
+
+    @classmethod
     def traits(cls, options: dict[str, Any], dim: int) -> AttentionTraits:
         """What other components need to know of it with these options."""
         heads = options.get("heads") or 1
@@ -117,17 +132,21 @@ def check_heads(options: Any, context: Context):
         options.head_dim,
     )
     if heads < 1:
-        yield f"heads: must be at least 1; got {heads}."
+        yield Fault("heads", "must be at least 1", got=f"{heads}")
         return
     if head_dim is None and context.dim and context.dim % heads:
-        yield (
-            f"heads: must divide model.dim; got {heads} and {context.dim}. "
-            f"Try {near(heads, divisors(context.dim))}, or set attn.head_dim."
+        yield Fault(
+            "heads",
+            "must divide model.dim",
+            got=f"{heads} and {context.dim}",
+            fix=f"Try {near(heads, divisors(context.dim))}, or set attn.head_dim.",
         )
     if kv is not None and (kv < 1 or heads % kv):
-        yield (
-            f"kv_heads: must divide attn.heads; got {kv} and {heads}. Try"
-            f" {listed(divisors(heads))}."
+        yield Fault(
+            "kv_heads",
+            "must divide attn.heads",
+            got=f"{kv} and {heads}",
+            fix=f"Try {listed(divisors(heads))}.",
         )
 
 

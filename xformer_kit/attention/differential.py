@@ -10,7 +10,7 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, devic
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed
-from xformer_kit.registry import above, at_least, within
+from xformer_kit.registry import Fault, above, at_least, within
 
 
 @ATTENTIONS.register("differential", also_called=("diff", "diff_attn", "differential_transformer"))
@@ -82,9 +82,11 @@ class Differential(Attention):
             and options.heads >= 1
             and context.dim % (2 * options.heads)
         ):
-            yield (
-                "heads: twice as many must divide model.dim, for a head has two queries; got"
-                f" {options.heads} and {context.dim}. Set attn.head_dim, or choose other heads."
+            yield Fault(
+                "heads",
+                "twice as many must divide model.dim, for a head has two queries",
+                got=f"{options.heads} and {context.dim}",
+                fix="Set attn.head_dim, or choose other heads.",
             )
         yield from within(options, dropout=(0, 1))
         yield from above(options, "null is head_dim^-0.5.", scale=0)

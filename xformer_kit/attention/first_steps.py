@@ -6,7 +6,7 @@ from torch import Tensor
 from xformer_kit.attention.base import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.registry import within
+from xformer_kit.registry import Fault, within
 
 
 class Unprojected(Attention):
@@ -61,20 +61,23 @@ class Mean(Unprojected):
         super().__init__(dim, kernel, dropout)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         hooks, name = context.position.enters, context.names["position"]
         if context.cross:
-            return (
+            yield Fault(
+                "",
                 "mean reads nothing of the tokens that look, so that across two stacks the norm"
-                " before it would learn nothing; name another attention in model.decoder.cross,"
-                " e.g. {name: multi_head}"
+                " before it would learn nothing",
+                fix="Name another attention in model.decoder.cross, e.g. {name: multi_head}.",
             )
+            return
         if "rotate" in hooks or ("scores" in hooks and context.position.channels):
-            return (
-                f"mean has no queries and keys, with which position '{name}' works; choose"
-                " position=learned, alibi or none"
+            yield Fault(
+                "",
+                f"mean has no queries and keys, with which position '{name}' works",
+                fix="Choose position=learned, alibi or none.",
             )
-        return None
+            return
 
     def forward(self, x, source, view, cache=None):
         v = (x if source is None else source)[:, None]
@@ -108,7 +111,7 @@ class Dot(Unprojected):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.scale is not None and options.scale <= 0:
-            yield f"scale: must be above 0; got {options.scale}. null is dim^-0.5."
+            yield Fault("scale", "must be above 0", got=f"{options.scale}", fix="null is dim^-0.5.")
 
     def forward(self, x, source, view, cache=None):
         position = view.position

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.registry import Registry
+from xformer_kit.registry import Fault, Registry
 
 Of = Literal["input", "output", "both"]
 Activation = Literal["sigmoid", "silu"]
@@ -98,14 +98,19 @@ class Made(Gate):
     @classmethod
     def check(cls, options, context):
         if options.rank is not None and options.rank < 1:
-            yield (
-                f"rank: must be at least 1 channel; got {options.rank}. null is one matrix in place"
-                " of two."
+            yield Fault(
+                "rank",
+                "must be at least 1 channel",
+                got=f"{options.rank}",
+                fix="null is one matrix in place of two.",
             )
         if options.rank is None and options.middle == "silu":
-            yield (
-                "middle: stands between the two matrices of a gate of low rank, and without a rank"
-                " there is one; got 'silu'. Try attn.gate.rank=16, or none."
+            yield Fault(
+                "middle",
+                "stands between the two matrices of a gate of low rank, and without a rank there"
+                " is one",
+                got="'silu'",
+                fix="Try attn.gate.rank=16, or none.",
             )
 
     def initial(self, name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

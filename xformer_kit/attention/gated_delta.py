@@ -12,7 +12,7 @@ from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.kernel.reference import spread
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import Fault, above, at_least
 
 
 @ATTENTIONS.register(
@@ -80,9 +80,11 @@ class GatedDelta(Recurrent):
             and (options.v_heads < 1 or options.v_heads % options.heads)
         ):
             near = max(1, round(options.v_heads / options.heads)) * options.heads
-            yield (
-                f"v_heads: must be a multiple of attn.heads; got {options.v_heads} and"
-                f" {options.heads}. Try {near}."
+            yield Fault(
+                "v_heads",
+                "must be a multiple of attn.heads",
+                got=f"{options.v_heads} and {options.heads}",
+                fix=f"Try {near}.",
             )
         yield from at_least(options, "channel", v_head_dim=1)
         yield from at_least(options, "token", conv=1, chunk=1)

@@ -14,7 +14,7 @@ from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed, is_plain
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import above, at_least, within
+from xformer_kit.registry import Fault, above, at_least, within
 
 
 class Seen(NamedTuple):
@@ -112,15 +112,16 @@ class Latent(Attention):
         yield from above(options, "null is (head_dim + rope_head_dim)^-0.5.", scale=0)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         position = context.position
         enters = "rotate" in position.enters or ("scores" in position.enters and position.channels)
         if context.attn.head_dim or not enters:
-            return None
-        return (
+            return
+        yield Fault(
+            "",
             f"position '{context.names['position']}' enters through the decoupled query and key, of"
-            " which rope_head_dim=0 leaves no channel; leave rope_head_dim out, or choose"
-            " position=none, learned or alibi"
+            " which rope_head_dim=0 leaves no channel",
+            fix="Leave rope_head_dim out, or choose position=none, learned or alibi.",
         )
 
     def forward(self, x, source, view, cache=None):

@@ -12,7 +12,7 @@ from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_o
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence, segments
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import Fault, Unused, above, at_least
 
 FeatureMap = Literal["elu", "relu", "softmax", "taylor", "identity"]
 
@@ -247,22 +247,21 @@ class Linear(Kernelized):
         yield from super().check(options, context)
         yield from above(options, eps=0)
         if options.normalise and options.feature_map == "identity":
-            yield (
-                "feature_map: 'identity' has weights of either sign, whose sum may be 0; set"
-                " normalise=false, or feature_map=elu."
+            yield Fault(
+                "feature_map",
+                "'identity' has weights of either sign, whose sum may be 0",
+                fix="Set normalise=false, or feature_map=elu.",
             )
 
     @classmethod
-    def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out."""
-        options = context.options["attn"]
-        if not options["normalise"]:
-            yield (
+    def cannot(cls, options, context):
+        yield from super().cannot(options, context)
+        if not options.normalise:
+            yield Unused(
                 "eps",
-                (
-                    "is added to what sums are divided by, and normalise is false; got"
-                    f" {options['eps']}. Leave it out"
-                ),
+                "is added to what sums are divided by, and normalise is false",
+                got=f"{options.eps}",
+                fix="Leave it out.",
             )
 
     def of_query(self, q):

@@ -16,7 +16,7 @@ from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import Packed
-from xformer_kit.registry import above, apart, at_least, shown, within
+from xformer_kit.registry import Fault, above, at_least, shown, within
 
 
 class Seen(NamedTuple):
@@ -130,7 +130,7 @@ class MultiHead(Attention):
     share: Tensor | None  # of the scale in this layer, with scale=by_layer: 1 / its number
 
     @classmethod
-    def breaks_with(cls, options):
+    def breaks(cls, options):
         return {"nothing": "a learned key is seen by every query"} if options.memory else {}
 
     @classmethod
@@ -143,30 +143,13 @@ class MultiHead(Attention):
         if options.scale != "by_layer":
             yield from above(options, "null is head_dim^-0.5.", scale=0)
         yield from above(options, "null is no limit.", clip=0)
-        yield from check_norms(options, context)
         if isinstance(options.bias, (list, tuple)) and len(set(options.bias)) < len(options.bias):
-            yield f"bias: names a projection twice; got {shown(options.bias)}. Name each once."
-
-    @classmethod
-    def cannot(cls, context):
-        score = context.options["attn"].get("score")
-        if score and (reason := SCORES[SCORES.complete(score)["name"]].cannot(context)):
-            return reason
-        for registry, option, usual in INSIDE[:2]:
-            node = registry.complete(context.options["attn"].get(option) or usual)
-            if undefined := registry[node["name"]].cannot(node, context):
-                return undefined
-        return None
-
-    @classmethod
-    def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out: those
-        of its parts.
-        """
-        for registry, option, usual in INSIDE:
-            node = registry.complete(context.options["attn"].get(option) or usual)
-            for inner, why in registry[node["name"]].vain(node, context):
-                yield option if inner == "name" else f"{option}.{inner}", why
+            yield Fault(
+                "bias",
+                "names a projection twice",
+                got=shown(options.bias),
+                fix="Name each once.",
+            )
 
     @classmethod
     def norms_with(cls, options):
@@ -313,11 +296,3 @@ class MultiHead(Attention):
         )
         made = KeyValueCache if self.score is None else self.score.keeps or KeyValueCache
         return made(*shapes, dtype=dtype, device=device)
-
-
-@apart
-def check_norms(options: Any, context: Any):
-    """Sentences for norms of queries and keys that do not fit the channels."""
-    heads, node = options.heads or 0, QK_NORMS.complete(options.qk_norm or "none")
-    head_dim = options.head_dim or (context.dim // heads if heads > 0 else 0)
-    yield from QK_NORMS[node["name"]].fits(node, options.kv_heads or heads, head_dim)

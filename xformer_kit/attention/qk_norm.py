@@ -4,15 +4,24 @@ That of queries and keys is a part of an attention: attn.qk_norm=head, or attn.q
 attn.qk_norm.after=true.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.registry import Context, Registry, at_least, divisors, near
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Options,
+    Registry,
+    Unused,
+    apart,
+    at_least,
+    divisors,
+    near,
+)
 
 Norm = Callable[[int], nn.Module]
 
@@ -105,19 +114,8 @@ class QKNorm:
         self.norm = norm
 
     @classmethod
-    def fits(cls, options: Mapping[str, Any], kv_heads: int, head_dim: int) -> Iterator[str]:
-        """Sentences for options that do not fit the channels of an attention, from the option of
-        that attention on.
-        """
-        yield from ()
-
-    @classmethod
-    def cannot(cls, options: Mapping[str, Any], context: Context) -> str | None:
-        """Why its mathematics is undefined in a composition, or None."""
-
-    @classmethod
-    def vain(cls, options: Mapping[str, Any], context: Context) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out."""
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why its mathematics is undefined in a composition."""
         yield from ()
 
     def of_query(self, heads: int, head_dim: int) -> nn.Module | None:
@@ -160,9 +158,28 @@ class Normed(QKNorm):
     @classmethod
     def check(cls, options, context):
         yield from at_least(options, "group", groups=1)
+        yield from cls.check_channels(options, context)
 
     @classmethod
-    def breaks_with(cls, options):
+    @apart
+    def check_channels(cls, options, context):
+        """Faults of groups that do not divide the channels of the attention."""
+        if (attn := context.outer) is None or options.groups <= 1:
+            return
+        heads = attn.heads or 0
+        head_dim = attn.head_dim or (context.dim // heads if heads > 0 else 0)
+        normed = (attn.kv_heads or heads) if cls.over == "projection" else 1
+        channels = head_dim * normed
+        if channels > 0 and (channels % options.groups or channels == options.groups):
+            yield Fault(
+                "groups",
+                f"must divide {cls.said} into groups of at least 2",
+                got=f"{options.groups} and {channels} channels",
+                fix=f"Try {near(options.groups, divisors(channels)[:-1] or [1])}.",
+            )
+
+    @classmethod
+    def breaks(cls, options):
         if not options.after or (cls.unit and options.groups == 1):
             return {}
         return {
@@ -173,42 +190,27 @@ class Normed(QKNorm):
         }
 
     @classmethod
-    def fits(cls, options, kv_heads, head_dim):
-        groups, channels = (
-            options["groups"],
-            head_dim * (kv_heads if cls.over == "projection" else 1),
-        )
-        if groups > 1 and channels > 0 and (channels % groups or channels == groups):
-            ways = near(groups, divisors(channels)[:-1] or [1])
-            yield (
-                f"qk_norm.groups: must divide {cls.said} into groups of at least 2; got {groups}"
-                f" and {channels} channels. Try {ways}."
-            )
-
-    @classmethod
     def cannot(cls, options, context):
-        if options["after"] and not context.position.isometric:
-            return (
-                "qk_norm.after takes away the lengths of queries and keys, by which"
-                f" '{context.names['position']}' tells distances. Set attn.qk_norm.after=false, or"
-                " position=rotary."
-            )
-        if cls.unit or context.norm.normalises:
-            return None
-        return (
-            f"qk_norm takes the norm of {context.path}, and '{context.names['norm']}' does nothing."
-            " Choose norm=rms or norm=layer there, or attn.qk_norm=false."
-        )
-
-    @classmethod
-    def vain(cls, options, context):
-        if options["after"] and "rotate" not in context.position.enters:
-            yield (
+        position = context.names["position"]
+        if options.after and not context.position.isometric:
+            yield Fault(
                 "after",
-                (
-                    f"puts the norm behind a rotation, and position '{context.names['position']}'"
-                    " turns nothing; got true. Set it to false, or choose position=rotary"
-                ),
+                "takes away the lengths of queries and keys, by which position"
+                f" '{position}' tells distances",
+                fix="Set attn.qk_norm.after=false, or position=rotary.",
+            )
+        elif not cls.unit and not context.norm.normalises:
+            yield Fault(
+                "",
+                f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
+                fix="Choose norm=rms or norm=layer there, or attn.qk_norm=false.",
+            )
+        if options.after and "rotate" not in context.position.enters:
+            yield Unused(
+                "after",
+                f"puts the norm after a rotation, and position '{position}' turns nothing",
+                got="true",
+                fix="Set it to false, or choose position=rotary.",
             )
 
     def of_query(self, heads, head_dim):

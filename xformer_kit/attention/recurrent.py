@@ -1,6 +1,7 @@
 """What attentions share that keep a state in place of keys and values."""
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +12,7 @@ from xformer_kit.attention.base import Attention, Cache, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.fused_projections import Packed
-from xformer_kit.registry import ConfigError, Context, listed
+from xformer_kit.registry import ConfigError, Context, Fault, listed
 
 Reason = tuple[str, list[str]]  # why something cannot be, and what could be in its place
 
@@ -46,8 +47,13 @@ class StateCache(Cache):
     def rewind(self, n: int) -> None:
         if n:
             raise ConfigError(
-                "rewind: a state is one sum of the whole past, of which the newest cannot be taken"
-                f" back; got {n} tokens. Begin again with the prompt, or choose attn=multi_head."
+                Fault(
+                    "rewind",
+                    "a state is one sum of the whole past, of which the newest cannot be taken"
+                    " back",
+                    got=f"{n} tokens",
+                    fix="Begin again with the prompt, or choose attn=multi_head.",
+                )
             )
 
     @property
@@ -70,16 +76,21 @@ class Recurrent(Attention):
     chunk: int
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.cross:
-            return _of_source(cls, context)
+            yield from _of_source(cls, context)
+            return
         places, hidden = cls.unplaced(context), _of_mask(cls, context)
         if not places or not hidden:
             why, ways = places or hidden or ("", [])
-            return f"{why}; choose {_in_short(ways)}" if why else None
+            if why:
+                yield Fault("", why, fix=f"Choose {_in_short(ways)}.")
+            return
         (why, positions), (other, (mask, *_)) = places, hidden
-        return (
-            f"{why}, and {other}; choose {listed(f'{mask} {position}' for position in positions)}"
+        yield Fault(
+            "",
+            f"{why}, and {other}",
+            fix=f"Choose {listed(f'{mask} {position}' for position in positions)}.",
         )
 
     @classmethod
@@ -123,20 +134,24 @@ def unmixed(x: Tensor) -> Any:
     return torch.autocast(device, enabled=False)
 
 
-def _of_source(part: type[Recurrent], context: Context) -> str | None:
+def _of_source(part: type[Recurrent], context: Context) -> Iterator[Fault]:
     attn, mask = context.names["attn"], context.names["mask"]
     if not part.of_any_order:
-        return (
+        yield Fault(
+            "",
             f"attn '{attn}' hands its state from token to token in their order, in which those of"
-            " another stack have no place; choose model.decoder.cross.name=multi_head"
+            " another stack have no place",
+            fix="Choose model.decoder.cross.name=multi_head.",
         )
+        return
     whys, ways = [], []
     if unplaced := part.unplaced(context):
         whys, ways = [unplaced[0]], ["model.decoder.cross.position.name=none"]
     if context.mask.band != (math.inf, math.inf):
         whys.append(f"attn '{attn}' reads one sum over a source, of which mask '{mask}' hides some")
         ways.append("model.decoder.cross.mask.name=full")
-    return f"{', and '.join(whys)}; choose {' '.join(ways)}" if whys else None
+    if whys:
+        yield Fault("", ", and ".join(whys), fix=f"Choose {' '.join(ways)}.")
 
 
 def _of_mask(part: type[Recurrent], context: Context) -> Reason | None:

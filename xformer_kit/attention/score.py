@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import Context, Registry, above
+from xformer_kit.registry import Context, Fault, Options, Registry, above
 
 
 class Score(nn.Module):
@@ -48,14 +48,9 @@ class Score(nn.Module):
         return False
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
-        """Why it has no meaning in a composition, or None."""
-        return None
-
-    @classmethod
-    def vain(cls, options: Mapping[str, Any], context: Context) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out;
-        `name` is the score itself.
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why it has no meaning in a composition, and options without effect; `name` is the score
+        itself.
         """
         yield from ()
 
@@ -123,9 +118,10 @@ class Softmax(Score):
     def check(cls, options, context):
         yield from above(options, "null is no cap.", softcap=0)
         if options.sinks and options.plus_one:
-            yield (
-                "plus_one: is a sink whose score is 0, and beside sinks=true there is one that is"
-                " learned; choose one."
+            yield Fault(
+                "plus_one",
+                "is a sink whose score is 0, and beside sinks=true there is one that is learned",
+                fix="Choose one.",
             )
 
     @property

@@ -9,7 +9,7 @@ token, for each head (`token`).
 norm_over: values, mixed or not, have a norm, as queries and keys may have one.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.qk_norm import normed
 from xformer_kit.kernel.reference import spread
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import Context, Registry, above
+from xformer_kit.registry import Context, Fault, Options, Registry, Unused, above
 
 Attend = Callable[[Tensor], Tensor]  # values (b, kv, s, e) -> their weighted sums (b, h, t, e)
 Over = Literal["none", "head", "each_head", "projection"]
@@ -54,29 +54,25 @@ class Values(nn.Module):
         return self.norm is None and not self.shares
 
     @classmethod
-    def cannot(cls, options: Mapping[str, Any], context: Context) -> str | None:
-        """Why its mathematics is undefined in a composition, or None."""
-        if options["norm_over"] == "none" or context.norm.normalises:
-            return None
-        return (
-            f"values.norm_over takes the norm of {context.path}, and '{context.names['norm']}' does"
-            " nothing. Choose norm=rms or norm=layer there, or attn.values.norm_over=none"
-        )
-
-    @classmethod
-    def vain(cls, options: Mapping[str, Any], context: Context) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out."""
-        if options["residual"] != "none" and "values" not in context.paired:
-            one = context.blocks == 1
-            ways = (
-                "Try model.layers=2 model.unique_layers=null, or none" if one else "Set it to none"
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why its mathematics is undefined in a composition, and options without effect."""
+        if options.norm_over != "none" and not context.norm.normalises:
+            yield Fault(
+                "norm_over",
+                f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
+                fix="Choose norm=rms or norm=layer there, or attn.values.norm_over=none.",
             )
-            yield (
+        if options.residual != "none" and "values" not in context.paired:
+            one = context.blocks == 1
+            yield Unused(
                 "residual",
-                (
-                    "mixes values of the first such layer into those of later layers with as many"
-                    " heads and channels and weights of their own, and there is none; got"
-                    f" '{options['residual']}'. {ways}"
+                "mixes values of the first such layer into those of later layers with as many heads"
+                " and channels and weights of their own, and there is none",
+                got=f"'{options.residual}'",
+                fix=(
+                    "Try model.layers=2 model.unique_layers=null, or none."
+                    if one
+                    else "Set it to none."
                 ),
             )
 
@@ -177,12 +173,14 @@ class Laser(Values):
     def cannot(cls, options, context):
         if context.attn.signed:
             score = context.attn.score
-            return (
-                "values 'laser' takes the logarithm of a sum with weights, of which attn.score"
-                f" '{score}' may make some negative; choose attn.values=plain, or"
-                " attn.score=softmax"
+            yield Fault(
+                "",
+                "'laser' takes the logarithm of a sum with weights, of which attn.score"
+                f" '{score}' may make some negative",
+                fix="Choose attn.values=plain, or attn.score=softmax.",
             )
-        return super().cannot(options, context)
+            return
+        yield from super().cannot(options, context)
 
     def forward(self, attend, v, own):
         if self.cap is not None:
@@ -222,23 +220,20 @@ class Orthogonal(Values):
     @classmethod
     def cannot(cls, options, context):
         if context.cross:
-            return (
-                "values 'orthogonal' takes the direction of a token's own value away, and a token"
-                " that looks at another stack has no value there; set"
-                f" {context.path}.cross.values=plain"
+            yield Fault(
+                "",
+                "'orthogonal' takes the direction of a token's own value away, and a token"
+                " that looks at another stack has no value there",
+                fix=f"Set {context.path}.cross.values=plain.",
             )
-        return super().cannot(options, context)
-
-    @classmethod
-    def vain(cls, options, context):
-        yield from super().vain(options, context)
-        if options["over"] == "all" and context.attn.heads == 1:
-            yield (
+            return
+        yield from super().cannot(options, context)
+        if options.over == "all" and context.attn.heads == 1:
+            yield Unused(
                 "over",
-                (
-                    "with attn.heads=1 the direction of all heads in a row is that of the one; got"
-                    " 'all'. Set it to head"
-                ),
+                "with attn.heads=1 the direction of all heads in a row is that of the one",
+                got="'all'",
+                fix="Set it to head.",
             )
 
     def forward(self, attend, v, own):

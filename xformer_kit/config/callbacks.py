@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Registry, at_least, complete_many, faults_of_many, shown
+from xformer_kit.registry import (
+    Context,
+    Fault,
+    Registry,
+    at_least,
+    complete_many,
+    faults_of_many,
+    shown,
+)
 
 CALLBACKS = Registry("callback", given=("run_dir",), group="callbacks", several=True)
 
@@ -58,12 +66,19 @@ class Pictures(Watcher):
         yield from at_least(options, "step", every=1)
         yield from at_least(options, "token", length=1)
         if not options.of:
-            yield "of: must name what is drawn; got nothing. Try [attention], [bias] or [mask]."
+            yield Fault(
+                "of",
+                "must name what is drawn",
+                got="nothing",
+                fix="Try [attention], [bias] or [mask].",
+            )
         for name in ("layers", "heads"):
             if any(number < 0 for number in getattr(options, name) or ()):
-                yield (
-                    f"{name}: must be counted from 0 on; got {shown(list(getattr(options, name)))}."
-                    " Try [0]."
+                yield Fault(
+                    name,
+                    "must be counted from 0 on",
+                    got=shown(list(getattr(options, name))),
+                    fix="Try [0].",
                 )
 
 
@@ -78,7 +93,7 @@ def complete(node: Any) -> Any:
     return complete_many(CALLBACKS, node)
 
 
-def faults(node: Any, path: str = "callbacks") -> Iterator[str]:
-    """Every fault of the config's node, each a sentence that starts with its config path."""
-    hint = " One of your own needs its file: parts=[my_callbacks.py]."
+def faults(node: Any, path: str = "callbacks") -> Iterator[Fault]:
+    """Every fault of the config's node."""
+    hint = "One of your own needs its file: parts=[my_callbacks.py]."
     yield from faults_of_many(CALLBACKS, node, path, Context(), hint)

@@ -5,11 +5,11 @@ path.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.config import sharing, stacks, untaken, vain
+from xformer_kit.config import sharing, stacks
 from xformer_kit.config.callbacks import CALLBACKS
 from xformer_kit.config.callbacks import faults as callback_faults
-from xformer_kit.config.compatibility import block_faults, embedding_faults, extra_faults
 from xformer_kit.config.data import beside, unused
+from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
 from xformer_kit.config.trainable import future, suits, vocabulary
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
@@ -21,16 +21,11 @@ from xformer_kit.model.init import INITS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.optim import OPTIMIZERS
 from xformer_kit.optim.schedules import SCHEDULES
-from xformer_kit.plan import (
-    KINDS,
-    STACKS,
-    as_node,
-    depths,
-    stack_plan,
-)
+from xformer_kit.plan import KINDS, STACKS, ModelPlan, as_node, model_plan
 from xformer_kit.registry import (
     ConfigError,
     Context,
+    Fault,
     Registry,
     faults_of_many,
     shown,
@@ -69,31 +64,46 @@ TOP = (
 )
 
 
-def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[str]:
+def check(config: Mapping[str, Any], data: bool = True, task: bool = True) -> list[Fault]:
     """All faults of a resolved config; empty where it can run.
 
     `data`: whether the corpus must be at hand; `task`: whether the model must suit its task.
     """
-    found = list(dict.fromkeys(_shallow(config, data)))
-    return found or list(dict.fromkeys(_deep(config, task)))
+    return checked(config, data, task)[1]
 
 
-def ensure(config: Mapping[str, Any], data: bool = True) -> None:
-    """Raises ConfigError with all faults of a config, where it has any."""
-    if found := check(config, data):
+def checked(
+    config: Mapping[str, Any], data: bool = True, task: bool = True
+) -> tuple[ModelPlan | None, list[Fault]]:
+    """The plan of a config's model and all faults of the config; no plan if its nodes are at
+    fault themselves.
+    """
+    if found := list(dict.fromkeys(_shallow(config, data))):
+        return None, found
+    found = list(_of_run(config))
+    if wrong := [*(suits(config) if task else ()), *sharing.too_many(config)]:
+        return None, [*found, *wrong]  # the other faults follow from it
+    plan = model_plan(config)
+    found += [*_of_settings(config, task), *plan_faults(config, plan, task)]
+    return plan, list(dict.fromkeys(found))
+
+
+def ensure(config: Mapping[str, Any], data: bool = True) -> ModelPlan:
+    """The plan of a valid config. Raises ConfigError with all faults of another."""
+    plan, found = checked(config, data)
+    if found or plan is None:
         raise ConfigError(found)
+    return plan
 
 
-def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
+def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[Fault]:
     """Unknown words, wrong types and ranges, node by node."""
     for key in config:
         if key not in TOP:
-            yield unknown_option(
-                "", "settings", "run", key, sorted(TOP), places(config)
-            ).removeprefix(".")
+            yield unknown_option("", "settings", "run", key, sorted(TOP), places(config))
     for key in ("model", "trainer", "ema", "checkpoints", *GROUPS):
         if key not in config:
-            yield f"{key}: is missing; a config needs it. It has: {', '.join(config)}."
+            yield Fault(key, "is missing; a config needs it", fix=f"It has: {', '.join(config)}.")
     yield from _top(config)
     yield from missing(config)
     model = config.get("model")
@@ -113,7 +123,9 @@ def _shallow(config: Mapping[str, Any], data: bool) -> Iterator[str]:
     yield from faults_of_many(EXTRAS, config.get("extra", {}), "extra", context)
     if isinstance(model, Mapping):
         if not any(stack in model for stack in STACKS):
-            yield f"model: has no stack; got {', '.join(model)}. Add one: model.decoder={{}}."
+            yield Fault(
+                "model", "has no stack", got=", ".join(model), fix="Add one: model.decoder={}."
+            )
         for stack in STACKS:
             if stack in model:
                 of_layout = (*KINDS, "layout")  # of which `stacks` knows more
@@ -145,12 +157,12 @@ def places(config: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _top(config: Mapping[str, Any]) -> Iterator[str]:
+def _top(config: Mapping[str, Any]) -> Iterator[Fault]:
     plain = {"name": "run"} | {key: config[key] for key in SETTINGS.options("run") if key in config}
-    yield from (fault.removeprefix(".") for fault in SETTINGS.faults(plain, "", Context()))
+    yield from SETTINGS.faults(plain, "", Context())
     name = config.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        yield f"name: must be the name of a directory; got {shown(name)}."
+        yield Fault("name", "must be the name of a directory", got=shown(name))
 
 
 def _context(config: Mapping[str, Any]) -> Context:
@@ -174,9 +186,9 @@ def _settings(
     context: Context,
     also: tuple[str, ...] = (),
     elsewhere: Any = None,
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     if not isinstance(node, Mapping):
-        yield f"{path}: must be a mapping of options; got {shown(node)}."
+        yield Fault(path, "must be a mapping of options", got=shown(node))
         return
     kept = {key: value for key, value in node.items() if key not in also}
     yield from SETTINGS.faults(
@@ -184,74 +196,44 @@ def _settings(
     )
 
 
-def _deep(config: Mapping[str, Any], task: bool) -> Iterator[str]:
-    """Parts that cannot meet, and what would not be used."""
+def _of_run(config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Settings of a run that exclude each other."""
     decay, count = config["ema"].get("decay"), config["checkpoints"].get("average", 1)
     if decay is not None and count > 1:
-        yield (
-            f"ema.decay: cannot be set beside checkpoints.average; got {decay} and {count}. Set it"
-            " to null, or average=1."
+        yield Fault(
+            "ema.decay",
+            "cannot be set with checkpoints.average",
+            got=f"{decay} and {count}",
+            fix="Set it to null, or average=1.",
         )
     longest, seq_len = config["model"].get("max_len"), config["data"].get("seq_len")
     if longest is not None and seq_len is not None and longest < seq_len:
-        yield (
-            f"model.max_len: must be at least data.seq_len; got {longest} and {seq_len}. null is"
-            " data.seq_len."
+        yield Fault(
+            "model.max_len",
+            "must be at least data.seq_len",
+            got=f"{longest} and {seq_len}",
+            fix="null is data.seq_len.",
         )
-    if task and (unsuited := list(suits(config))):
-        yield from unsuited
-        return  # what else there is to say follows from it
-    if not config["model"]["share_embeddings"] and not all(
-        stack in config["model"] for stack in STACKS
-    ):
-        yield (
-            "model.share_embeddings: is about a source and a target, and the model has one stack;"
-            " leave it true."
+
+
+def _of_settings(config: Mapping[str, Any], task: bool) -> Iterator[Fault]:
+    """Settings of the model and its data that have no effect, or do not fit the tokenizer."""
+    model = config["model"]
+    if not model["share_embeddings"] and not all(stack in model for stack in STACKS):
+        yield Fault(
+            "model.share_embeddings",
+            "is about a source and a target, and the model has one stack",
+            fix="Leave it true.",
         )
-    yield from sharing.vain(config["model"])
+    yield from sharing.unused(model)
     if task:
         yield from future(config)
         yield from unused(config)
-    size, (needed, bound) = config["model"].get("vocab_size"), vocabulary(config)
+    size, (needed, bound) = model.get("vocab_size"), vocabulary(config)
     if size is not None and size < needed:
-        yield (
-            f"model.vocab_size: must hold the tokenizer's {needed} tokens{bound}; got {size}. null"
-            " is the tokenizer's."
+        yield Fault(
+            "model.vocab_size",
+            f"must hold the tokenizer's {needed} tokens{bound}",
+            got=f"{size}",
+            fix="null is the tokenizer's.",
         )
-    looked: list[vain.Looked] = []
-    plans = []
-    for name in STACKS:
-        if name in config["model"]:
-            if unshareable := list(sharing.faults(config, name)):
-                yield from unshareable
-                continue
-            plan = stack_plan(config, name)
-            plans.append(plan)
-            subs = [sub for block in plan.blocks for group in block.groups for sub in group]
-            if (
-                name == "decoder"
-                and "encoder" in config["model"]
-                and not any(sub.cross for sub in subs)
-            ):
-                yield (
-                    "model.decoder.layout: no layer looks at the encoder; put 'cross' into it, or"
-                    " leave model.encoder out."
-                )
-            for variant in (config["model"][name] or {}).get("variants") or {}:
-                if variant not in plan.variants:
-                    yield (
-                        f"model.{name}.variants.{variant}: no layer uses it; name it in"
-                        f" model.{name}.pattern, first or last, or leave it out."
-                    )
-            used = {layer.variant for layer in plan.blocks}
-            for block in plan.variants.values():
-                if block.variant in used:
-                    looked += [vain.Looked(plan, block, sub) for sub in block.sublayers]
-                    yield from block_faults(config, plan, block, task)
-                else:
-                    yield from embedding_faults(config, block)
-    yield from vain.options(config, looked)
-    if len(plans) == len(depths(config)):
-        yield from extra_faults(config, plans)
-    if len(plans) == len(depths(config)):
-        yield from untaken.faults(config, plans)

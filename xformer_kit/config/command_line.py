@@ -25,7 +25,7 @@ from xformer_kit.config.overrides import (
     sweep_faults,
 )
 from xformer_kit.config.study_line import study_line
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 DIRECTORIES = ("hydra.run.dir", "hydra.sweep.dir")
 
@@ -41,7 +41,7 @@ class CommandLine:
     jobs: int = 1
     study: dict[str, Any] | None = None  # the node of a study; `compose` composes its variants
     # (config, faults) of the line followed by more words
-    compose: Callable[[list[str]], tuple[dict[str, Any], list[str]]] | None = None
+    compose: Callable[[list[str]], tuple[dict[str, Any], list[Fault]]] | None = None
     # the words of a run of the study, as Hydra is given them
     job: Callable[[list[str]], list[str]] = list
     help: bool = False  # whether the line has --help; it is not checked further
@@ -82,14 +82,14 @@ def preflight(argv: list[str]) -> CommandLine:
     line.jobs = len(jobs)
     for job in jobs:
         _, of_job = compose_checked(session, job, flags.config_name, here=runs_here(overrides))
-        label = f" [job {_label(job, overrides)}]" if len(jobs) > 1 else ""
-        faults += [f"{fault}{label}" for fault in of_job]
+        label = f"[job {_label(job, overrides)}]" if len(jobs) > 1 else ""
+        faults += [fault.with_fix(label) for fault in of_job]
     _raise(faults)
     line.argv = _hydra_argv(argv, session, overrides)
     return line
 
 
-def _raise(faults: list[str]) -> None:
+def _raise(faults: list[Fault]) -> None:
     if faults:
         raise ConfigError(dict.fromkeys(faults))
 
@@ -104,15 +104,17 @@ def _hydra_argv(argv: list[str], session: HydraSession, overrides: list[Override
     return [*multirun, *(words.get(w, w) for w in [*added, *argv] if w not in multirun)]
 
 
-def _directory_faults(overrides: list[Override], config_dir: str | None) -> Iterator[str]:
+def _directory_faults(overrides: list[Override], config_dir: str | None) -> Iterator[Fault]:
     """Messages for directories that cannot be read or made."""
     if config_dir and not Path(config_dir).is_dir():
-        yield f"--config-dir: is no directory; got {config_dir}."
+        yield Fault("--config-dir", "is no directory", got=f"{config_dir}")
     for o in overrides:
         if o.key_or_group in DIRECTORIES and not o.is_sweep_override():
             value = str(o.value() or "")
             if not value or not makeable(value.split("${")[0] or "."):
-                yield f"{o.key_or_group}: must name a directory that can be made; got {value!r}."
+                yield Fault(
+                    o.key_or_group, "must name a directory that can be made", got=f"{value!r}"
+                )
 
 
 def _sets_multirun(overrides: list[Override]) -> bool:
@@ -120,27 +122,29 @@ def _sets_multirun(overrides: list[Override]) -> bool:
     return any(mode.endswith("MULTIRUN") for mode in modes)
 
 
-def _swept_instructions(overrides: list[Override]) -> Iterator[str]:
+def _swept_instructions(overrides: list[Override]) -> Iterator[Fault]:
     for o in overrides:
         if o.key_or_group in INSTRUCTIONS and o.is_sweep_override():
-            yield (
-                f"{o.key_or_group}: is one instruction for all jobs, not a choice of a sweep; got"
-                f" {o.input_line}."
+            yield Fault(
+                o.key_or_group,
+                "is one instruction for all jobs, not a choice of a sweep",
+                got=f"{o.input_line}",
             )
 
 
-def _resume_faults(resume: object, overrides: list[Override]) -> Iterator[str]:
+def _resume_faults(resume: object, overrides: list[Override]) -> Iterator[Fault]:
     others = [str(o.input_line) for o in overrides if o.key_or_group not in INSTRUCTIONS]
     if others:
-        yield (
-            "resume: goes on with the saved config and takes nothing beside it; got"
-            f" {', '.join(others)}."
+        yield Fault(
+            "resume",
+            "goes on with the saved config and takes nothing beside it",
+            got=", ".join(others),
         )
     if not isinstance(resume, str) or not resume:
-        yield f"resume: must name a run's directory; got {resume!r}."
+        yield Fault("resume", "must name a run's directory", got=f"{resume!r}")
 
 
-def _jobs(overrides: list[Override], faults: list[str]) -> Iterator[list[Override]]:
+def _jobs(overrides: list[Override], faults: list[Fault]) -> Iterator[list[Override]]:
     """Every job of a plain sweep: the product of all choices."""
     parser = OverridesParser.create()
     each = []
@@ -153,7 +157,12 @@ def _jobs(overrides: list[Override], faults: list[str]) -> Iterator[list[Overrid
             texts = [f"{key}={value}" for value in o.sweep_string_iterator()]
         except HydraException:
             faults.append(
-                f"{key}: must list its values for a plain sweep; got {o.input_line}. Try {key}=1,2."
+                Fault(
+                    key,
+                    "must list its values for a plain sweep",
+                    got=f"{o.input_line}",
+                    fix=f"Try {key}=1,2.",
+                )
             )
         else:
             each.append(parser.parse_overrides(texts))

@@ -1,7 +1,7 @@
 """Components of a plan that cannot be composed."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import NamedTuple
 
 from xformer_kit.extra import EXTRAS
 from xformer_kit.kernel import refusal
@@ -9,176 +9,192 @@ from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import (
     KINDS,
     OUTPUT_LAWS,
-    STACKS,
     BlockPlan,
+    ModelPlan,
     Node,
     StackPlan,
+    SublayerPlan,
     as_node,
     layout_path,
     provenance_of,
 )
-from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, Fault
 
 
-def block_faults(config: Node, plan: StackPlan, block: BlockPlan, task: bool) -> Iterator[str]:
-    """Components of a block that cannot be composed."""
-    base = plan.variants["base"]
-    if block is not base:
-        states = [_states(b) for b in (base, block)]
-        if states[0] != states[1]:
-            yield (
-                f"{block.path}.placement: '{block.nodes['placement']['name']}' carries {states[1]}"
-                f" and the stack's '{base.nodes['placement']['name']}' {states[0]}; a stack has one"
-                " kind of residual stream. Leave it out, or give the stack the same at"
-                f" {provenance_of('placement', base)}."
-            )
-    for group in block.groups:
-        if len({str(sub.norm) for sub in group}) > 1:
-            names = ", ".join(sub.name for sub in group)
-            yield (
-                f"{block.path}.layout: {names} run in parallel, and the norms of a parallel group"
-                " are of one kind; give the norm to all of them, or to none."
-            )
-    for sub in block.sublayers:
-        context = sub.context
-        yield from _of_layout(block, sub, context)
-        embeds = "embed" in context.position.enters
-        if sub.cross and embeds:
-            yield (
-                f"{layout_path(block, sub)}.position: '{sub.position['name']}' is added to the"
-                " embeddings, and has no place in an attention to another stack; use"
-                " position=none, or one that enters in the attention."
-            )
-        elif sub.position != base.nodes["position"] and embeds:
-            yield (
-                f"{block.path}.position: '{sub.position['name']}' is added to the embeddings, which"
-                f" belong to the whole stack; set it as position={sub.position['name']}."
-            )
-        said = {
-            kind: list(_meets(config, KINDS[kind][context.names[kind]], kind, context, block, sub))
-            for kind in _kinds_of(sub, embeds)
-        }
-        yield from (fault for faults in said.values() for fault in faults)
-        able = [
-            kind for kind, faults in said.items() if not faults
-        ]  # of the others there is enough said
-        if task:
-            speaks = plan.name == [stack for stack in STACKS if stack in config["model"]][-1]
-            yield from _task(as_node(config["task"])["name"], context, block, sub, able, speaks)
-        if config["data"].get("documents"):
-            yield from _broken(("documents",), "data.documents=true", context, block, able)
+class ComponentAt(NamedTuple):
+    """A component of a sublayer."""
+
+    stack: str
+    variant: str
+    sublayer: str
+    kind: str
 
 
-def extra_faults(config: Mapping[str, Any], plans: list) -> Iterator[str]:
-    """Extras that cannot be used in the model."""
-    attentions = [sub for plan in plans for block in plan.blocks for sub in block.sublayers]
-    attentions = [sub for sub in attentions if sub.kind == "attn" and not sub.cross]
-    unchanged = [sub for sub in attentions if not sub.context.attn.values]
-    for name, options in (config.get("extra") or {}).items():
-        extra = EXTRAS[name]
-        reason = extra.cannot(options, plans)
-        if extra.overrides("values") and (unchanged or not attentions):
-            reason = "changes values of attentions, and no layer has one; leave it out"
-            if unchanged:
-                reason = (
-                    f"changes values, which attn '{unchanged[0].component['name']}' does not give"
-                    " to extras; use attn=multi_head, or leave it out"
-                )
-        if reason:
-            yield f"extra.{name}: {reason.rstrip('.')}."
+Refusals = Mapping[ComponentAt, list[Fault]]
 
 
-def _kinds_of(sub, embeds: bool) -> list[str]:
-    """The kinds of parts that a sublayer has, and the position that embeddings take."""
+def refusals(stack: StackPlan, block: BlockPlan) -> dict[ComponentAt, list[Fault]]:
+    """What the components of a block yield in `cannot`, with paths inside their nodes."""
+    return {
+        ComponentAt(stack.name, block.variant, sub.name, kind): list(_refusals(sub, kind))
+        for sub in block.sublayers
+        for kind in _kinds(sub)
+    }
+
+
+def _kinds(sub: SublayerPlan) -> list[str]:
+    """The kinds of components that a sublayer has, and the position added to the embeddings."""
+    attends = sub.kind == "attn"
     return [
         kind
         for kind in KINDS
         if kind in (sub.kind, "norm", "placement")
-        or (kind != "ffn" and sub.kind == "attn")
-        or (kind == "position" and embeds)
+        or (attends and kind != "ffn")
+        or (kind == "position" and "embed" in sub.context.position.enters)
     ]
 
 
-def embedding_faults(config: Node, block: BlockPlan) -> Iterator[str]:
+def _refusals(sub: SublayerPlan, kind: str) -> Iterator[Fault]:
+    name = sub.context.names[kind]
+    if kind != "kernel":
+        yield from KINDS[kind].cannot(sub.context.options[kind], sub.context)
+    elif name != "auto" and (reason := refusal(name, sub.context)):
+        yield Fault("", f"'{name}' cannot: {reason}", fix="Use kernel=auto or kernel=reference.")
+
+
+def path_of(block: BlockPlan, sub: SublayerPlan, kind: str) -> str:
+    """The config path that set a sublayer's component of a kind."""
+    if sub.context.options[kind] == block.nodes[kind]:
+        return provenance_of(kind, block)
+    return layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
+
+
+def block_faults(
+    config: Node, model: ModelPlan, stack: StackPlan, block: BlockPlan, task: bool, found: Refusals
+) -> Iterator[Fault]:
+    """Components of a block that cannot be composed; found: the block's `refusals`."""
+    yield from _of_placement(stack.base, block)
+    for group in block.groups:
+        if len({str(sub.norm) for sub in group}) > 1:
+            yield Fault(
+                f"{block.path}.layout",
+                f"{', '.join(sub.name for sub in group)} run in parallel, and the norms of a"
+                " parallel group are of one kind",
+                fix="Give the norm to all of them, or to none.",
+            )
+    for sub in block.sublayers:
+        yield from _of_layout(block, sub)
+        yield from _of_embedding(stack.base, block, sub)
+        whole = []  # kinds without a fault
+        for kind in _kinds(sub):
+            at = ComponentAt(stack.name, block.variant, sub.name, kind)
+            faults = [fault for fault in found[at] if not fault.unused]
+            yield from (fault.at(path_of(block, sub, kind)) for fault in faults)
+            whole += [] if faults else [kind]
+        if task:
+            yield from _of_task(config, block, sub, whole, stack is model.output)
+        if config["data"].get("documents"):
+            yield from _broken(("documents",), "data.documents=true", block, sub, whole)
+
+
+def embedding_faults(block: BlockPlan) -> Iterator[Fault]:
     """Faults of the position that is added to the embeddings, of a base that no layer uses."""
     sub = block.sublayers[0]
     if "embed" in sub.context.position.enters:
-        position = POSITIONS[sub.context.names["position"]]
-        yield from _meets(config, position, "position", sub.context, block, sub)
+        for fault in _refusals(sub, "position"):
+            yield fault.at(path_of(block, sub, "position"))
 
 
-def _task(
-    task: str, context: Context, block, sub, kinds: Iterable[str], speaks: bool
-) -> Iterator[str]:
-    objective = OBJECTIVES[task]
-    if sub.kind == "attn" and (reason := objective.cannot(context)):
-        yield f"{provenance_of('mask', block)}: {reason.rstrip('.')}."
-    laws = [law for law in objective.laws if speaks or law not in OUTPUT_LAWS]
-    yield from _broken(laws, f"task={task}", context, block, kinds)
+def extra_faults(config: Node, model: ModelPlan) -> Iterator[Fault]:
+    """Extras that cannot be used in the model."""
+    attentions = [sub for plan in model.stacks for block in plan.blocks for sub in block.sublayers]
+    attentions = [sub for sub in attentions if sub.kind == "attn" and not sub.cross]
+    unchanged = [sub for sub in attentions if not sub.context.attn.values]
+    context = Context(dim=model.dim, stacks=model.stacks)
+    for name, options in model.extras.items():
+        path, found = f"extra.{name}", list(EXTRAS.cannot({"name": name, **options}, context))
+        if EXTRAS[name].overrides("values") and not attentions:
+            rule = "changes values of attentions, and no layer has one"
+            found = [Fault("", rule, fix="Leave it out.")]
+        elif EXTRAS[name].overrides("values") and unchanged:
+            attn = unchanged[0].component["name"]
+            rule = f"changes values, which attn '{attn}' does not give to extras"
+            found = [Fault("", rule, fix="Use attn=multi_head, or leave it out.")]
+        yield from (fault.at(path) for fault in found)
+
+
+def _of_placement(base: BlockPlan, block: BlockPlan) -> Iterator[Fault]:
+    """A block whose residual stream is another than that of its stack."""
+    streams = [
+        KINDS["placement"][node["name"]].carries(node)
+        for node in (base.nodes["placement"], block.nodes["placement"])
+    ]
+    if streams[0] != streams[1]:
+        name, other = (b.nodes["placement"]["name"] for b in (block, base))
+        yield Fault(
+            f"{block.path}.placement",
+            f"'{name}' carries {streams[1]} and the stack's '{other}' {streams[0]}; a stack has one"
+            " kind of residual stream",
+            fix=(
+                f"Leave it out, or give the stack the same at {provenance_of('placement', base)}."
+            ),
+        )
+
+
+def _of_layout(block: BlockPlan, sub: SublayerPlan) -> Iterator[Fault]:
+    """Faults of what the layout gives a sublayer."""
+    for kind in (sub.kind, "mask", "position", "norm"):
+        node = sub.context.options[kind]
+        if node != block.nodes[kind]:
+            path = layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
+            yield from KINDS[kind].faults(node, path, sub.context)
+
+
+def _of_embedding(base: BlockPlan, block: BlockPlan, sub: SublayerPlan) -> Iterator[Fault]:
+    """A position that is added to the embeddings where another part of the stack has one."""
+    if "embed" not in sub.context.position.enters:
+        return
+    name = sub.position["name"]
+    if sub.cross:
+        yield Fault(
+            f"{layout_path(block, sub)}.position",
+            f"'{name}' is added to the embeddings, and has no place in an attention to another"
+            " stack",
+            fix="Use position=none, or one that enters in the attention.",
+        )
+    elif sub.position != base.nodes["position"]:
+        yield Fault(
+            f"{block.path}.position",
+            f"'{name}' is added to the embeddings, which belong to the whole stack",
+            fix=f"Set it as position={name}.",
+        )
+
+
+def _of_task(
+    config: Node, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str], output: bool
+) -> Iterator[Fault]:
+    """What the task cannot train; output: whether the head reads the stack."""
+    node = as_node(config["task"])
+    if sub.kind == "attn":
+        for fault in OBJECTIVES.cannot(node, sub.context):
+            yield fault.at(provenance_of("mask", block))
+    needed = OBJECTIVES[node["name"]].laws
+    laws = [law for law in needed if output or law not in OUTPUT_LAWS]
+    yield from _broken(laws, f"task={node['name']}", block, sub, kinds)
 
 
 def _broken(
-    laws: Iterable[str], needed_by: str, context: Context, block, kinds: Iterable[str]
-) -> Iterator[str]:
-    """Parts of these kinds that break a law that the run needs."""
+    laws: Iterable[str], needed_by: str, block: BlockPlan, sub: SublayerPlan, kinds: Iterable[str]
+) -> Iterator[Fault]:
+    """Components of these kinds that break a law that the run needs."""
     for kind in kinds:
-        name, registry = context.names[kind], KINDS[kind]
-        broken = registry.broken(context.options[kind])
+        broken = KINDS[kind].broken(sub.context.options[kind])
         for law in laws:
             if law in broken:
-                inner = [
-                    f"{kind}.{key}"
-                    for key, r in registry.inner(name).items()
-                    if broken[law].startswith(f"{r.kind} '")
-                ]
-                yield (
-                    f"{provenance_of(kind, block)}: '{name}' breaks the law of {law}"
-                    f" ({broken[law].rstrip('.')}), which {needed_by} needs. Choose another"
-                    f" {inner[0] if inner else kind}."
+                inner = f".{broken[law].option}" if broken[law].option else ""
+                yield Fault(
+                    provenance_of(kind, block),
+                    f"'{sub.context.names[kind]}' breaks the law of {law} ({broken[law]}), which"
+                    f" {needed_by} needs",
+                    fix=f"Choose another {kind}{inner}.",
                 )
-
-
-def _of_layout(block, sub, context: Context) -> Iterator[str]:
-    """Faults of what the layout says of a sublayer."""
-    for kind, node in (
-        (sub.kind, sub.component),
-        ("mask", sub.mask),
-        ("position", sub.position),
-        ("norm", sub.norm),
-    ):
-        if node != block.nodes[kind]:
-            where = (
-                layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
-            )
-            yield from KINDS[kind].faults(node, where, context)
-
-
-def _states(block) -> str:
-    node = block.nodes["placement"]
-    return KINDS["placement"][node["name"]].carries(node)
-
-
-def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:
-    if kind == "kernel":
-        if (
-            sub.kind == "attn"
-            and (name := context.names["kernel"]) != "auto"
-            and (reason := refusal(name, context))
-        ):
-            yield (
-                f"{provenance_of('kernel', block)}: '{name}' cannot: {reason.rstrip('.')}. Use"
-                " kernel=auto or kernel=reference."
-            )
-    elif hasattr(part, "cannot") and (reason := part.cannot(context)):
-        own = {
-            sub.kind: sub.component,
-            "mask": sub.mask,
-            "position": sub.position,
-            "norm": sub.norm,
-        }.get(kind, block.nodes[kind])
-        here = layout_path(block, sub) if kind == sub.kind else f"{layout_path(block, sub)}.{kind}"
-        path = provenance_of(kind, block) if own == block.nodes[kind] else here
-        yield (  # '.option: ' is of one option
-            f"{path}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."
-        )

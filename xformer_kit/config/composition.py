@@ -34,10 +34,10 @@ from xformer_kit.config.overrides import (
     repeated,
     sweep_faults,
 )
-from xformer_kit.config.untaken import ignored
+from xformer_kit.config.unused import ignored
 from xformer_kit.extra import EXTRAS
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import ConfigError, complete_many, shown
+from xformer_kit.registry import ConfigError, Fault, complete_many, shown
 
 
 def compose(
@@ -55,15 +55,23 @@ def compose(
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides or ()):
         raise ConfigError(
-            f"compose: takes a list of overrides, such as ['attn.heads=8']; got {overrides!r}."
+            Fault(
+                "compose",
+                "takes a list of overrides, such as ['attn.heads=8']",
+                got=f"{overrides!r}",
+            )
         )
     session, parsed, faults = parse(expand(overrides or ()), config_dir)
     faults += sweep_faults(parsed, "Compose one after the other")
     faults += repeated(parsed) if once else ()
     if "resume" in (given := instructions(parsed)):
         faults.append(
-            f"resume: is an instruction of python train.py alone; got {given['resume']}. Leave it"
-            " out."
+            Fault(
+                "resume",
+                "is an instruction of python train.py alone",
+                got=f"{given['resume']}",
+                fix="Leave it out.",
+            )
         )
     single = [o for o in parsed if not o.is_sweep_override()]
     config, more = compose_checked(session, single, data=data)
@@ -79,7 +87,7 @@ def compose_checked(
     name: str | None = None,
     data: bool = True,
     here: bool | None = None,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[Fault]]:
     """(config, faults) of a run. `here`: whether it takes place on this machine, which is then
     checked; None checks nothing of the run.
     """
@@ -92,7 +100,7 @@ def compose_checked(
 
 def compose_overrides(
     session: HydraSession, overrides: Sequence[Override], name: str | None = None
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[Fault]]:
     """(config, faults): what overrides compose, whether or not it is valid; {} with a fault if
     Hydra cannot compose it.
     """

@@ -9,10 +9,10 @@ from xformer_kit.data.corpus.mixture import located
 from xformer_kit.data.labelled import too_short
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import as_node, max_len
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Fault, Registry
 
 
-def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[str]:
+def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterator[Fault]:
     """Faults of the node of a tokenizer or a corpus, which has settings next to the component's
     options.
     """
@@ -27,14 +27,14 @@ def beside(name: str, registry: Registry, node: Any, context: Context) -> Iterat
         yield _nested(fault, own)
 
 
-def _nested(fault: str, node: Mapping[str, Any]) -> str:
-    """A message about a corpus of a mixture, with the paths that its options have there."""
+def _nested(fault: Fault, node: Mapping[str, Any]) -> Fault:
+    """A fault of a corpus of a mixture, with the paths that its options have there."""
+    first, *rest = fault.path.removeprefix("data.of.").split(".")
     of = node.get("of")
-    part = fault.removeprefix("data.of.").partition(":")[0].partition(".")[0]
-    if not fault.startswith(f"data.of.{part}."):  # about the mixture itself, with its own path
-        part = ""
-    inner = as_node(of[part]).get("name") if isinstance(of, Mapping) and part in of else None
-    return located(fault, part, inner) if inner in CORPORA else fault
+    if not rest or not fault.path.startswith("data.of.") or not isinstance(of, Mapping):
+        return fault  # of the mixture itself
+    inner = as_node(of.get(first)).get("name")
+    return located(fault, first, inner) if inner in CORPORA else fault
 
 
 def form_of(data: Mapping[str, Any]) -> str:
@@ -57,14 +57,15 @@ def labelling(data: Mapping[str, Any]) -> Any:
     return CORPORA.create({key: data[key] for key in data if key == "name" or key in options})
 
 
-def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[str]:
+def unread(task: str, reads: tuple[str, ...], data: Mapping[str, Any]) -> Iterator[Fault]:
     """The message for a corpus with examples that the task cannot learn from."""
     form, name = form_of(data), data["name"]
     if form in reads:
         return
-    yield (
-        f"task: '{task}' learns from {' or '.join(reads)}, and data={name} gives {form}. "
-        f"Known for it: {', '.join(read_by(reads)) or 'none'}."
+    yield Fault(
+        "task",
+        f"'{task}' learns from {' or '.join(reads)}, and data={name} gives {form}",
+        fix=f"Known for it: {', '.join(read_by(reads)) or 'none'}.",
     )
 
 
@@ -88,27 +89,24 @@ def at_hand(forms: tuple[str, ...]) -> str:
     )
 
 
-def not_read(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys that the run of a valid config does not read, and why."""
+def not_read(config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Keys that the run of a valid config does not read."""
     data = config["data"]
     if form_of(data) == "labelled":
-        own = f"is not read; data={data['name']} is a probe"
-        yield "tokenizer", f"{own}, whose words are its vocabulary. Leave it out."
-        yield (
-            "data.cache",
-            f"{own}, whose examples are made when they are needed and never kept. Leave it out.",
-        )
+        own, out = f"is not read; data={data['name']} is a probe, whose", "Leave it out."
+        yield Fault("tokenizer", f"{own} words are its vocabulary", fix=out)
+        made = "examples are made when they are needed and never kept"
+        yield Fault("data.cache", f"{own} {made}", fix=out)
     if data.get("batch_tokens") is not None:
-        yield (
+        yield Fault(
             "data.batch_size",
-            (
-                f"is not read beside data.batch_tokens; got {data['batch_size']} and"
-                f" {data['batch_tokens']}. Leave it out, or set data.batch_tokens=null."
-            ),
+            "is not read with data.batch_tokens",
+            got=f"{data['batch_size']} and {data['batch_tokens']}",
+            fix="Leave it out, or set data.batch_tokens=null.",
         )
 
 
-def unused(config: Mapping[str, Any]) -> Iterator[str]:
+def unused(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Messages for settings of pairs if there are none, and for two tokenizers if the model embeds
     one vocabulary.
     """
@@ -126,65 +124,76 @@ def unused(config: Mapping[str, Any]) -> Iterator[str]:
     if form != "pairs":
         for key in ("batch_tokens", "too_long"):
             if data.get(key) is not None:
-                yield (
-                    f"data.{key}: is about pairs, and data={data['name']} gives {form}; leave it"
-                    " null."
+                yield Fault(
+                    f"data.{key}",
+                    f"is about pairs, and data={data['name']} gives {form}",
+                    fix="Leave it null.",
                 )
         if not shared:
-            yield (
-                f"tokenizer.shared: false is for source and target, and data={data['name']} gives"
-                f" {form}; leave it true."
+            yield Fault(
+                "tokenizer.shared",
+                f"false is for source and target, and data={data['name']} gives {form}",
+                fix="Leave it true.",
             )
         if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
             yield fault
         return
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
-        yield (
-            f"data.batch_tokens: must hold one example of data.seq_len; got {data['batch_tokens']}"
-            f" and {data['seq_len']}. Try {8 * data['seq_len']}, which holds 8 of the longest."
+        yield Fault(
+            "data.batch_tokens",
+            "must hold one example of data.seq_len",
+            got=f"{data['batch_tokens']} and {data['seq_len']}",
+            fix=f"Try {8 * data['seq_len']}, which holds 8 of the longest.",
         )
     if not shared and not ("encoder" in model and "decoder" in model):
-        yield (
-            "tokenizer.shared: false gives source and target a vocabulary each, and the model has"
-            " one stack; leave it true."
+        yield Fault(
+            "tokenizer.shared",
+            "false gives source and target a vocabulary each, and the model has one stack",
+            fix="Leave it true.",
         )
     elif not shared and model.get("share_embeddings", True):
-        yield (
-            "tokenizer.shared: false gives source and target a vocabulary each, which one matrix"
-            " cannot embed; set model.share_embeddings=false, or tokenizer.shared=true."
+        yield Fault(
+            "tokenizer.shared",
+            "false gives source and target a vocabulary each, which one matrix cannot embed",
+            fix="Set model.share_embeddings=false, or tokenizer.shared=true.",
         )
 
 
-def _longer(form: str, config: Mapping[str, Any]) -> Iterator[str]:
+def _longer(form: str, config: Mapping[str, Any]) -> Iterator[Fault]:
     """Messages for a length of validation that the corpus or the model does not have."""
     given, longest = config["data"]["valid_len"], max_len(config)
     if form != "text":
-        yield (
-            f"data.valid_len: is about a text, and data={config['data']['name']} gives {form};"
-            " leave it null."
+        yield Fault(
+            "data.valid_len",
+            f"is about a text, and data={config['data']['name']} gives {form}",
+            fix="Leave it null.",
         )
     elif given > longest:
-        yield (
-            f"data.valid_len: must be at most model.max_len; got {given} and {longest}. Set"
-            f" model.max_len={given}, or leave it null."
+        yield Fault(
+            "data.valid_len",
+            "must be at most model.max_len",
+            got=f"{given} and {longest}",
+            fix=f"Set model.max_len={given}, or leave it null.",
         )
 
 
-def _apart(task: str, data: Mapping[str, Any]) -> Iterator[str]:
+def _apart(task: str, data: Mapping[str, Any]) -> Iterator[Fault]:
     """Messages for documents that the corpus does not have, or that the task does not separate."""
     if not CORPORA[data["name"]].documents_of(CORPORA.defaults(data["name"]) | dict(data)):
         able = ", ".join(
             f"data={name}" for name, corpus in sorted(CORPORA.items()) if corpus.documents
         )
-        yield (
-            f"data.documents: needs a text of documents, and data={data['name']} gives none. Set it"
-            f" to false, or use {able}."
+        yield Fault(
+            "data.documents",
+            f"needs a text of documents, and data={data['name']} gives none",
+            fix=f"Set it to false, or use {able}.",
         )
     elif not OBJECTIVES[task].documents:
         able = ", ".join(
             f"task={name}" for name, objective in sorted(OBJECTIVES.items()) if objective.documents
         )
-        yield (
-            f"data.documents: task={task} does not keep documents apart. Set it to false, or use"
-            f" {able}."
+        yield Fault(
+            "data.documents",
+            f"task={task} does not keep documents apart",
+            fix=f"Set it to false, or use {able}.",
         )

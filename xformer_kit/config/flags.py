@@ -5,7 +5,7 @@ from typing import Any
 
 import hydra
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def parse_flags(argv: list[str]) -> argparse.Namespace:
@@ -13,7 +13,7 @@ def parse_flags(argv: list[str]) -> argparse.Namespace:
     parser = _flag_parser()
 
     def refuse(message: str) -> Any:
-        raise ConfigError(f"{' '.join(argv)}: {message}. See python train.py --help.")
+        raise ConfigError(Fault(" ".join(argv), message, fix="See python train.py --help."))
 
     parser.error = refuse  # type: ignore[method-assign]
     flags = parser.parse_intermixed_args(argv)

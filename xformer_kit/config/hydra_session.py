@@ -31,7 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from xformer_kit.config.check import GROUPS
 from xformer_kit.config.settings import default_settings
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 VERSION_BASE = "1.3"  # of Hydra's behavior, here and in hydra.main
 PRIMARY = "train"  # the config that a line starts from, unless --config-name names another
@@ -53,7 +53,7 @@ def conf_dir() -> str:
     for place in (package / "conf", package.parent / "conf"):
         if (place / f"{PRIMARY}.yaml").is_file():
             return str(place)
-    raise ConfigError(f"conf: no train.yaml beside {package}; install xformer_kit anew.")
+    raise ConfigError(Fault("conf", f"no train.yaml beside {package}; install xformer_kit anew"))
 
 
 class ConfigDirPlugin(SearchPathPlugin):

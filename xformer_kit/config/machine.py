@@ -8,11 +8,11 @@ from typing import Any
 
 from xformer_kit.config.size import too_large
 from xformer_kit.kernel import untrained
-from xformer_kit.plan import stacks
-from xformer_kit.registry import ConfigError
+from xformer_kit.plan import provenance_of, stacks
+from xformer_kit.registry import ConfigError, Fault
 
 
-def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
+def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[Fault]:
     """Messages for batches that do not split, and for what this machine cannot do, of a config
     whose nodes have the right types.
 
@@ -28,14 +28,19 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
             )
     if isinstance(data, Mapping):
         if here and isinstance(data.get("cache"), str) and not makeable(data["cache"]):
-            yield (
-                f"data.cache: must be a directory that can be made; got {data['cache']!r}. null is"
-                " the user's cache."
+            yield Fault(
+                "data.cache",
+                "must be a directory that can be made",
+                got=f"{data['cache']!r}",
+                fix="null is the user's cache.",
             )
         workers, most = data.get("num_workers"), 4 * (os.cpu_count() or 1)
         if here and isinstance(workers, int) and workers > most:
-            yield (
-                f"data.num_workers: must be at most 4 per core, {most} here; got {workers}. Try 2."
+            yield Fault(
+                "data.num_workers",
+                f"must be at most 4 per core, {most} here",
+                got=f"{workers}",
+                fix="Try 2.",
             )
     if here:
         if isinstance(trainer, Mapping):
@@ -46,31 +51,29 @@ def run_faults(config: Mapping[str, Any], here: bool = True) -> Iterator[str]:
         yield fault
 
 
-def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Messages for kernels that compute no gradients on a kind of device, in a config that is valid
+def untrained_on(device: str, config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Kernels that compute no gradients on a kind of device, in a config that is valid
     otherwise.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Fault] = {}
     for plan in stacks(config) if "model" in config else ():
         for block in plan.variants.values():
-            path = next(
-                (at for key, at in block.provenance.items() if key.startswith("kernel.")), "kernel"
-            )
-            name = block.nodes["kernel"]["name"]
+            path, name = provenance_of("kernel", block), block.nodes["kernel"]["name"]
             if name != "auto" and (reason := untrained(name, device)):
-                found.setdefault(
-                    path, f"{path}: {reason}; got {name}. Use kernel=auto or kernel=sdpa."
-                )
+                fix = "Use kernel=auto or kernel=sdpa."
+                found.setdefault(path, Fault(path, reason, got=name, fix=fix))
     yield from found.values()
 
 
-def missing_logger(name: Any) -> str | None:
-    """The message for a logger whose package is not installed."""
+def missing_logger(name: Any) -> Fault | None:
+    """The fault of a logger whose package is not installed."""
     if name != "tensorboard" or any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))):
         return None
-    return (
-        "logger: tensorboard is not installed; got logger=tensorboard. Try pip install tensorboard,"
-        " or logger=csv."
+    return Fault(
+        "logger",
+        "tensorboard is not installed",
+        got="logger=tensorboard",
+        fix="Try pip install tensorboard, or logger=csv.",
     )
 
 
@@ -89,31 +92,38 @@ def _available(accelerator: Any) -> tuple[str, int]:
     return accelerator, {"cuda": cuda, "mps": mps}.get(accelerator, -1)
 
 
-def _machine(trainer: Mapping[str, Any]) -> Iterator[str]:
+def _machine(trainer: Mapping[str, Any]) -> Iterator[Fault]:
     """The message for an accelerator that is not here, or for more devices than there are."""
     accelerator, devices = trainer.get("accelerator", "auto"), trainer.get("devices", 1)
     kind, there = _available(accelerator)
     if there == 0:
-        yield (
-            f"trainer.accelerator: this machine has no {kind} device that torch can use; got"
-            f" {accelerator}. Try auto or cpu."
+        yield Fault(
+            "trainer.accelerator",
+            f"this machine has no {kind} device that torch can use",
+            got=f"{accelerator}",
+            fix="Try auto or cpu.",
         )
     elif isinstance(devices, list):
         if kind == "cpu":
-            yield (
-                f"trainer.devices: a CPU has no indices; got {devices}. Give a number of processes,"
-                f" such as {len(devices)}."
+            yield Fault(
+                "trainer.devices",
+                "a CPU has no indices",
+                got=f"{devices}",
+                fix=f"Give a number of processes, such as {len(devices)}.",
             )
         elif any(isinstance(index, int) and index >= there > 0 for index in devices):
-            yield (
-                f"trainer.devices: must be indices below {there}, the {kind} devices here; got"
-                f" {devices}."
+            yield Fault(
+                "trainer.devices",
+                f"must be indices below {there}, the {kind} devices here",
+                got=f"{devices}",
             )
     elif str(devices).isdigit() and int(devices) > there > 0:
-        yield f"trainer.devices: must be at most {there}, the {kind} devices here; got {devices}."
+        yield Fault(
+            "trainer.devices", f"must be at most {there}, the {kind} devices here", got=f"{devices}"
+        )
 
 
-def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[str]:
+def _split(trainer: Mapping[str, Any], batch_size: Any) -> Iterator[Fault]:
     """The message for a global batch that is no multiple of accumulation times devices."""
     if "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return  # the launcher sets the number of processes, and the run checks it

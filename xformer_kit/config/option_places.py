@@ -1,8 +1,10 @@
 """Places of a config that set options of components, and the layers that take them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from xformer_kit.config.compatibility import ComponentAt, Refusals
 from xformer_kit.plan import (
     CROSS_DEFAULTS,
     KINDS,
@@ -17,171 +19,169 @@ from xformer_kit.plan import (
     layout_path,
     merge_sublayer,
 )
+from xformer_kit.registry import Fault
 
 Nodes = Mapping[str, Node]
 
 
 class Leaf(NamedTuple):
     value: Any
-    usual: Any  # what it would be, were it not said: its default, or what the difference lies over
+    usual: Any  # the value without this place: the default, or that of the node it differs from
+
+
+class Taker(NamedTuple):
+    """A component of a layer, which may have options from a place of the config."""
+
+    node: Node
+    unused: Mapping[str, Fault] = MappingProxyType({})  # option -> why it has no effect here
 
 
 class Place(NamedTuple):
-    """Where a config says something of a kind of part, and the parts of the layers that may take
-    it.
+    """Where a config gives options of a kind of component, and the components of the layers that
+    may take them.
     """
 
     path: str
     kind: str
     node: Node  # complete
-    below: Node | None  # the same without what is said here; None: defaults
-    said: frozenset[str]  # its options that are said here
-    takers: Sequence[Node]
+    below: Node | None  # the same without this place; None: defaults
+    given: frozenset[str]  # its options that are given here
+    takers: Sequence[Taker]
     of: str  # which layers these are
 
 
-def placed_options(config: Mapping[str, Any], plans: Sequence[StackPlan]) -> Iterator[Place]:
+def placed_options(
+    config: Mapping[str, Any], plans: Sequence[StackPlan], refused: Refusals = MappingProxyType({})
+) -> Iterator[Place]:
+    """Each place; refused: what components yield in `cannot`."""
     shared = base_nodes(config)
+    stacks = [_Takers(config, plan, refused) for plan in plans]
     for kind, node in shared.items():
-        takers = [taker for plan in plans for taker in _takers(config, kind, plan)]
+        takers = [taker for stack in stacks for taker in stack.of(kind)]
         yield Place(kind, kind, node, None, frozenset(node) - {"name"}, takers, "layer")
-    for plan in plans:
-        stack = config["model"][plan.name] or {}
+    for stack in stacks:
+        plan = stack.plan
+        given = config["model"][plan.name] or {}
         base = plan.variants["base"]
-        yield from _differences(config, plan, base.path, stack, (shared, base.nodes), None)
-        for name, differences in (stack.get("variants") or {}).items():
+        yield from _differences(stack, base.path, given, (shared, base.nodes), None)
+        for name, differences in (given.get("variants") or {}).items():
             if name in plan.variants:
                 block = plan.variants[name]
-                yield from _differences(
-                    config, plan, block.path, differences or {}, (base.nodes, block.nodes), name
-                )
-        yield from _laid_out(plan)
+                nodes = base.nodes, block.nodes
+                yield from _differences(stack, block.path, differences or {}, nodes, name)
+        yield from _laid_out(stack)
 
 
 def _differences(
-    config: Mapping[str, Any],
-    plan: StackPlan,
-    path: str,
-    said: Node,
-    nodes: Sequence[Nodes],
-    variant: str | None,
+    stack: "_Takers", path: str, given: Node, nodes: Sequence[Nodes], variant: str | None
 ) -> Iterator[Place]:
-    """What a stack, or a variant of it, says of its parts and of those that look at another stack;
-    `nodes`: what that lies over, and with it.
+    """What a stack, or a variant of it, gives its components and those that attend to another
+    stack; `nodes`: without it, and with it.
     """
-    of = f"layer of the {plan.name}" + (f"'s variant '{variant}'" if variant else "")
+    of = f"layer of the {stack.plan.name}" + (f"'s variant '{variant}'" if variant else "")
     for kind in KINDS:
-        if said.get(kind):
-            takers = list(_takers(config, kind, plan, variant))
+        if given.get(kind):
             below, node = (some[kind] for some in nodes)
-            yield Place(
-                f"{path}.{kind}", kind, node, below, frozenset(as_node(said[kind])), takers, of
-            )
-    if said.get("cross"):
-        subs = [(block, sub) for block, sub in _subs(plan, variant) if sub.cross]
-        before = (config["model"][plan.name] or {}).get("cross") if variant else None
-        below = {"component": nodes[1]["attn"], "norm": nodes[1]["norm"]} | CROSS_DEFAULTS
-        below |= merge_sublayer("attn", below, before)
-        node, difference = (
-            below | merge_sublayer("attn", below, said["cross"]),
-            dict(as_node(said["cross"])),
-        )
-        beside = {
-            kind: difference.pop(kind) for kind in WITH_SUBLAYER["attn"] if kind in difference
-        }
-        for kind, own in ({"attn": difference} | beside).items():
-            if own:
-                takers = [
-                    _of(sub, kind) for block, sub in subs if kind != "norm" or _normed(block, sub)
-                ]
-                where, key = (
-                    (f"{path}.cross", "component")
-                    if kind == "attn"
-                    else (f"{path}.cross.{kind}", kind)
-                )
-                words = frozenset(as_node(own))
-                yield Place(
-                    where, kind, node[key], below[key], words, takers, f"cross attention in a {of}"
-                )
+            words = frozenset(as_node(given[kind]))
+            takers = list(stack.of(kind, variant))
+            yield Place(f"{path}.{kind}", kind, node, below, words, takers, of)
+    if given.get("cross"):
+        yield from _cross(stack, path, given["cross"], nodes[1], variant, of)
 
 
-def _laid_out(plan: StackPlan) -> Iterator[Place]:
-    """Norms that a layout gives a sublayer; its part, its mask and its position are its own,
-    whatever stands around them.
-    """
-    for block in _blocks(plan, None):
-        below = block.nodes["norm"]
-        for sub in (
-            sub for group in block.groups for sub in group if not sub.cross and sub.norm != below
-        ):
-            words = frozenset(key for key, value in sub.norm.items() if value != below.get(key))
-            takers = [sub.norm] if _normed(block, sub) else []
-            yield Place(
-                f"{layout_path(block, sub)}.norm",
-                "norm",
-                sub.norm,
-                below,
-                words,
-                takers,
-                "such sublayer",
-            )
+def _cross(
+    stack: "_Takers", path: str, given: Any, nodes: Nodes, variant: str | None, of: str
+) -> Iterator[Place]:
+    """What a stack, or a variant of it, gives the attentions to another stack."""
+    before = (stack.config["model"][stack.plan.name] or {}).get("cross") if variant else None
+    below: dict[str, Any] = {"component": nodes["attn"], "norm": nodes["norm"]} | CROSS_DEFAULTS
+    below |= merge_sublayer("attn", below, before)
+    node = below | merge_sublayer("attn", below, given)
+    difference = dict(as_node(given))
+    further = {kind: difference.pop(kind) for kind in WITH_SUBLAYER["attn"] if kind in difference}
+    subs = [(block, sub) for block, sub in stack.subs(variant) if sub.cross]
+    for kind, own in ({"attn": difference} | further).items():
+        if not own:
+            continue
+        takers = [
+            stack.taker(block, sub, kind)
+            for block, sub in subs
+            if kind != "norm" or _normed(block, sub)
+        ]
+        here, key = f"{path}.cross", "component"
+        if kind != "attn":
+            here, key = f"{here}.{kind}", kind
+        words = frozenset(as_node(own))
+        yield Place(here, kind, node[key], below[key], words, takers, f"cross attention in a {of}")
 
 
-def _takers(
-    config: Mapping[str, Any], kind: str, plan: StackPlan, variant: str | None = None
-) -> Iterator[Node]:
-    """The parts of a kind in the layers of a stack, or of one of its variants, and where the stack
-    itself has one.
-    """
-    base = plan.variants["base"]
-    if kind == "placement":
-        yield from (block.nodes[kind] for block in _blocks(plan, variant))
-        yield {"name": base.nodes[kind]["name"]}  # it begins and ends the stream of a stack
-    elif kind == "norm":
-        yield from _norms(config, plan, variant)
-    else:
-        of = "ffn" if kind == "ffn" else "attn"
-        subs = [sub for _, sub in _subs(plan, variant) if sub.kind == of]
-        yield from (
-            _of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position"))
-        )
-        if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].hooks():
-            yield base.nodes[kind]
+def _laid_out(stack: "_Takers") -> Iterator[Place]:
+    """What a layout gives a sublayer: options of its component, and its mask, position and norm."""
+    for block, sub in stack.subs():
+        for kind in (sub.kind, *WITH_SUBLAYER[sub.kind]) if not sub.cross else ():
+            node, below = sub.context.options[kind], block.nodes[kind]
+            if node == below:
+                continue
+            words = frozenset(key for key, value in node.items() if value != below.get(key))
+            has = kind != "norm" or _normed(block, sub)
+            takers = [stack.taker(block, sub, kind)] if has else []
+            path = layout_path(block, sub) + ("" if kind == sub.kind else f".{kind}")
+            yield Place(path, kind, node, below, words, takers, "such sublayer")
 
 
-def _norms(config: Mapping[str, Any], plan: StackPlan, variant: str | None) -> Iterator[Node]:
-    """Norms of placements, of parts that norm inside, and of a stack's ends."""
-    model, base = config["model"], plan.variants["base"]
-    final = (
-        KINDS["placement"][base.nodes["placement"]["name"]].final_norm
-        if model["final_norm"] is None
-        else model["final_norm"]
-    )
-    speaks = plan.name == [name for name in STACKS if name in model][-1]
-    if final or model["embed_norm"] or (model["head_transform"] and speaks):
-        yield base.nodes["norm"]
-    yield from (sub.norm for block, sub in _subs(plan, variant) if _normed(block, sub))
+class _Takers:
+    """The components of a stack that may take options from places of the config."""
+
+    def __init__(self, config: Mapping[str, Any], plan: StackPlan, refused: Refusals):
+        self.config = config
+        self.plan = plan
+        self.refused = refused
+
+    def of(self, kind: str, variant: str | None = None) -> Iterator[Taker]:
+        """Those of a kind in the layers, or in those of a variant, and where the stack itself has
+        one.
+        """
+        base = self.plan.base.nodes[kind]
+        if kind == "placement":
+            yield from (self.taker(block, sub, kind) for block, sub in self.subs(variant))
+            yield Taker({"name": base["name"]})  # it begins and ends the stream of a stack
+        elif kind == "norm":
+            yield from self._norms(variant)
+        else:
+            of = "ffn" if kind == "ffn" else "attn"
+            for block, sub in self.subs(variant):
+                if sub.kind == of and not (sub.cross and kind in ("mask", "position")):
+                    yield self.taker(block, sub, kind)
+            if kind == "position" and "embed" in KINDS[kind][base["name"]].hooks():
+                yield Taker(base)
+
+    def taker(self, block: BlockPlan, sub: SublayerPlan, kind: str) -> Taker:
+        at = ComponentAt(self.plan.name, block.variant, sub.name, kind)
+        unused = {fault.path: fault for fault in self.refused.get(at, ()) if fault.unused}
+        return Taker(sub.context.options[kind], unused)
+
+    def subs(self, variant: str | None = None) -> list[tuple[BlockPlan, SublayerPlan]]:
+        """The sublayers of each block, or of those of a variant."""
+        blocks = [b for b in self.plan.blocks if variant in (None, b.variant)]
+        different = {id(block): block for block in blocks}.values()
+        return [(block, sub) for block in different for sub in block.sublayers]
+
+    def _norms(self, variant: str | None) -> Iterator[Taker]:
+        """Norms of placements, of components that norm inside, and of a stack's ends."""
+        model, plan = self.config["model"], self.plan
+        output = plan.name == [name for name in STACKS if name in model][-1]
+        if plan.final_norm or plan.embed_norm or (model["head_transform"] and output):
+            yield Taker(plan.base.nodes["norm"])
+        for block, sub in self.subs(variant):
+            if _normed(block, sub):
+                yield Taker(sub.norm)
 
 
 def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
-    """Whether a sublayer has a norm: of its placement, or in a part that is given the kind of norm
-    of its block, where its `norms_with(options)` does not say no.
+    """Whether a sublayer has a norm: of its placement, or in a component that is given the kind of
+    norm of its block, if its `norms_with(options)` is true.
     """
     name, parts = sub.component["name"], KINDS[sub.kind]
     with_options = getattr(parts[name], "norms_with", None)
     inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.component))
     return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
-
-
-def _blocks(plan: StackPlan, variant: str | None) -> Iterable[BlockPlan]:
-    return {id(block): block for block in plan.blocks if variant in (None, block.variant)}.values()
-
-
-def _subs(plan: StackPlan, variant: str | None) -> list[tuple[BlockPlan, SublayerPlan]]:
-    return [
-        (block, sub) for block in _blocks(plan, variant) for group in block.groups for sub in group
-    ]
-
-
-def _of(sub: SublayerPlan, kind: str) -> Node:
-    return sub.component if kind == sub.kind else getattr(sub, kind)

@@ -16,7 +16,7 @@ from xformer_kit.config.parts import import_parts
 from xformer_kit.data.corpus import CORPORA
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import ConfigError, Registry, nearest, shown
+from xformer_kit.registry import ConfigError, Fault, Registry, choices, shown
 
 # Of the command line; a saved config holds none of them.
 INSTRUCTIONS = ("parts", "resume", "study")
@@ -100,18 +100,18 @@ def _registry_in_stack(key: str) -> Registry | None:
 
 def parse(
     words: Iterable[str], config_dir: str | None
-) -> tuple[HydraSession, list[Override], list[str]]:
+) -> tuple[HydraSession, list[Override], list[Fault]]:
     """(session, overrides, faults) of expanded words. The user's own components are imported first,
     and what suits the task is added. An override that chooses something unknown is a fault and left
     out, with its options.
     """
-    parser, overrides, faults = OverridesParser.create(), [], list[str]()
+    parser, overrides, faults = OverridesParser.create(), [], list[Fault]()
     for word in words:
         try:
             overrides += parser.parse_overrides([word])
         except HydraException as error:
-            fix = _syntax_fix(parser, word, str(error))
-            faults.append(f"{word}: cannot be read as key=value{fix}")
+            rule, fix = _syntax_fix(parser, word, str(error))
+            faults.append(Fault(word, f"cannot be read as key=value{rule}", fix=fix))
     try:
         import_parts(part_files(instructions(overrides).get("parts")), GROUPS.values())
     except ConfigError as error:
@@ -125,9 +125,10 @@ def parse(
     return session, known, faults
 
 
-def _syntax_fix(parser: OverridesParser, word: str, error: str) -> str:
-    """What to write instead of a word that Hydra's grammar does not have: without spaces around the
-    first =, with any other escaped, as in a study's labels and claims, or the error and a hint.
+def _syntax_fix(parser: OverridesParser, word: str, error: str) -> tuple[str, str]:
+    """(reason, fix) for a word that Hydra's grammar does not have: the word without spaces around
+    the first =, or with any other escaped, as in a study's labels and claims; or the error and a
+    hint.
     """
     key, sign, value = word.strip("\"'").partition("=")
     escaped = re.sub(r"(?<!\\)=", r"\=", value)
@@ -138,12 +139,12 @@ def _syntax_fix(parser: OverridesParser, word: str, error: str) -> str:
     for text, rule in fixes.items():
         with suppress(HydraException):
             parser.parse_overrides([text])
-            return f"{rule}: {shlex.quote(text)}."
+            return f"{rule}: {shlex.quote(text)}", ""
     if not sign:
-        return f". Give it a value: {key}=VALUE."
+        return "", f"Give it a value: {key}=VALUE."
     first_line = " ".join(error.split("\n")[0].split())
     reason = "" if word in first_line else f": {first_line}"  # it may only repeat the word
-    return f"{reason}. Quote what the shell or Hydra treats specially."
+    return reason, "Quote what the shell or Hydra treats specially."
 
 
 def _task_defaults(session: HydraSession, overrides: list[Override]) -> list[str]:
@@ -169,23 +170,24 @@ def _task_defaults(session: HydraSession, overrides: list[Override]) -> list[str
     return found
 
 
-def choice_fault(session: HydraSession, override: Override) -> str | None:
+def choice_fault(session: HydraSession, override: Override) -> Fault | None:
     """The message for an override of a group that chooses something unknown; None if it is right,
     or of no group.
     """
     group = override.key_or_group
     if not group:
-        return f"{override.input_line}: must be key=value."
+        return Fault(override.input_line, "must be key=value")
     if group == SWEEPS:
-        return (
-            f"{group}: its files are for W&B, not for train.py; try wandb sweep"
-            f" conf/{group}/bayes.yaml."
+        return Fault(
+            group,
+            "its files are for W&B, not for train.py",
+            fix=f"Try wandb sweep conf/{group}/bayes.yaml.",
         )
     if group.startswith("hydra") or not session.is_group(group):
         return None
     if override.is_delete():
         needed = group in NEEDED
-        return f"{group}: a run needs one; it cannot be taken out." if needed else None
+        return Fault(group, "a run needs one; it cannot be taken out") if needed else None
     names, values = session.choices(group), _values(override)
     if group in NEEDED and (fault := _not_one_name(group, names, values)):
         return fault
@@ -202,30 +204,30 @@ def _values(override: Override) -> list[Any]:
     return [text.strip("'\"") for text in override.sweep_string_iterator()]
 
 
-def _not_one_name(group: str, names: list[str], values: list[Any]) -> str | None:
+def _not_one_name(group: str, names: list[str], values: list[Any]) -> Fault | None:
     """The message for null, or for a list of names, as the choice of a group that a run needs."""
     if values == [None]:
         known = ", ".join(sorted(GROUPS.get(group, names)))
-        return f"{group}: must name one of {known}; got null."
+        return Fault(group, f"must name one of {known}", got="null")
     for value in values:
         if isinstance(value, list):
             sweep = ",".join(map(str, value)) or "NAME"
-            return (
-                f"{group}: takes one name; got {shown(value)}. Choose one, or run each of them: -m"
-                f" {group}={sweep}."
+            return Fault(
+                group,
+                "takes one name",
+                got=shown(value),
+                fix=f"Choose one, or run each of them: -m {group}={sweep}.",
             )
     return None
 
 
-def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> str:
+def _unknown_choice(group: str, name: str, names: list[str], swept: bool) -> Fault:
     if name.startswith("{") and swept:
-        fix = f"Sweep {group}.OPTION=..., or make them levels of a study's factor"
-        return f"{group}: a plain sweep takes names, not options; got {name}. {fix}."
+        fix = f"Sweep {group}.OPTION=..., or make them levels of a study's factor."
+        return Fault(group, "a plain sweep takes names, not options", got=name, fix=fix)
     if group in GROUPS:
-        return f"{group}: {GROUPS[group].unknown(name)}"
-    return (
-        f"{group}: no choice is called '{name}'.{nearest(name, names)} Known: {', '.join(names)}."
-    )
+        return GROUPS[group].unknown(name).at(group)
+    return Fault(group, f"no choice is called '{name}'", fix=choices(name, names))
 
 
 def part_files(parts: Any) -> list[Any]:
@@ -252,17 +254,19 @@ def runs_here(overrides: Iterable[Override]) -> bool:
 
 def sweep_faults(
     overrides: Iterable[Override], fix: str = "Put -m before the overrides"
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Messages for sweeps in a line that is one run."""
     for o in overrides:
         if o.is_sweep_override():
-            yield (
-                f"{o.key_or_group}: several values are a sweep; got {o.input_line}. {fix}, or quote"
-                " a text."
+            yield Fault(
+                o.key_or_group,
+                "several values are a sweep",
+                got=f"{o.input_line}",
+                fix=f"{fix}, or quote a text.",
             )
 
 
-def repeated(overrides: Iterable[Override]) -> Iterator[str]:
+def repeated(overrides: Iterable[Override]) -> Iterator[Fault]:
     """Messages for keys with two values, of which Hydra would take the last: it may also be one
     that ends a sweep.
     """
@@ -274,4 +278,4 @@ def repeated(overrides: Iterable[Override]) -> Iterator[str]:
         if len(same) > 1:
             lines = ", ".join(str(o.input_line) for o in same)
             key = same[0].key_or_group
-            yield f"{key}: is given more than once; got {lines}. Keep one of them."
+            yield Fault(key, "is given more than once", got=f"{lines}", fix="Keep one of them.")

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType
 
 from xformer_kit.config.check import INNER, MANY
-from xformer_kit.registry import ConfigError, Registry
+from xformer_kit.registry import ConfigError, Fault, Registry
 
 _loaded: dict[Path, str] = {}  # file -> sha256 of what was imported
 
@@ -34,15 +34,25 @@ def import_parts(files: Iterable[str], registries: Iterable[Registry]) -> dict[s
         entry.load()
     for file in files:
         if not isinstance(file, str):
-            faults.append(f"parts: must list Python files; got {file!r}. Try parts=[my_parts.py].")
+            faults.append(
+                Fault(
+                    "parts",
+                    "must list Python files",
+                    got=f"{file!r}",
+                    fix="Try parts=[my_parts.py].",
+                )
+            )
             continue
         path = Path(file).expanduser().resolve()
         try:
             source = path.read_bytes()
         except OSError as error:
             faults.append(
-                f"parts: cannot read {file}: {error.strerror}. Name a Python file that registers"
-                " parts."
+                Fault(
+                    "parts",
+                    f"cannot read {file}: {error.strerror}",
+                    fix="Name a Python file that registers parts.",
+                )
             )
             continue
         digest = hashlib.sha256(source).hexdigest()
@@ -83,7 +93,7 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
+def _import(path: Path, file: str, registries: list[Registry]) -> list[Fault]:
     name = f"xformer_kit_parts_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     for registry in registries:
         registry.forget(name)
@@ -94,13 +104,13 @@ def _import(path: Path, file: str, registries: list[Registry]) -> list[str]:
         loader.exec_module(module)
     except SyntaxError as error:
         line = f"line {error.lineno}: " if error.lineno else ""
-        return [f"parts: cannot read {file}: {line}{error.msg}."]
+        return [Fault("parts", f"cannot read {file}: {line}{error.msg}")]
     except ConfigError as error:
-        return [f"parts: {file}: {fault}" for fault in error.faults]
+        return [Fault("", f"parts: {file}: {fault}") for fault in error.faults]
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
         place = f"{file}, line {lines[-1]}," if lines else file
         message = f": {error}" if str(error) else ""
-        return [f"parts: {place} raised {type(error).__name__}{message}."]
+        return [Fault("parts", f"{place} raised {type(error).__name__}{message}")]
     return []

@@ -14,7 +14,7 @@ from xformer_kit.config.difference import differing, flat
 from xformer_kit.config.identity import decisive
 from xformer_kit.config.settings import SETTINGS
 from xformer_kit.plan import KINDS, STACKS
-from xformer_kit.registry import REQUIRED, ConfigError, plain, shown
+from xformer_kit.registry import REQUIRED, ConfigError, Fault, plain, shown
 from xformer_kit.registry.saved_files import read_object
 
 LARGEST = 2**17  # bytes of a config.yaml; ours have some 3,000, and a parser needs seconds for more
@@ -51,20 +51,27 @@ def read_config(run: str | Path) -> dict[str, Any]:
     path = Path(run) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
-            f"{run}: is no run; it has no config.yaml. Name a directory such as"
-            " outputs/decoder/2026-11-20_12-00-00."
+            Fault(
+                str(run),
+                "is no run; it has no config.yaml",
+                fix="Name a directory such as outputs/decoder/2026-11-20_12-00-00.",
+            )
         )
     try:
         if (size := path.stat().st_size) > LARGEST:
             raise ConfigError(
-                f"{path}: must have at most {LARGEST:,} bytes; got {size:,}. It is not what a run"
-                " saved."
+                Fault(
+                    str(path),
+                    f"must have at most {LARGEST:,} bytes",
+                    got=f"{size:,}",
+                    fix="It is not what a run saved.",
+                )
             )
         return parse_config(path.read_text(encoding="utf-8"), path)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
+        raise ConfigError(Fault(str(path), f"cannot be read: {error.strerror}")) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: cannot be read as YAML: {error}.") from None
+        raise ConfigError(Fault(str(path), f"cannot be read as YAML: {error}")) from None
 
 
 def parse_config(text: str, place: str | Path) -> dict[str, Any]:
@@ -74,14 +81,18 @@ def parse_config(text: str, place: str | Path) -> dict[str, Any]:
         whole = isinstance(config, dict) and _values(config, {}) <= MOST_VALUES
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of month 13
         raise ConfigError(
-            f"{place}: cannot be read as YAML: {' '.join(str(error).split())}."
+            Fault(str(place), f"cannot be read as YAML: {' '.join(str(error).split())}")
         ) from None
     if not isinstance(config, dict):
-        raise ConfigError(f"{place}: must hold a mapping; got {type(config).__name__}.")
+        raise ConfigError(Fault(str(place), "must hold a mapping", got=f"{type(config).__name__}"))
     if not whole:
         raise ConfigError(
-            f"{place}: must hold at most {MOST_VALUES:,} values with its aliases written out; got"
-            " more. It is not what a run saved."
+            Fault(
+                str(place),
+                f"must hold at most {MOST_VALUES:,} values with its aliases written out",
+                got="more",
+                fix="It is not what a run saved.",
+            )
         )
     return _with_later_settings(config)
 
@@ -133,8 +144,11 @@ def check_unchanged(
     ]
     more = f", and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     raise ConfigError(
-        f"{Path(run) / 'config.yaml'}: must be as it was when the run was trained;"
-        f" {'; '.join(changes[:SHOWN])}{more}. Undo the change, or start a new run."
+        Fault(
+            str(Path(run) / "config.yaml"),
+            f"must be as it was when the run was trained; {'; '.join(changes[:SHOWN])}{more}",
+            fix="Undo the change, or start a new run.",
+        )
     )
 
 
@@ -166,7 +180,12 @@ def saved_parts(run: str | Path) -> dict[str, str]:
         return {}
     if not all(_is_file_name(name) and _is_digest(value) for name, value in found.items()):
         raise ConfigError(
-            f"{path}: must map the names of files to their sha256; got something else. {way}"
+            Fault(
+                str(path),
+                "must map the names of files to their sha256",
+                got="something else",
+                fix=way,
+            )
         )
     return found
 
@@ -182,18 +201,28 @@ def check_parts(run: str | Path, files: Iterable[str], way: str = "--parts FILE"
     if missing := {name: digest for name, digest in saved.items() if name not in given}:
         names = ", ".join(f"'{name}' (sha256 {digest[:12]})" for name, digest in missing.items())
         raise ConfigError(
-            f"{run}: was begun with components of its own; got no file called {names}. "
-            f"Give the file that you trust under that name: {way}."
+            Fault(
+                str(run),
+                "was begun with components of its own",
+                got=f"no file called {names}",
+                fix=f"Give the file that you trust under that name: {way}.",
+            )
         )
     for name, digest in saved.items():
         try:
             now = hashlib.sha256(Path(given[name]).expanduser().read_bytes()).hexdigest()
         except OSError as error:
-            raise ConfigError(f"parts: cannot read {given[name]}: {error.strerror}.") from None
+            raise ConfigError(
+                Fault("parts", f"cannot read {given[name]}: {error.strerror}")
+            ) from None
         if now != digest:
             raise ConfigError(
-                f"{run}: {name} must be as it was when the run began (sha256 {digest[:12]}); got"
-                f" {now[:12]}. Bring that version back, or start a new run."
+                Fault(
+                    str(run),
+                    f"{name} must be as it was when the run began (sha256 {digest[:12]})",
+                    got=f"{now[:12]}",
+                    fix="Bring that version back, or start a new run.",
+                )
             )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from xformer_kit.plan import STACKS
-from xformer_kit.registry import Registry, above, at_least, at_most, within
+from xformer_kit.registry import Fault, Registry, above, at_least, at_most, within
 
 MOST = 10_000  # blocks of a stack: each is an object in memory before anything has been counted
 SETTINGS = Registry("settings")
@@ -25,7 +25,7 @@ class Run:
     def check(cls, options, context):
         yield from at_least(options, seed=0)
         if options.seed >= 2**63:
-            yield f"seed: must be below 2^63; got {options.seed}."
+            yield Fault("seed", "must be below 2^63", got=f"{options.seed}")
 
 
 @SETTINGS.register("model")
@@ -122,7 +122,12 @@ class Data:
         yield from at_least(options, "sequence", batch_size=1)
         yield from at_least(options, num_workers=0, seed=0)
         if options.cache == "":
-            yield "cache: must name a directory; got ''. null is the user's cache directory."
+            yield Fault(
+                "cache",
+                "must name a directory",
+                got="''",
+                fix="null is the user's cache directory.",
+            )
 
 
 @SETTINGS.register("tokenizer")
@@ -179,7 +184,12 @@ class Stack:
         yield from at_least(options, "block", layers=1, unique_layers=1)
         yield from at_most(options, "blocks", layers=MOST)
         if options.pattern == []:
-            yield "pattern: must name the variants that are repeated; got []. null is [base]."
+            yield Fault(
+                "pattern",
+                "must name the variants that are repeated",
+                got="[]",
+                fix="null is [base].",
+            )
 
 
 @LOGGERS.register("wandb")
@@ -223,7 +233,7 @@ def default_settings() -> dict[str, Any]:
     return nodes.pop("run") | nodes
 
 
-def missing(config: Mapping[str, Any]) -> Iterator[str]:
+def missing(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Messages for settings that are missing: a run reads every one of them."""
     for name, node, path in (
         ("run", config, ""),
@@ -233,7 +243,8 @@ def missing(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(node, Mapping):
             for key, option in SETTINGS.options(name).items():
                 if key not in node and key not in STACKS:
-                    yield (
-                        f"{path}{key}: is missing; a config needs it. Its default is"
-                        f" {option.default}."
+                    yield Fault(
+                        f"{path}{key}",
+                        "is missing; a config needs it",
+                        fix=f"Its default is {option.default}.",
                     )

@@ -1,40 +1,53 @@
-"""Can the layers of a stack share blocks as the config says?"""
+"""Whether the layers of a stack can share blocks as the config states."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from xformer_kit.plan import STACKS, depths, stack_plan
+from xformer_kit.plan import STACKS, Node, StackPlan, depths
+from xformer_kit.registry import Fault
 
 
-def faults(config: Mapping[str, Any], name: str) -> Iterator[str]:
-    """More blocks than layers, and layers of two variants that share one."""
-    model, layers = config["model"], depths(config)[name]
-    own = (model[name] or {}).get("unique_layers")
-    where, unique = ("model", model["unique_layers"]) if own is None else (f"model.{name}", own)
-    if unique is not None and unique > layers:
-        yield (
-            f"{where}.unique_layers: must be at most the {name}'s layers; got {unique} and"
-            f" {layers}. null is all of them."
-        )
-        return
-    plan, firsts = stack_plan(config, name), dict[int, int]()
-    for depth, at in enumerate(plan.calls):
+def too_many(config: Node) -> Iterator[Fault]:
+    """Stacks with more blocks than layers."""
+    model = config["model"]
+    for name, layers in depths(config).items():
+        own = (model[name] or {}).get("unique_layers")
+        path, unique = ("model", model["unique_layers"]) if own is None else (f"model.{name}", own)
+        if unique is not None and unique > layers:
+            yield Fault(
+                f"{path}.unique_layers",
+                f"must be at most the {name}'s layers",
+                got=f"{unique} and {layers}",
+                fix="null is all of them.",
+            )
+
+
+def mixed(stack: StackPlan) -> Iterator[Fault]:
+    """The first two layers of different variants that share a block."""
+    firsts = dict[int, int]()
+    for depth, at in enumerate(stack.calls):
         first = firsts.setdefault(at, depth)
-        one, other = plan.blocks[first].variant, plan.blocks[depth].variant
+        one, other = stack.blocks[first].variant, stack.blocks[depth].variant
         if one != other:
-            yield (
-                f"model.{name}.pattern: layers {first} and {depth} share a block and must be of one"
-                f" variant; got '{one}' and '{other}'. Try model.sharing=cycle with a pattern as"
-                " long as model.unique_layers, or model.unique_layers=null."
+            yield Fault(
+                f"model.{stack.name}.pattern",
+                f"layers {first} and {depth} share a block and must be of one variant",
+                got=f"'{one}' and '{other}'",
+                fix=(
+                    "Try model.sharing=cycle with a pattern as long as model.unique_layers, or"
+                    " model.unique_layers=null."
+                ),
             )
             return
 
 
-def vain(model: Mapping[str, Any]) -> Iterator[str]:
+def unused(model: Mapping[str, Any]) -> Iterator[Fault]:
     """A way of sharing where nothing is shared."""
     own = [(model[name] or {}).get("unique_layers") for name in STACKS if name in model]
     if model["sharing"] != "sequence" and model["unique_layers"] is None and not any(own):
-        yield (
-            "model.sharing: says which layers share a block, and none do; got"
-            f" {model['sharing']!r}. Set model.unique_layers, or leave it 'sequence'."
+        yield Fault(
+            "model.sharing",
+            "sets which layers share a block, and none do",
+            got=f"{model['sharing']!r}",
+            fix="Set model.unique_layers, or leave it 'sequence'.",
         )

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 # an option of a part above it, or more than a hundredth as many layers: look closer
 SUSPICIOUS = 10_000
@@ -21,7 +21,7 @@ NO_SIZES = ("seed", "theta")  # numbers of parts that nothing grows with
 PARTS = ("model", "attn", "ffn", "position", "norm", "placement")
 
 
-def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]:
+def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[Fault]:
     """The sentence for a model whose training does not fit into the memory of its device, or
     without `training` for one whose weights do not fit into that of this machine.
     """
@@ -41,9 +41,11 @@ def too_large(config: Mapping[str, Any], training: bool = True) -> Iterator[str]
         else "more GiB than can be counted"
     )
     what = "weights, gradients and optimizer state" if training else "weights"
-    yield (
-        f"model: its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB; got"
-        f" {_largest(config)}. Try smaller sizes."
+    yield Fault(
+        "model",
+        f"its {what} need {need}, and {kind} has {there / 2**30:,.0f} GiB",
+        got=f"{_largest(config)}",
+        fix="Try smaller sizes.",
     )
 
 
@@ -62,8 +64,12 @@ def ensure_countable(config: Mapping[str, Any]) -> None:
         raise ConfigError(faults)
     if _suspicious(config) and parameters(config) > MOST:
         raise ConfigError(
-            f"model: must have at most {MOST:,} parameters, or no machine holds it; got"
-            f" {_largest(config)}. Try smaller sizes."
+            Fault(
+                "model",
+                f"must have at most {MOST:,} parameters, or no machine holds it",
+                got=f"{_largest(config)}",
+                fix="Try smaller sizes.",
+            )
         )
 
 

@@ -14,17 +14,19 @@ from xformer_kit.plan import (
     as_node,
     merge,
 )
-from xformer_kit.registry import Context, Options, above, mismatch, nearest, shown
+from xformer_kit.registry import Context, Fault, Options, above, choices, mismatch, shown
 
 OF_LAYERS = ("kernel", "placement")  # which a sublayer does not have for itself
 
 
-def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -> Iterator[str]:
+def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -> Iterator[Fault]:
     """A stack's own keys, its differences and those of its variants."""
     if stack is None:
-        yield (
-            f"{path}: must be a mapping of differences, {{}} where there are none; got null. Leave"
-            " the key out for no stack."
+        yield Fault(
+            path,
+            "must be a mapping of differences, {} where there are none",
+            got="null",
+            fix="Leave the key out for no stack.",
         )
         return
     if not isinstance(stack, Mapping):
@@ -37,35 +39,38 @@ def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -
         words = words if isinstance(words, list) else []
         for word in dict.fromkeys(words):
             if isinstance(word, str) and word not in known:
-                yield (
-                    f"{path}.{key}: no variant is called '{word}'.{nearest(str(word), known)}"
-                    f" Known: {', '.join(known)}."
+                yield Fault(
+                    f"{path}.{key}", f"no variant is called '{word}'", fix=choices(word, known)
                 )
         if key != "pattern" and isinstance(layers, int) and len(words) > layers:
-            yield (
-                f"{path}.{key}: must not be longer than the stack; got {len(words)} and {layers}"
-                " layers."
+            yield Fault(
+                f"{path}.{key}",
+                "must not be longer than the stack",
+                got=f"{len(words)} and {layers} layers",
             )
     yield from _differences(config, (stack,), path, context)
     if isinstance(variants, Mapping):
         for name, variant in variants.items():
             where = f"{path}.variants.{name}"
             if not is_name(name):
-                yield (
-                    f"{path}.variants: a variant's name must be a text of printable characters; got"
-                    f" {shown(name)}. Try local."
+                yield Fault(
+                    f"{path}.variants",
+                    "a variant's name must be a text of printable characters",
+                    got=shown(name),
+                    fix="Try local.",
                 )
             elif name == "base":
-                yield f"{where}: 'base' is the stack itself; give the variant another name."
+                yield Fault(
+                    where, "'base' is the stack itself", fix="Give the variant another name."
+                )
             elif not isinstance(variant or {}, Mapping):
-                yield f"{where}: must be a mapping of differences; got {shown(variant)}."
+                yield Fault(where, "must be a mapping of differences", got=shown(variant))
             else:
                 allowed = (*KINDS, "layout", "cross")
                 for key in variant or {}:
                     if key not in allowed:
-                        yield (
-                            f"{where}.{key}: no such key.{nearest(key, allowed)} It has:"
-                            f" {', '.join(allowed)}."
+                        yield Fault(
+                            f"{where}.{key}", "no such key", fix=choices(key, allowed, "It has")
                         )
                 yield from _differences(config, (stack, variant or {}), where, context)
 
@@ -77,31 +82,39 @@ def is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and name.isprintable()
 
 
-def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[Fault]:
     layout = laid[-1].get("layout")
     if layout is None:
         return
     words = ", ".join(SUBLAYERS)
     if not isinstance(layout, list) or not layout:
-        yield (
-            f"{path}.layout: must be a list of sublayers; got {shown(layout)}. Sublayers: {words}."
+        yield Fault(
+            f"{path}.layout",
+            "must be a list of sublayers",
+            got=shown(layout),
+            fix=f"Sublayers: {words}.",
         )
         return
     if [] in layout:
-        yield f"{path}.layout: an inner list runs sublayers in parallel and needs one; got []."
+        yield Fault(
+            f"{path}.layout", "an inner list runs sublayers in parallel and needs one", got="[]"
+        )
     for entry in (
         inner for outer in layout for inner in (outer if isinstance(outer, list) else [outer])
     ):
         word = next(iter(entry), None) if isinstance(entry, Mapping) and len(entry) == 1 else entry
         if not isinstance(word, str) or word not in SUBLAYERS:
-            yield (
-                f"{path}.layout: no sublayer is called"
-                f" {shown(entry)}.{nearest(str(word), SUBLAYERS)} Known: {words}."
+            yield Fault(
+                f"{path}.layout",
+                f"no sublayer is called {shown(entry)}",
+                fix=choices(word, SUBLAYERS),
             )
         elif word == "cross" and ("encoder" not in config["model"] or ".encoder" in path):
             who = "encoder" if "encoder" in config["model"] else "model"
-            yield (
-                f"{path}.layout: 'cross' looks at an encoder, and the {who} has none; leave it out."
+            yield Fault(
+                f"{path}.layout",
+                f"'cross' looks at an encoder, and the {who} has none",
+                fix="Leave it out.",
             )
         elif isinstance(entry, Mapping):
             yield from _sublayer(
@@ -109,7 +122,7 @@ def _layout(config, laid: tuple[Mapping, ...], path: str, context: Context) -> I
             )
 
 
-def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[str]:
+def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context) -> Iterator[Fault]:
     """Faults of the last of the differences that lie over each other: a stack's, or those and a
     variant's.
     """
@@ -121,7 +134,9 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
             )
     who = "model" if "encoder" not in config["model"] else "encoder" if ".encoder" in path else ""
     if node.get("cross") and who:
-        yield f"{path}.cross: looks at an encoder, and the {who} has none; leave it out."
+        yield Fault(
+            f"{path}.cross", f"looks at an encoder, and the {who} has none", fix="Leave it out."
+        )
     elif node.get("cross"):
         yield from _sublayer(config, laid, "cross", [], f"{path}.cross", context)
     yield from _layout(config, laid, path, context)
@@ -129,7 +144,7 @@ def _differences(config, laid: tuple[Mapping, ...], path: str, context: Context)
 
 def _sublayer(
     config, laid: tuple[Mapping, ...], word: str, own: list[Any], path: str, context
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Faults of the last difference of a sublayer: of its part, and for an attention of what it
     looks through.
     """
@@ -138,24 +153,25 @@ def _sublayer(
         differences = [node["cross"] for node in laid if node.get("cross")] + own
     *below, last = differences
     if isinstance(last, Mapping) and MULTIPLIER in last and not own:
-        yield (
-            f"{path}.{MULTIPLIER}: is of a place in a layout; say it there: {{cross:"
-            f" {{{MULTIPLIER}: {shown(last[MULTIPLIER])}}}}}."
+        yield Fault(
+            f"{path}.{MULTIPLIER}",
+            "is of a place in a layout",
+            fix=f"Say it there: {{cross: {{{MULTIPLIER}: {shown(last[MULTIPLIER])}}}}}.",
         )
     elif isinstance(last, Mapping) and MULTIPLIER in last:
         wrong = list(mismatch(float, last[MULTIPLIER], f"{path}.{MULTIPLIER}", context))
+        options = Options(**{MULTIPLIER: last[MULTIPLIER]})
         yield from wrong or (
-            f"{path}.{fault}"
-            for fault in above(
-                Options(**{MULTIPLIER: last[MULTIPLIER]}), "Try 0.5.", **{MULTIPLIER: 0}
-            )
+            fault.at(path) for fault in above(options, "Try 0.5.", **{MULTIPLIER: 0})
         )
     for other in OF_LAYERS:
         if isinstance(last, Mapping) and other in last:
             where = path.partition(".layout.")[0].removesuffix(".cross")
-            yield (
-                f"{path}.{other}: is of whole layers; got {shown(last[other])}. Say it at"
-                f" {where}.{other}, or in a variant."
+            yield Fault(
+                f"{path}.{other}",
+                "is of whole layers",
+                got=shown(last[other]),
+                fix=f"Say it at {where}.{other}, or in a variant.",
             )
             last = {key: value for key, value in last.items() if key != other}
     for other in (kind, *WITH_SUBLAYER[kind]):
@@ -210,7 +226,7 @@ def _over(kind: str, base: Mapping | None, difference: Any, context: Context) ->
 
 def _difference(
     kind: str, base: Mapping | None, difference: Any, path: str, context, beside=()
-) -> Iterator[str]:
+) -> Iterator[Fault]:
     """Faults of one difference laid over what it differs from; `beside`: what may stand in it
     too.
     """
@@ -218,11 +234,11 @@ def _difference(
     if base is None:
         return
     if not isinstance(difference, (str, Mapping)) and difference is not None:
-        yield f"{path}: must be a mapping of options or a name; got {shown(difference)}."
+        yield Fault(path, "must be a mapping of options or a name", got=shown(difference))
         return
     name = as_node(difference).get("name", base["name"])
     if name not in registry:
-        yield f"{path}: {registry.unknown(name)}"
+        yield registry.unknown(name).at(path)
         return
     unknown = [
         key for key in as_node(difference) if key != "name" and key not in registry.options(name)

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from xformer_kit.config.composition import compose_checked, compose_resolved
 from xformer_kit.config.hydra_session import HydraSession, hydra_word
 from xformer_kit.config.overrides import choice_fault, expand, runs_here
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 if TYPE_CHECKING:
     from xformer_kit.config.command_line import CommandLine
@@ -26,7 +26,7 @@ def study_line(
     line: "CommandLine",
     session: HydraSession,
     overrides: list[Override],
-    faults: list[str],
+    faults: list[Fault],
     flags: argparse.Namespace,
 ) -> "CommandLine | None":
     """`line` as that of a study; None if it names none, which may be one of `faults`. Raises
@@ -39,7 +39,7 @@ def study_line(
     if faults:
         raise ConfigError(dict.fromkeys(faults))
 
-    def compose(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    def compose(words: list[str]) -> tuple[dict[str, Any], list[Fault]]:
         # Expanded together: one may choose the component whose options the other sets.
         texts = expand([*(str(o.input_line) for o in overrides), *words])
         parsed = OverridesParser.create().parse_overrides(texts)
@@ -67,13 +67,15 @@ def study_line(
 
 
 def _study_node(
-    session: HydraSession, overrides: list[Override], name: str | None, faults: list[str]
+    session: HydraSession, overrides: list[Override], name: str | None, faults: list[Fault]
 ) -> dict[str, Any] | None:
     """The `study` node of the line's config, with its name."""
     keys = {o.key_or_group: o for o in overrides}
     chosen = keys.get("study")
     if chosen is not None and chosen.is_sweep_override():
-        faults.append(f"study: is a sweep of its own, one at a time; got {chosen.input_line}.")
+        faults.append(
+            Fault("study", "is a sweep of its own, one at a time", got=f"{chosen.input_line}")
+        )
         return None
     parser = OverridesParser.create()
     single = [o for o in overrides if not o.is_sweep_override()]
@@ -91,16 +93,27 @@ def _study_node(
         key = next(key for key in keys if key.startswith("study."))
         known = ", ".join(session.choices("study"))
         faults.append(
-            f"{key}: belongs to a study, and the line names none. Add study= and one of {known}."
+            Fault(
+                key,
+                "belongs to a study, and the line names none",
+                fix=f"Add study= and one of {known}.",
+            )
         )
         return None
     return node | {"name": node.get("name") or str(chosen.value()).rpartition("/")[2]}
 
 
-def _study_faults(overrides: list[Override], node: dict[str, Any]) -> list[str]:
+def _study_faults(overrides: list[Override], node: dict[str, Any]) -> list[Fault]:
     faults = [
-        f"{o.key_or_group}: a study is a sweep already; got {o.input_line}. Make it a factor: "
-        f"study.factors={{{o.key_or_group}: [...]}}, or give it one value."
+        Fault(
+            o.key_or_group,
+            "a study is a sweep already",
+            got=f"{o.input_line}",
+            fix=(
+                f"Make it a factor: study.factors={{{o.key_or_group}: [...]}}, or give it one"
+                " value."
+            ),
+        )
         for o in overrides
         if o.is_sweep_override()
     ]
@@ -109,18 +122,30 @@ def _study_faults(overrides: list[Override], node: dict[str, Any]) -> list[str]:
         key, of_study = o.key_or_group, f"{o.key_or_group}.".startswith("study.")
         if key in factors and not of_study and not o.is_sweep_override():
             faults.append(
-                f"{key}: is a factor of the study, which sets it in every variant; got"
-                f" {o.input_line}. Leave it out, or change study.baseline."
+                Fault(
+                    key,
+                    "is a factor of the study, which sets it in every variant",
+                    got=f"{o.input_line}",
+                    fix="Leave it out, or change study.baseline.",
+                )
             )
     faults += [
-        f"{o.key_or_group}: a run of a study lies in study.runs/<key>, where every study finds it;"
-        f" got {o.input_line}. Leave it out, or set study.runs."
+        Fault(
+            o.key_or_group,
+            "a run of a study lies in study.runs/<key>, where every study finds it",
+            got=f"{o.input_line}",
+            fix="Leave it out, or set study.runs.",
+        )
         for o in overrides
         if o.key_or_group in RUN_DIRECTORIES
     ]
     faults += [
-        f"hydra/sweeper: a study is run by the sweeper of that name; got {o.input_line}. Leave it"
-        " out."
+        Fault(
+            "hydra/sweeper",
+            "a study is run by the sweeper of that name",
+            got=f"{o.input_line}",
+            fix="Leave it out.",
+        )
         for o in overrides
         if o.key_or_group == "hydra/sweeper" and o.value() != "study"
     ]

@@ -7,7 +7,7 @@ from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
-from xformer_kit.registry import listed
+from xformer_kit.registry import Fault, listed
 
 
 def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
@@ -26,7 +26,7 @@ def vocabulary(config: Mapping[str, Any]) -> tuple[int, str]:
     return (size + len(OBJECTIVES.create(as_node(config["task"])).specials) if size else 0), bound
 
 
-def suits(config: Mapping[str, Any]) -> Iterator[str]:
+def suits(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Whether the task can train the stacks that there are, on the corpus that there is."""
     task = as_node(config["task"])["name"]
     objective, there = (
@@ -38,8 +38,10 @@ def suits(config: Mapping[str, Any]) -> Iterator[str]:
         ways += [
             _with_data(name, config) for name, other in OBJECTIVES.items() if there in other.needs
         ]
-        yield (
-            f"task: '{task}' cannot train a model of {' and '.join(there)}. Choose {listed(ways)}."
+        yield Fault(
+            "task",
+            f"'{task}' cannot train a model of {' and '.join(there)}",
+            fix=f"Choose {listed(ways)}.",
         )
     yield from unread(task, objective.reads, config["data"])
 
@@ -54,7 +56,7 @@ def _with_data(task: str, config: Mapping[str, Any]) -> str:
     )
 
 
-def future(config: Mapping[str, Any]) -> Iterator[str]:
+def future(config: Mapping[str, Any]) -> Iterator[Fault]:
     """Whether the task trains what the model has for tokens behind the next one, and in what
     length.
     """
@@ -64,18 +66,22 @@ def future(config: Mapping[str, Any]) -> Iterator[str]:
         able = " or ".join(
             f"task={name}" for name, objective in OBJECTIVES.items() if objective.future
         )
-        yield (
-            f"model.future_tokens: task '{node['name']}' does not train the blocks of later tokens;"
-            f" got {tokens}. Set it to 1, or choose {able}."
+        yield Fault(
+            "model.future_tokens",
+            f"task '{node['name']}' does not train the blocks of later tokens",
+            got=f"{tokens}",
+            fix=f"Set it to 1, or choose {able}.",
         )
     if seq_len is not None and tokens > seq_len:
-        yield (
-            "model.future_tokens: must be at most data.seq_len, or the last has no target; got"
-            f" {tokens} and {seq_len}."
+        yield Fault(
+            "model.future_tokens",
+            "must be at most data.seq_len, or the last has no target",
+            got=f"{tokens} and {seq_len}",
         )
     if tokens == 1 and node.get("future_weight", 1.0) != 1.0:
-        yield (
-            "task.future_weight: weighs tokens behind the next one, which model.future_tokens=1"
-            f" does not predict; got {node['future_weight']}. Leave it out, or try"
-            " model.future_tokens=4."
+        yield Fault(
+            "task.future_weight",
+            "weighs tokens behind the next one, which model.future_tokens=1 does not predict",
+            got=f"{node['future_weight']}",
+            fix="Leave it out, or try model.future_tokens=4.",
         )

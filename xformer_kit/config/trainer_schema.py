@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Option, mismatch, nearest, shown
+from xformer_kit.registry import Context, Fault, Option, choices, mismatch, shown
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 
@@ -153,28 +153,40 @@ def seconds(limit: str | Mapping[str, Any] | None) -> float | None:
     ).total_seconds()
 
 
-def faults(node: Any, path: str = "trainer") -> Iterator[str]:
+def faults(node: Any, path: str = "trainer") -> Iterator[Fault]:
     """Every fault of a trainer node, each a sentence that starts with its config path."""
     if not isinstance(node, Mapping):
-        yield f"{path}: must hold the trainer's options; got {shown(node)}. Try trainer=default."
+        yield Fault(
+            path,
+            "must hold the trainer's options",
+            got=shown(node),
+            fix="Try trainer=default.",
+        )
         return
     wrong = set()
     for key, value in node.items():
         if key in REPLACED:
-            yield (
-                f"{path}.{key}: is decided by {REPLACED[key]} here; got {shown(value)}. Set that"
-                " instead."
+            yield Fault(
+                f"{path}.{key}",
+                f"is decided by {REPLACED[key]} here",
+                got=shown(value),
+                fix="Set that instead.",
             )
         elif key in RECOMPUTED:
-            yield (
-                f"{path}.{key}: activations are kept, not computed again; got {shown(value)}. For"
-                f" less memory leave it out and set {path}.accumulate=4, or lower data.batch_size."
+            yield Fault(
+                f"{path}.{key}",
+                "activations are kept, not computed again",
+                got=shown(value),
+                fix=(
+                    f"For less memory leave it out and set {path}.accumulate=4, or lower"
+                    " data.batch_size."
+                ),
             )
         elif key not in OPTIONS:
-            known = ", ".join(sorted(OPTIONS))
-            yield (
-                f"{path}.{key}: the trainer has no option '{key}'.{nearest(key, OPTIONS)} Known:"
-                f" {known}."
+            yield Fault(
+                f"{path}.{key}",
+                f"the trainer has no option '{key}'",
+                fix=choices(key, sorted(OPTIONS)),
             )
         elif found := list(mismatch(OPTIONS[key].type, value, f"{path}.{key}", Context())):
             yield from found
@@ -184,47 +196,72 @@ def faults(node: Any, path: str = "trainer") -> Iterator[str]:
     yield from _out_of_range({key: value for key, value in node.items() if key not in wrong}, path)
 
 
-def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[str]:
+def _out_of_range(node: Mapping[str, Any], path: str) -> Iterator[Fault]:
     for key, bound in _AT_LEAST.items():
         value = node.get(key)
         if isinstance(value, int) and value < bound:
-            yield f"{path}.{key}: must be at least {bound}; got {value}."
+            yield Fault(f"{path}.{key}", f"must be at least {bound}", got=f"{value}")
     for key in ("limit_train_batches", "limit_val_batches", "gradient_clip_val", "rank_timeout"):
         value = node.get(key)
         if value is not None and not value > 0:
-            yield f"{path}.{key}: must be above 0; got {value}. null means no limit."
+            yield Fault(
+                f"{path}.{key}", "must be above 0", got=f"{value}", fix="null means no limit."
+            )
         elif isinstance(value, float) and key.startswith("limit_") and value > 1.0:
-            yield (
-                f"{path}.{key}: a fraction is at most 1.0; got {value}. Give a whole number to"
-                " count batches."
+            yield Fault(
+                f"{path}.{key}",
+                "a fraction is at most 1.0",
+                got=f"{value}",
+                fix="Give a whole number to count batches.",
             )
     if "max_steps" in node and node["max_steps"] is None and node.get("max_epochs") is None:
-        yield (
-            f"{path}.max_steps: must be given where max_epochs is not; got null and null. Try"
-            " max_steps=2000."
+        yield Fault(
+            f"{path}.max_steps",
+            "must be given where max_epochs is not",
+            got="null and null",
+            fix="Try max_steps=2000.",
         )
     yield from _devices(node.get("devices", 1), path)
     limit = node.get("max_time")
     try:
         if limit is not None and not (seconds(limit) or 0) > 0:
-            yield f"{path}.max_time: must be above 0; got {shown(limit)}. null means no limit."
+            yield Fault(
+                f"{path}.max_time",
+                "must be above 0",
+                got=shown(limit),
+                fix="null means no limit.",
+            )
     except (ValueError, TypeError, OverflowError):
-        yield (
-            f"{path}.max_time: must be days:hours:minutes:seconds; got {shown(limit)}. Try"
-            " 00:08:00:00 for eight hours."
+        yield Fault(
+            f"{path}.max_time",
+            "must be days:hours:minutes:seconds",
+            got=shown(limit),
+            fix="Try 00:08:00:00 for eight hours.",
         )
 
 
-def _devices(devices: Any, path: str) -> Iterator[str]:
+def _devices(devices: Any, path: str) -> Iterator[Fault]:
     way_out = "Give a number, a list of indices, or auto."
     if isinstance(devices, str) and devices != "auto" and not devices.isdigit():
-        yield (
-            f"{path}.devices: must be a number, a list of indices or auto; got {shown(devices)}."
-            f" {way_out}"
+        yield Fault(
+            f"{path}.devices",
+            "must be a number, a list of indices or auto",
+            got=shown(devices),
+            fix=way_out,
         )
     elif isinstance(devices, int) and devices < 1 and devices != -1:
-        yield f"{path}.devices: must be at least 1, or -1 for all; got {devices}. {way_out}"
+        yield Fault(
+            f"{path}.devices",
+            "must be at least 1, or -1 for all",
+            got=f"{devices}",
+            fix=way_out,
+        )
     elif isinstance(devices, list) and (
         not devices or len(set(devices)) < len(devices) or min(devices) < 0
     ):
-        yield f"{path}.devices: must be different indices from 0; got {devices}. {way_out}"
+        yield Fault(
+            f"{path}.devices",
+            "must be different indices from 0",
+            got=f"{devices}",
+            fix=way_out,
+        )

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 try:
     import fcntl
@@ -118,8 +118,11 @@ def obtain(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, An
     meta = opened(folder)
     if meta is None:
         raise ConfigError(
-            f"data.cache: must keep what is written; '{folder}' is incomplete. Set data.cache"
-            " elsewhere."
+            Fault(
+                "data.cache",
+                f"must keep what is written; '{folder}' is incomplete",
+                fix="Set data.cache elsewhere.",
+            )
         )
     return meta
 
@@ -160,8 +163,12 @@ def writing(base: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(
-            f"data.cache: must be a directory with room for the prepared tokens; got '{base}'"
-            f" ({reason}). Set data.cache to another directory."
+            Fault(
+                "data.cache",
+                "must be a directory with room for the prepared tokens",
+                got=f"'{base}' ({reason})",
+                fix="Set data.cache to another directory.",
+            )
         ) from error
 
 

@@ -13,10 +13,11 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from xformer_kit.registry import ConfigError, listed, nearest
+from xformer_kit.registry import ConfigError, Fault, listed, nearest
 
 PIECE = 1 << 20  # bytes read at a time
 HEAD = 1 << 16  # bytes of a file that are read before a run
@@ -37,8 +38,12 @@ def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) 
     if not exists and not glob.has_magic(where):
         hint = _neighbour(where)
         raise ConfigError(
-            f"data.{option}: no file or directory has this name; got '{path}'.{hint} Give a text"
-            " file."
+            Fault(
+                f"data.{option}",
+                "no file or directory has this name",
+                got=f"'{path}'",
+                fix=f"{hint}Give a text file.",
+            )
         )
     if not exists:
         files = [file for file in glob.glob(where, recursive=True) if os.path.isfile(file)]
@@ -50,15 +55,24 @@ def find(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) 
         files, reason = [where], "the file is empty"
     else:
         raise ConfigError(
-            f"data.{option}: must be a file, a directory or a glob; got '{path}'. Give a text file."
+            Fault(
+                f"data.{option}",
+                "must be a file, a directory or a glob",
+                got=f"'{path}'",
+                fix="Give a text file.",
+            )
         )
     full = sorted(Path(file) for file in files if os.path.getsize(file))
     if not full:
         if files and files != [where]:
             reason = "all its files are empty"
         raise ConfigError(
-            f"data.{option}: must lead to text; got '{path}', but {reason}. Give a file with utf-8"
-            " text."
+            Fault(
+                f"data.{option}",
+                "must lead to text",
+                got=f"'{path}', but {reason}",
+                fix="Give a file with utf-8 text.",
+            )
         )
     return full
 
@@ -68,8 +82,12 @@ def one(path: str, option: str) -> Path:
     found = find(path, option)
     if len(found) > 1:
         raise ConfigError(
-            f"data.{option}: must be one file; got '{path}', which means {len(found)}. Name one of"
-            " them."
+            Fault(
+                f"data.{option}",
+                "must be one file",
+                got=f"'{path}', which means {len(found)}",
+                fix="Name one of them.",
+            )
         )
     return found[0]
 
@@ -81,7 +99,12 @@ def _inside(folder: str, option: str, suffixes: tuple[str, ...]) -> list[str]:
 
     def refuse(error: OSError) -> None:
         raise ConfigError(
-            f"data.{option}: must be readable; got '{error.filename}' ({_reason(error)}). {ALLOW}"
+            Fault(
+                f"data.{option}",
+                "must be readable",
+                got=f"'{error.filename}' ({_reason(error)})",
+                fix=ALLOW,
+            )
         )
 
     found = []
@@ -104,8 +127,10 @@ def _neighbour(where: str) -> str:
         return ""
 
 
-def faults(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES) -> Iterator[str]:
-    """Faults "path: ..." of the names, and of the heads of the first files."""
+def faults(
+    path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES
+) -> Iterator[Fault]:
+    """Faults of the names, and of the heads of the first files, with paths inside `data`."""
     try:
         for file in find(path, option, suffixes)[:LOOKED_AT]:
             for _ in read(file, HEAD, option):
@@ -114,9 +139,9 @@ def faults(path: str, option: str = "path", suffixes: tuple[str, ...] = SUFFIXES
         yield from option_faults(error)
 
 
-def option_faults(error: ConfigError) -> Iterator[str]:
-    """Its faults as a corpus' `check` yields them: the caller adds the group again."""
-    return (fault.removeprefix("data.") for fault in error.faults)
+def option_faults(error: ConfigError) -> Iterator[Fault]:
+    """Its faults as a corpus' `check` yields them, with paths inside `data`."""
+    return (replace(fault, path=fault.path.removeprefix("data.")) for fault in error.faults)
 
 
 def stamp(files: Iterable[Path]) -> list[Any]:
@@ -145,7 +170,7 @@ def equal(files: Iterable[Path]) -> dict[Path, list[Path]]:
     }
 
 
-def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
+def named_twice(named: Mapping[str, str | None]) -> Iterator[Fault]:
     """Faults of a file that the options of several splits name, also under two names. None: not
     given.
     """
@@ -156,10 +181,12 @@ def named_twice(named: Mapping[str, str | None]) -> Iterator[str]:
         for first, other in there:
             if os.path.samefile(os.path.expanduser(path), os.path.expanduser(other)):
                 link = "" if path == other else f", another name of '{other}'"
-                yield (
-                    f"{option}: must be another file than data.{first}, so that each split has"
-                    f" other examples; got '{path}'{link}. Name another, or take shares of the"
-                    " training data: data.valid=0.05."
+                yield Fault(
+                    option,
+                    f"must be another file than data.{first}, so that each split has other"
+                    " examples",
+                    got=f"'{path}'{link}",
+                    fix="Name another, or take shares of the training data: data.valid=0.05.",
                 )
                 break
         there.append((option, path))
@@ -180,8 +207,12 @@ def lines(file: Path, option: str = "path", at_most: int | None = None) -> Itera
         yield from (line.removesuffix("\r") for line in whole)
         if len(held) > LONGEST:
             raise ConfigError(
-                f"data.{option}: must have lines; got '{file}' with one of more than {LONGEST:,}"
-                " characters. Break it up."
+                Fault(
+                    f"data.{option}",
+                    "must have lines",
+                    got=f"'{file}' with one of more than {LONGEST:,} characters",
+                    fix="Break it up.",
+                )
             )
     if held and at_most is None:
         yield held.removesuffix("\r")
@@ -216,11 +247,18 @@ def read(file: Path, at_most: int | None = None, option: str = "path") -> Iterat
                 position += len(data)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ConfigError(
-            f"data.{option}: must be a whole gzip file; got '{file}' ({error}). Pack it again."
+            Fault(
+                f"data.{option}",
+                "must be a whole gzip file",
+                got=f"'{file}' ({error})",
+                fix="Pack it again.",
+            )
         ) from None
     except OSError as error:
         raise ConfigError(
-            f"data.{option}: must be readable; got '{file}' ({_reason(error)}). {ALLOW}"
+            Fault(
+                f"data.{option}", "must be readable", got=f"'{file}' ({_reason(error)})", fix=ALLOW
+            )
         ) from None
 
 
@@ -240,8 +278,12 @@ class _Zstandard:
             import zstandard
         except ImportError:
             raise ConfigError(
-                f"data.{option}: needs the package zstandard to read '{file}'; got none. Use pip"
-                " install zstandard, or unpack it."
+                Fault(
+                    f"data.{option}",
+                    f"needs the package zstandard to read '{file}'",
+                    got="none",
+                    fix="Use pip install zstandard, or unpack it.",
+                )
             ) from None
         self.file = file
         self.option = option
@@ -279,14 +321,22 @@ class _Zstandard:
 
     def _broken(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"data.{self.option}: must be a whole zstandard file; got '{self.file}' ({reason})."
-            " Pack it again."
+            Fault(
+                f"data.{self.option}",
+                "must be a whole zstandard file",
+                got=f"'{self.file}' ({reason})",
+                fix="Pack it again.",
+            )
         )
 
 
 def _binary(file: Path, option: str, byte: int, position: int) -> ConfigError:
     what = "a NUL byte" if byte == 0 else f"byte 0x{byte:02X}"
     return ConfigError(
-        f"data.{option}: must be utf-8 text; got '{file}' with {what} at position {position:,}. "
-        "Convert the file, for instance with iconv, or leave it out."
+        Fault(
+            f"data.{option}",
+            "must be utf-8 text",
+            got=f"'{file}' with {what} at position {position:,}",
+            fix="Convert the file, for instance with iconv, or leave it out.",
+        )
     )

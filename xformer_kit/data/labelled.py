@@ -4,7 +4,7 @@ from typing import Any
 
 from xformer_kit.data.corpus.probes import Probe
 from xformer_kit.data.tokenizer.simple import Word
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
@@ -20,12 +20,15 @@ def labelled(corpus: Probe, seq_len: int) -> dict[str, Any]:
     return {"tokenizer": tokenizer, "source_tokenizer": tokenizer, "folder": None, **splits}
 
 
-def too_short(corpus: Probe, seq_len: int) -> str | None:
+def too_short(corpus: Probe, seq_len: int) -> Fault | None:
     """The fault of windows that do not hold an example, whose last token is not read; else None."""
     needed = corpus.longest - 1
     if seq_len >= needed:
         return None
-    return (
-        f"data.seq_len: must hold the longest example, {corpus.longest:,} tokens with the last one"
-        f" only predicted; got {seq_len}. Try {needed} or more, or shorter examples."
+    return Fault(
+        "data.seq_len",
+        f"must hold the longest example, {corpus.longest:,} tokens with the last one only"
+        " predicted",
+        got=f"{seq_len}",
+        fix=f"Try {needed} or more, or shorter examples.",
     )

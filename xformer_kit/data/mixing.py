@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xformer_kit.data.order import example_at, hash64
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Joined:
@@ -73,8 +73,12 @@ class Mixed(Joined):
         self.counts = shares(sizes if weights is None else weights, temperature, len(self))
         if absent := [name for name, count in self.counts.items() if not count]:
             raise ConfigError(
-                f"data.weights: must give each corpus an example in the {len(self):,} of an epoch;"
-                f" {absent[0]} gets none. Give it a larger weight, or leave it out."
+                Fault(
+                    "data.weights",
+                    f"must give each corpus an example in the {len(self):,} of an epoch;"
+                    f" {absent[0]} gets none",
+                    fix="Give it a larger weight, or leave it out.",
+                )
             )
 
     def rows(self, seed: int, epoch: int, places: "int | np.ndarray") -> Any:

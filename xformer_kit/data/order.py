@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 ROUNDS = 8
 # values of a half: with fewer, some orders of a handful of examples come up visibly too often
@@ -116,12 +116,21 @@ class GlobalBatches(StepBatches):
     def __init__(self, n: int, batch_size: int, seed: int):
         if batch_size < 1:
             raise ConfigError(
-                f"data.batch_size: must be at least 1 sequence; got {batch_size}. Try 16."
+                Fault(
+                    "data.batch_size",
+                    "must be at least 1 sequence",
+                    got=f"{batch_size}",
+                    fix="Try 16.",
+                )
             )
         if batch_size > n:
             raise ConfigError(
-                f"data.batch_size: must be at most the {n:,} examples of the training data; got"
-                f" {batch_size:,}. Use {n} or less, a shorter data.seq_len, or a longer text."
+                Fault(
+                    "data.batch_size",
+                    f"must be at most the {n:,} examples of the training data",
+                    got=f"{batch_size:,}",
+                    fix=f"Use {n} or less, a shorter data.seq_len, or a longer text.",
+                )
             )
         self.n = n
         self.batch_size = batch_size
@@ -160,7 +169,12 @@ def micro_size(batch_size: int, accumulate: int, world: int) -> int:
         lower = batch_size - batch_size % parts
         near = f"{lower} or {lower + parts}" if lower else f"{parts}"
         raise ConfigError(
-            "data.batch_size: must be a multiple of accumulation times devices, "
-            f"{accumulate} x {world} = {parts}; got {batch_size}. Try {near}."
+            Fault(
+                "data.batch_size",
+                f"must be a multiple of accumulation times devices, {accumulate} x {world} ="
+                f" {parts}",
+                got=f"{batch_size}",
+                fix=f"Try {near}.",
+            )
         )
     return batch_size // parts

@@ -27,7 +27,7 @@ from xformer_kit.data.pairs import SIDES, Pairs, Ragged, write_pairs
 from xformer_kit.data.progress import ReadingProgress
 from xformer_kit.data.tokenizer import TOKENIZERS, Tokenizer
 from xformer_kit.data.windows import Windows
-from xformer_kit.registry import ConfigError, Registry
+from xformer_kit.registry import ConfigError, Fault, Registry
 
 # of the files in the cache and of the text of our corpora; a change makes new fingerprints
 FORMAT = 1
@@ -93,7 +93,11 @@ def _one(
         meta = _make(folder, corpus, made, apart)
         if corpus.stamp() != stamp[-1]:
             raise ConfigError(
-                "data: the text must stay as it is while it is read; it was changed. Start again."
+                Fault(
+                    "data",
+                    "the text must stay as it is while it is read; it was changed",
+                    fix="Start again.",
+                )
             )
         known = {"format": FORMAT, "fingerprint": fingerprint, "corpus": name, "tokenizer": node}
         return meta | known

@@ -7,7 +7,7 @@ import numpy as np
 
 from xformer_kit.data.cache import mapped, reading
 from xformer_kit.data.documents import numbered, read_starts
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Windows:
@@ -39,7 +39,9 @@ class Windows:
         self.bytes = bytes  # of utf-8 text, of all tokens but the first ones, never predicted
         self.documents = documents  # number of separate documents; None: one text
         if seq_len < 1:
-            raise ConfigError(f"data.seq_len: must be at least 1 token; got {seq_len}. Try 256.")
+            raise ConfigError(
+                Fault("data.seq_len", "must be at least 1 token", got=f"{seq_len}", fix="Try 256.")
+            )
         if tokens < (2 if whole else seq_len + 1):
             raise ConfigError(self._too_short())
         predicted = tokens - 1

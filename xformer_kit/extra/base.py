@@ -5,13 +5,13 @@ the config. Every hook does nothing by default. A stack has one instance of each
 parameters are named `decoder.extra.<name>.<parameter>`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Registry
+from xformer_kit.registry import Context, Fault, Options, Registry
 
 State = tuple[Tensor, ...]  # tensors of the residual stream, each (b, t, dim)
 Branch = Callable[[Tensor], Tensor]  # a sublayer of which only the input is free
@@ -96,9 +96,9 @@ class Extra(nn.Module):
         return {}
 
     @classmethod
-    def cannot(cls, options: Mapping[str, Any], stacks: Sequence[Any]) -> str | None:
-        """Why it cannot be used in a model with these stacks (StackPlan), or None."""
-        return None
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why it cannot be used in a model with `context.stacks`."""
+        yield from ()
 
     @classmethod
     def overrides(cls, hook: str) -> bool:

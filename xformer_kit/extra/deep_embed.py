@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.extra.base import EXTRAS, Extra, first_calls
+from xformer_kit.registry import Fault
 
 
 class Factors(nn.Module):
@@ -65,11 +66,15 @@ class DeepEmbed(Extra):
                 self.layers[str(depth)] = Vectors(names, vocab_size, dim)
 
     @classmethod
-    def cannot(cls, options, stacks):
-        subs = [sub for stack in stacks for block in stack.blocks for sub in block.sublayers]
+    def cannot(cls, options, context):
+        subs = [
+            sub for stack in context.stacks for block in stack.blocks for sub in block.sublayers
+        ]
         if any(sub.kind == "ffn" for sub in subs):
-            return None
-        return "multiplies feed-forward networks, and no layer has one; leave it out"
+            return
+        yield Fault(
+            "", "multiplies feed-forward networks, and no layer has one", fix="Leave it out."
+        )
 
     def of_layer(self, depth):
         return dict(self.layers.items()).get(str(depth))

@@ -4,6 +4,7 @@ from torch import nn
 
 from xformer_kit.extra.base import EXTRAS, Extra, kept, recalled
 from xformer_kit.extra.join import Join, Way
+from xformer_kit.registry import Fault
 
 
 @EXTRAS.register("reinject", also_called=("input_injection",))
@@ -25,10 +26,10 @@ class Reinject(Extra):
         self.joins = nn.ModuleDict({str(depth): Join(dim, way) for depth in range(1, layers)})
 
     @classmethod
-    def cannot(cls, options, stacks):
-        if max(len(stack.blocks) for stack in stacks) > 1:
-            return None
-        return "needs a layer after the first; try model.layers=2, or leave it out"
+    def cannot(cls, options, context):
+        if max(len(stack.blocks) for stack in context.stacks) > 1:
+            return
+        yield Fault("", "needs a layer after the first", fix="Try model.layers=2, or leave it out.")
 
     def before_layer(self, state, layer):
         if not layer.depth:

@@ -3,7 +3,7 @@
 import torch
 
 from xformer_kit.extra.base import EXTRAS, Extra
-from xformer_kit.registry import within
+from xformer_kit.registry import Fault, within
 
 
 @EXTRAS.register("stochastic_depth", also_called=("drop_path", "layer_drop"))
@@ -31,16 +31,17 @@ class StochasticDepth(Extra):
         yield from within(options, rate=(0, 1))
 
     @classmethod
-    def cannot(cls, options, stacks):
-        for stack in stacks:
+    def cannot(cls, options, context):
+        for stack in context.stacks:
             for block in stack.variants.values():
                 if block.nodes["placement"].get("residual") is False:
-                    return (
+                    yield Fault(
+                        "",
                         f"placement '{block.nodes['placement']['name']}' without residual adds"
-                        " nothing to a sublayer, so nothing is left of one that is skipped. Choose"
-                        " placement.residual=true, or leave it out"
+                        " nothing to a sublayer, so nothing is left of one that is skipped",
+                        fix="Choose placement.residual=true, or leave it out.",
                     )
-        return None
+                    return
 
     def before_layer(self, state, layer):
         return state, {"keep": self.keep[layer.depth]}

@@ -6,7 +6,7 @@ from torch import Tensor
 from xformer_kit.extra.base import EXTRAS, Extra
 from xformer_kit.extra.previous import Earlier, earlier, previous
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 
 
 @EXTRAS.register("token_shift", also_called=("shift_tokens",))
@@ -36,9 +36,10 @@ class TokenShift(Extra):
     def check(cls, options, context):
         yield from at_least(options, "token", tokens=1)
         if options.tokens >= context.dim > 0:
-            yield (
-                "tokens: must be below model.dim, or none has a channel; got"
-                f" {options.tokens} and {context.dim}."
+            yield Fault(
+                "tokens",
+                "must be below model.dim, or none has a channel",
+                got=f"{options.tokens} and {context.dim}",
             )
 
     def begin(self, layer):

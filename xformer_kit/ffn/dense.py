@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.fused_projections import Packed
 from xformer_kit.model.tokens import UNKNOWN, Tokens
-from xformer_kit.registry import Registry, above, apart, at_least, within
+from xformer_kit.registry import Fault, Registry, above, apart, at_least, within
 
 Report = dict[str, Tensor]
 
@@ -116,17 +116,21 @@ def check_width(options, context):
     yield from at_least(options, "channel", width=1, multiple_of=1)
     yield from within(options, dropout=(0, 1))
     if options.width is not None and options.expand is not None:
-        yield (
-            f"width: cannot be set beside ffn.expand; got {options.width} and {options.expand}. Set"
-            " one of them to null."
+        yield Fault(
+            "width",
+            "cannot be set beside ffn.expand",
+            got=f"{options.width} and {options.expand}",
+            fix="Set one of them to null.",
         )
     if options.width is not None and options.multiple_of is not None:
-        yield (
-            "multiple_of: rounds the expanded width, and ffn.width is taken as it is; got"
-            f" {options.multiple_of} and {options.width}. Set one of them to null."
+        yield Fault(
+            "multiple_of",
+            "rounds the expanded width, and ffn.width is taken as it is",
+            got=f"{options.multiple_of} and {options.width}",
+            fix="Set one of them to null.",
         )
     if options.expand is not None and options.expand <= 0:
-        yield f"expand: must be above 0; got {options.expand}."
+        yield Fault("expand", "must be above 0", got=f"{options.expand}")
 
 
 class Scales(nn.ParameterList):
@@ -166,12 +170,14 @@ class Dense(FFN):
     )  # whether it has a norm of its block's kind
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if not context.options["ffn"].get("inner_norm") or context.norm.normalises:
-            return None
-        return (
+            return
+        yield Fault(
+            "",
             f"inner_norm takes the norm of {context.path}, and '{context.names['norm']}' does"
-            " nothing. Choose norm=rms or norm=layer there, or inner_norm=false."
+            " nothing",
+            fix="Choose norm=rms or norm=layer there, or inner_norm=false.",
         )
 
     def _scaled(self, dim: int, activated: str) -> None:
@@ -310,7 +316,12 @@ class GLU(Dense):
         yield from above(options, "null clamps nothing.", clamp=0)
         for i, bound in enumerate(options.soft_clamp or ()):
             if not bound > 0:
-                yield f"soft_clamp[{i}]: must be above 0; got {bound}. null clamps nothing."
+                yield Fault(
+                    f"soft_clamp[{i}]",
+                    "must be above 0",
+                    got=f"{bound}",
+                    fix="null clamps nothing.",
+                )
 
     packed: Packed | None = None
     packs = enters = ("gate", "up")

@@ -4,6 +4,7 @@ import torch
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.ffn.router import ROUTERS, Learned, Routes
+from xformer_kit.registry import Fault
 
 
 @ROUTERS.register("expert_choice", also_called=("ec",))
@@ -41,13 +42,14 @@ class ExpertChoice(Learned):
         self.top_k = top_k
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.mask.sees_future:
-            return None
-        return (
+            return
+        yield Fault(
+            "",
             "router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
-            f" '{context.names['mask']}' hides the later ones. Use ffn.router.name=softmax, or"
-            " mask=full in an encoder."
+            f" '{context.names['mask']}' hides the later ones",
+            fix="Use ffn.router.name=softmax, or mask=full in an encoder.",
         )
 
     def forward(self, x, tokens):

@@ -1,6 +1,5 @@
 """Mixture of experts: many networks of which each token takes a few."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -9,9 +8,9 @@ from torch import Tensor, nn
 
 from xformer_kit.ffn.dense import FFN, FFNS, GLU, MLP, Dense, check_width
 from xformer_kit.ffn.grouped import grouped
-from xformer_kit.ffn.router import ROUTERS, Router, Routes, Softmax
+from xformer_kit.ffn.router import Router, Routes, Softmax
 from xformer_kit.model.tokens import UNKNOWN
-from xformer_kit.registry import Options, Registry, at_least
+from xformer_kit.registry import Fault, Registry, at_least
 
 # What an expert is made like. Its width is an option of the mixture.
 EXPERTS = Registry(
@@ -124,41 +123,25 @@ class MixtureOfExperts(FFN):
         yield from check_width(options, context)
         yield from at_least(options, "expert", experts=1, top_k=1, shared=0)
         if options.top_k > options.experts > 0:
-            yield (
-                f"top_k: must be at most ffn.experts; got {options.top_k} and {options.experts}."
-                f" Try {options.experts}."
+            yield Fault(
+                "top_k",
+                "must be at most ffn.experts",
+                got=f"{options.top_k} and {options.experts}",
+                fix=f"Try {options.experts}.",
             )
-        elif min(options.top_k, options.experts) > 0:
-            node = ROUTERS.complete(options.router)
-            found = ROUTERS[node["name"]].fits(Options(**node), options.experts, options.top_k)
-            yield from (f"router.{sentence}" for sentence in found)
         if options.shared_gate and not options.shared:
-            yield (
-                "shared_gate: weighs what shared experts compute, and there are none; got true. Set"
-                " ffn.shared, or false."
+            yield Fault(
+                "shared_gate",
+                "weighs what shared experts compute, and there are none",
+                got="true",
+                fix="Set ffn.shared, or false.",
             )
-
-    @classmethod
-    def cannot(cls, context):
-        options = context.options["ffn"]
-        router, expert = ROUTERS.complete(options["router"]), EXPERTS.complete(options["expert"])
-        inside = dataclasses.replace(context, options={**context.options, "ffn": expert})
-        return ROUTERS[router["name"]].cannot(context) or EXPERTS[expert["name"]].cannot(inside)
 
     @classmethod
     def norms_with(cls, options):
         """Whether its experts have a norm of the kind of their block."""
         expert = EXPERTS.complete(options["expert"])
         return EXPERTS[expert["name"]].norms_with(expert)
-
-    @classmethod
-    def vain(cls, context):
-        options = context.options["ffn"]
-        router = ROUTERS.complete(options["router"])
-        for option, why in ROUTERS[router["name"]].vain(
-            router, options["experts"], options["top_k"]
-        ):
-            yield f"router.{option}", why
 
     def forward(self, x, tokens=UNKNOWN):
         routes, report = self.router(x, tokens)

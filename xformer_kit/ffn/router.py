@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.ffn.routes import ROUTERS, Report, Router, Routes, counted, sent
-from xformer_kit.registry import above, at_least, listed
+from xformer_kit.registry import Fault, Unused, above, apart, at_least, listed
 
 
 class Learned(Router):
@@ -123,9 +123,10 @@ class TokenChoice(Learned):
         yield from at_least(options, balance=0, correction=0, groups=1, group_limit=1)
         yield from above(options, scale=0)
         yield from above(options, "null drops no token.", capacity=0)
+        yield from cls.check_groups(options, context)
 
     @classmethod
-    def breaks_with(cls, options):
+    def breaks(cls, options):
         if options.capacity is None:
             return {}
         return {
@@ -136,62 +137,79 @@ class TokenChoice(Learned):
         }
 
     @classmethod
-    def fits(cls, options, experts, top_k):
+    @apart
+    def check_groups(cls, options, context):
+        """Faults of groups that do not fit the experts of the layer."""
+        if (moe := context.outer) is None or min(moe.experts, moe.top_k) < 1:
+            return
+        experts, top_k = moe.experts, moe.top_k
+        if top_k > experts:
+            return  # a fault of the layer
         groups, limit = options.groups, options.group_limit
         if experts % groups:
             ways = listed(n for n in range(1, experts + 1) if experts % n == 0)
-            yield f"groups: must divide ffn.experts; got {groups} and {experts}. Try {ways}."
+            yield Fault(
+                "groups",
+                "must divide ffn.experts",
+                got=f"{groups} and {experts}",
+                fix=f"Try {ways}.",
+            )
         elif limit > groups:
-            yield (
-                f"group_limit: must be at most ffn.router.groups; got {limit} and {groups}. Try"
-                f" {groups}."
+            yield Fault(
+                "group_limit",
+                "must be at most ffn.router.groups",
+                got=f"{limit} and {groups}",
+                fix=f"Try {groups}.",
             )
         elif options.group_score == "top2" and experts == groups:
-            yield (
-                f"group_score: 'top2' takes two experts of a group, and {groups} groups of"
-                f" {experts} have one. Try max."
+            yield Fault(
+                "group_score",
+                f"'top2' takes two experts of a group, and {groups} groups of {experts} have one",
+                fix="Try max.",
             )
         elif top_k > limit * experts // groups:
-            yield (
-                f"group_limit: {limit} of {groups} groups hold {limit * experts // groups} experts,"
-                f" and ffn.top_k is {top_k}. Let a token choose from more groups, or fewer experts."
+            yield Fault(
+                "group_limit",
+                f"{limit} of {groups} groups hold {limit * experts // groups} experts, and"
+                f" ffn.top_k is {top_k}",
+                fix="Let a token choose from more groups, or fewer experts.",
             )
 
     @classmethod
-    def vain(cls, options, experts, top_k):
-        groups, limit, score = (options[name] for name in ("groups", "group_limit", "group_score"))
+    def cannot(cls, options, context):
+        experts, top_k = context.outer.experts, context.outer.top_k
+        groups, limit, score = options.groups, options.group_limit, options.group_score
         if limit == groups:
             why = "a token may choose from all groups, as ffn.router.group_limit is their number"
             if groups > 1:
-                yield "groups", f"{why}; got {groups}. Set both to 1"
+                yield Unused("groups", why, got=f"{groups}", fix="Set both to 1.")
             if score != "max":
-                yield "group_score", f"{why}; got '{score}'. Leave it max"
+                yield Unused("group_score", why, got=f"'{score}'", fix="Leave it max.")
         elif score == "max" and top_k <= limit:
             why = (
                 f"the best ffn.top_k={top_k} experts are of the best ffn.router.group_limit={limit}"
                 " groups, whose best they are"
             )
-            yield (
+            yield Unused(
                 "groups",
-                (
-                    f"{why}; got {groups}. Try ffn.router.group_score=top2, or 1 group and a"
-                    " group_limit of 1"
-                ),
+                why,
+                got=f"{groups}",
+                fix="Try ffn.router.group_score=top2, or 1 group and a group_limit of 1.",
             )
-        if options["correction"] is not None and top_k == experts:
-            why = (
-                f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all; got"
-                f" {options['correction']}"
+        if options.correction is not None and top_k == experts:
+            yield Unused(
+                "correction",
+                f"chooses a token's experts, and with ffn.top_k={top_k} it takes them all",
+                got=f"{options.correction}",
+                fix="Set it to null, or fewer ffn.top_k.",
             )
-            yield "correction", f"{why}. Set it to null, or fewer ffn.top_k"
-        if options["capacity"] is not None and options["capacity"] * top_k >= experts:
-            yield (
+        if options.capacity is not None and options.capacity * top_k >= experts:
+            yield Unused(
                 "capacity",
-                (
-                    f"from ffn.experts / ffn.top_k = {experts / top_k:g} on, every expert may"
-                    f" compute all tokens; got {options['capacity']:g}. Set it to null, or try"
-                    f" {min(1.25, 0.8 * experts / top_k):g}"
-                ),
+                f"from ffn.experts / ffn.top_k = {experts / top_k:g} on, every expert may compute"
+                " all tokens",
+                got=f"{options.capacity:g}",
+                fix=f"Set it to null, or try {min(1.25, 0.8 * experts / top_k):g}.",
             )
 
     @property

@@ -1,14 +1,14 @@
 """The contract of a router, and the routes that it returns."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Options, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry
 
 Report = dict[str, Tensor]
 
@@ -46,25 +46,8 @@ class Router(nn.Module):
         self.experts = experts
 
     @classmethod
-    def fits(cls, options: Options, experts: int, top_k: int) -> Iterator[str]:
-        """A sentence for each option that does not go with the number of experts."""
-        yield from ()
-
-    @classmethod
-    def breaks_with(cls, options: Options) -> dict[str, str]:
-        """Law -> the reason why it is broken with these options, beside those in `breaks`."""
-        return {}
-
-    @classmethod
-    def cannot(cls, context: Any) -> str | None:
-        """Why it cannot meet what stands beside it in the block, or None."""
-        return None
-
-    @classmethod
-    def vain(
-        cls, options: Mapping[str, Any], experts: int, top_k: int
-    ) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out."""
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why it cannot be composed with its block, and options without effect."""
         yield from ()
 
     @property

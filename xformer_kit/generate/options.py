@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import ConfigError, Context, mismatch, unknown_option
+from xformer_kit.registry import ConfigError, Context, Fault, mismatch, unknown_option
 
 # (prompt's row, its ids so far (t,)) -> ids that may follow
 Allowed = Callable[[int, Tensor], Sequence[int]]
@@ -86,8 +87,9 @@ class Decoding:
         """The options, checked. Raises ConfigError with all their faults."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         faults = [
-            unknown_option("generate", "settings", "", key, known).replace(
-                "the config", "decoding", 1
+            replace(
+                unknown_option("generate", "settings", "", key, known),
+                rule="decoding has no such key",
             )
             for key in options
             if key not in known
@@ -120,129 +122,161 @@ class Decoding:
         values = ((name, getattr(self, name)) for name in names)
         return ((name, value) for name, value in values if value is not None)
 
-    def faults(self, drafted: bool = False) -> Iterator[str]:
+    def faults(self, drafted: bool = False) -> Iterator[Fault]:
         """Faults: values out of range, and options that exclude each other."""
         yield from self._ranges()
         yield from self._end()
         yield from self._beams(drafted) if self.penalty_alpha is None else self._contrast(drafted)
         if self.ahead is not None and not drafted:
-            yield (
-                f"ahead: is for a draft model, and there is none; got {self.ahead}. Give draft, or"
-                " leave it out."
+            yield Fault(
+                "ahead",
+                "is for a draft model, and there is none",
+                got=f"{self.ahead}",
+                fix="Give draft, or leave it out.",
             )
         if self.greedy and self.beam is None:
             if self.num_return > 1:
-                yield (
-                    "num_return: temperature 0 gives one text for each prompt; got"
-                    f" {self.num_return}. Try temperature=1, or beam={self.num_return}."
+                yield Fault(
+                    "num_return",
+                    "temperature 0 gives one text for each prompt",
+                    got=f"{self.num_return}",
+                    fix=f"Try temperature=1, or beam={self.num_return}.",
                 )
             if self.typical_p is not None:
-                yield (
-                    "typical_p: may leave out the likeliest token, which temperature=0 takes; leave"
-                    " one of them out."
+                yield Fault(
+                    "typical_p",
+                    "may leave out the likeliest token, which temperature=0 takes",
+                    fix="Leave one of them out.",
                 )
 
-    def _ranges(self) -> Iterator[str]:
+    def _ranges(self) -> Iterator[Fault]:
         for name, value in self._given(*RANGES):
             fits, rule, way = RANGES[name]
             if not fits(value):
-                yield f"{name}: must be {rule}; got {value}.{way}"
+                yield Fault(name, f"must be {rule}", got=f"{value}", fix=way)
         if (self.beam or 0) > MOST_BEAMS:
-            yield (
-                f"beam: must be at most {MOST_BEAMS:,}, each of which is a text to read; got"
-                f" {self.beam:,}. Try 4 to 10."
+            yield Fault(
+                "beam",
+                f"must be at most {MOST_BEAMS:,}, each of which is a text to read",
+                got=f"{self.beam:,}",
+                fix="Try 4 to 10.",
             )
         for seed in self.seed if isinstance(self.seed, Sequence) else [self.seed]:
             if seed is not None and not 0 <= seed < 2**63:
-                yield f"seed: must be at least 0 and below 2^63; got {seed}."
+                yield Fault("seed", "must be at least 0 and below 2^63", got=f"{seed}")
 
-    def _end(self) -> Iterator[str]:
+    def _end(self) -> Iterator[Fault]:
         if not 0 <= self.min_new_tokens <= max(1, self.max_new_tokens):
-            yield (
-                "min_new_tokens: must be at least 0 and at most max_new_tokens; got"
-                f" {self.min_new_tokens} and {self.max_new_tokens}."
+            yield Fault(
+                "min_new_tokens",
+                "must be at least 0 and at most max_new_tokens",
+                got=f"{self.min_new_tokens} and {self.max_new_tokens}",
             )
         if self.min_new_tokens and self.end is None:
-            yield (
-                "min_new_tokens: puts off `end`, and there is none; give end, the id at which a"
-                " text stops."
+            yield Fault(
+                "min_new_tokens",
+                "puts off `end`, and there is none",
+                fix="Give end, the id at which a text stops.",
             )
         if any(not text for text in self.stops):
-            yield "stop: must be texts of at least one character; got an empty one."
+            yield Fault("stop", "must be texts of at least one character", got="an empty one")
         if isinstance(self.allowed, Sequence) and not set(self.allowed) - {self.end}:
-            yield f"allowed: must list at least one id besides end; got {list(self.allowed)}."
+            yield Fault(
+                "allowed", "must list at least one id besides end", got=f"{list(self.allowed)}"
+            )
 
-    def _beams(self, drafted: bool) -> Iterator[str]:
+    def _beams(self, drafted: bool) -> Iterator[Fault]:
         if self.beam is None:
             for name, value in self._given(*BEAMED):
-                yield (
-                    f"{name}: acts on beam search alone; got {value} without a beam. Set"
-                    " beam=4, or leave it out."
+                yield Fault(
+                    name,
+                    "acts on beam search alone",
+                    got=f"{value} without a beam",
+                    fix="Set beam=4, or leave it out.",
                 )
             return
         for name, value in self._given(*DRAWN):
             if name != "temperature" or value > 0:
-                yield (
-                    f"{name}: shapes a draw, and beam={self.beam} draws nothing; got {value}. Leave"
-                    " one of them out."
+                yield Fault(
+                    name,
+                    f"shapes a draw, and beam={self.beam} draws nothing",
+                    got=f"{value}",
+                    fix="Leave one of them out.",
                 )
         if self.num_return > self.beam >= 1:
-            yield (
-                f"num_return: must be at most beam; got {self.num_return} and {self.beam}. Try"
-                f" beam={self.num_return}."
+            yield Fault(
+                "num_return",
+                "must be at most beam",
+                got=f"{self.num_return} and {self.beam}",
+                fix=f"Try beam={self.num_return}.",
             )
         if self.stops:
-            yield (
-                "stop: beam search ends a text at `end` alone. Give end, or leave beam or stop out."
+            yield Fault(
+                "stop",
+                "beam search ends a text at `end` alone",
+                fix="Give end, or leave beam or stop out.",
             )
         if drafted:
-            yield (
-                "draft: speeds up draws and greedy decoding; beam search has no use for it. Leave"
-                " draft or beam out."
+            yield Fault(
+                "draft",
+                "speeds up draws and greedy decoding; beam search has no use for it",
+                fix="Leave draft or beam out.",
             )
 
-    def _contrast(self, drafted: bool) -> Iterator[str]:
+    def _contrast(self, drafted: bool) -> Iterator[Fault]:
         how = f"penalty_alpha={self.penalty_alpha}"
         if self.top_k is None:
-            yield (
-                f"penalty_alpha: chooses among the top_k likeliest tokens; got {self.penalty_alpha}"
-                " and no top_k. Try top_k=4."
+            yield Fault(
+                "penalty_alpha",
+                "chooses among the top_k likeliest tokens",
+                got=f"{self.penalty_alpha} and no top_k",
+                fix="Try top_k=4.",
             )
         for name, value in self._given("beam", *BEAMED):
-            yield (
-                f"{name}: is for a search, and {how} takes one token after another; got"
-                f" {value}. Leave one of them out."
+            yield Fault(
+                name,
+                f"is for a search, and {how} takes one token after another",
+                got=f"{value}",
+                fix="Leave one of them out.",
             )
         for name, value in self._given(*DRAWN):
             if name != "top_k":
-                yield (
-                    f"{name}: shapes a draw, and {how} draws nothing; got {value}. Leave one of"
-                    " them out."
+                yield Fault(
+                    name,
+                    f"shapes a draw, and {how} draws nothing",
+                    got=f"{value}",
+                    fix="Leave one of them out.",
                 )
         if self.num_return > 1:
-            yield (
-                f"num_return: {how} gives one text for each prompt; got {self.num_return}. Leave"
-                " one of them out."
+            yield Fault(
+                "num_return",
+                f"{how} gives one text for each prompt",
+                got=f"{self.num_return}",
+                fix="Leave one of them out.",
             )
         if drafted:
-            yield (
-                f"draft: speeds up draws and greedy decoding; {how} has no use for it. Leave one of"
-                " them out."
+            yield Fault(
+                "draft",
+                f"speeds up draws and greedy decoding; {how} has no use for it",
+                fix="Leave one of them out.",
             )
 
-    def outside(self, vocab_size: int) -> Iterator[str]:
+    def outside(self, vocab_size: int) -> Iterator[Fault]:
         """Faults: ids that the vocabulary does not have."""
         known = range(vocab_size)
         for name, value in self._given("end", "start"):
             if value not in known:
-                yield (
-                    f"{name}: must be an id of the vocabulary, 0 to {vocab_size - 1}; got {value}."
+                yield Fault(
+                    name,
+                    f"must be an id of the vocabulary, 0 to {vocab_size - 1}",
+                    got=f"{value}",
                 )
         listed = self.allowed if isinstance(self.allowed, Sequence) else ()
         if outside := [value for value in listed if value not in known]:
-            yield (
-                f"allowed: must list ids of the vocabulary, 0 to {vocab_size - 1}; got"
-                f" {outside[0]}."
+            yield Fault(
+                "allowed",
+                f"must list ids of the vocabulary, 0 to {vocab_size - 1}",
+                got=f"{outside[0]}",
             )
 
 
@@ -260,7 +294,11 @@ def generators(
     if isinstance(how.seed, Sequence):
         if len(how.seed) != rows:
             raise ConfigError(
-                f"seed: must be one number, or one for each of {rows} rows; got {len(how.seed)}."
+                Fault(
+                    "seed",
+                    f"must be one number, or one for each of {rows} rows",
+                    got=f"{len(how.seed)}",
+                )
             )
         return [torch.Generator(device).manual_seed(seed) for seed in how.seed]
     return None if how.seed is None else torch.Generator(device).manual_seed(how.seed)

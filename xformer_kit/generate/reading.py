@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.fused_projections import packed
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 MANY = 32  # from so many new tokens on, copies of the weights pay (see `fused_projections`)
 
@@ -102,20 +102,23 @@ def prompt_of(
                 if source is not None
                 else "a prompt, ids (batch, tokens), or start"
             )
-            raise ConfigError(f"prompt: there is none; give {what}.")
+            raise ConfigError(Fault("prompt", "there is none", fix=f"Give {what}."))
         device = next(model.parameters()).device if source is None else source.device
         ids = torch.full((1 if source is None else len(source), 1), start, device=device)
     ids = _fits("prompt", ids, real, model.vocab_size)
     if source is not None and len(source) != len(ids):
         raise ConfigError(
-            f"source: must have a row for each prompt; got {len(source)} rows and {len(ids)}"
-            " prompts."
+            Fault(
+                "source",
+                "must have a row for each prompt",
+                got=f"{len(source)} rows and {len(ids)} prompts",
+            )
         )
     if new is not None:
         _room(model, ids.shape[1], new)
         if real is not None and not real[:, -1].all():
             raise ConfigError(
-                "real: must be True at the end of every row; pad prompts on the left."
+                Fault("real", "must be True at the end of every row; pad prompts on the left")
             )
     prefix = (
         torch.ones_like(ids, dtype=torch.bool)
@@ -150,17 +153,27 @@ def _stacks(model: Any, source: Tensor | None) -> None:
     """
     if any(look.mask.sees_future for look in model.stack.groups if not look.cross):
         raise ConfigError(
-            "model: a mask sees the future, so the model does not say what comes next. Generate"
-            " with mask=causal, or with model=decoder or model=encoder_decoder."
+            Fault(
+                "model",
+                "a mask sees the future, so the model does not say what comes next",
+                fix="Generate with mask=causal, or with model=decoder or model=encoder_decoder.",
+            )
         )
     if source is None and model.two_stacks:
         raise ConfigError(
-            "source: must be given to a model with an encoder; call generate(model, source=...,"
-            " start=...)."
+            Fault(
+                "source",
+                "must be given to a model with an encoder; call generate(model, source=...,"
+                " start=...)",
+            )
         )
     if source is not None and not model.two_stacks:
         raise ConfigError(
-            "source: needs an encoder, and the model has none; give the source as the prompt, ids."
+            Fault(
+                "source",
+                "needs an encoder, and the model has none",
+                fix="Give the source as the prompt, ids.",
+            )
         )
 
 
@@ -173,14 +186,18 @@ def _fits(name: str, ids: Any, real: Any, vocab_size: int) -> Tensor:
     if least < 0 or largest >= vocab_size:
         wrong = least if least < 0 else largest
         raise ConfigError(
-            f"{name}: must be ids of the vocabulary, 0 to {vocab_size - 1}; got {wrong}."
+            Fault(name, f"must be ids of the vocabulary, 0 to {vocab_size - 1}", got=f"{wrong}")
         )
     if real is not None:
         given = "real" if name == "prompt" else "source_real"
         if real.shape != ids.shape or real.dtype != torch.bool:
             raise ConfigError(
-                f"{given}: must be true or false for each token of the {name}, {tuple(ids.shape)}"
-                f" of torch.bool; got {tuple(real.shape)} of {real.dtype}."
+                Fault(
+                    given,
+                    f"must be true or false for each token of the {name}, {tuple(ids.shape)} of"
+                    " torch.bool",
+                    got=f"{tuple(real.shape)} of {real.dtype}",
+                )
             )
     return ids
 

@@ -12,7 +12,7 @@ from xformer_kit.generate.contrastive import contrast
 from xformer_kit.generate.options import Decoding
 from xformer_kit.generate.reading import Prompt, Reading, generating, prompt_of
 from xformer_kit.generate.speculative import check_draft, speculate
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 def generate(
@@ -70,7 +70,9 @@ def stream(
     """
     if options.get("beam") is not None:
         raise ConfigError(
-            "beam: a search knows its texts only at its end; call generate, or leave beam out."
+            Fault(
+                "beam", "a search knows its texts only at its end; call generate, or leave beam out"
+            )
         )
     given = {"source": source, "source_real": source_real, "real": real}
     prompt, how = _checked(model, ids, max_new_tokens, draft, given, options)

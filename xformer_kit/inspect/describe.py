@@ -23,7 +23,7 @@ from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import StackPlan, max_len, stacks
-from xformer_kit.registry import ConfigError, Context
+from xformer_kit.registry import ConfigError, Context, Fault
 
 
 class Choice(NamedTuple):
@@ -97,8 +97,12 @@ def vocabulary(config: Mapping[str, Any]) -> int:
     if isinstance(size, int):
         return size + len(objective_of(config).specials)
     raise ConfigError(
-        f"model.vocab_size: is not known before tokenizer '{node['name']}' has read the text; got"
-        " null. Set it, e.g. model.vocab_size=1024."
+        Fault(
+            "model.vocab_size",
+            f"is not known before tokenizer '{node['name']}' has read the text",
+            got="null",
+            fix="Set it, e.g. model.vocab_size=1024.",
+        )
     )
 
 
@@ -172,7 +176,5 @@ def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:
     why = []
     for other in faster:
         reason = against(other, context)
-        why.append(
-            f"not {other}: {reason.rstrip('.')}" if reason else f"{other} is faster and could too"
-        )
+        why.append(f"not {other}: {reason}" if reason else f"{other} is faster and could too")
     return name, tuple(why) or ("the fastest that can",)

@@ -11,7 +11,7 @@ from xformer_kit.config.difference import differing, flat, written
 from xformer_kit.config.identity import decisive
 from xformer_kit.inspect.picture import Picture
 from xformer_kit.inspect.style import LINES, MARKERS, WIDTH, bounds, line_style, markers, whole
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.saved_files import read_columns
 
 POINTS = 60  # of a loss in training: of more, neighbours are averaged, for each is of one batch
@@ -39,21 +39,28 @@ def plot_curves(runs: Sequence[str | Path], metrics: Sequence[str] | None = None
     paths = list(dict.fromkeys(Path(run).expanduser() for run in runs))
     if not paths:
         raise ConfigError(
-            "runs: must name one run's directory at least; got none. Try outputs/decoder/*."
+            Fault(
+                "runs",
+                "must name one run's directory at least",
+                got="none",
+                fix="Try outputs/decoder/*.",
+            )
         )
     names = _names(paths)
     found = {name: _columns(path / "metrics.csv") for name, path in zip(names, paths, strict=True)}
     known = list(dict.fromkeys(column for columns in found.values() for column in columns))
     if not known:
         raise ConfigError(
-            f"{paths[0]}: has no figures yet; its metrics.csv has no row. Wait for its first, or"
-            " name another run."
+            Fault(
+                str(paths[0]),
+                "has no figures yet; its metrics.csv has no row",
+                fix="Wait for its first, or name another run.",
+            )
         )
     for metric in metrics or ():
         if metric not in known:
             raise ConfigError(
-                f"metric: none of the runs has '{metric}'.{nearest(metric, known)} Known:"
-                f" {', '.join(known)}."
+                Fault("metric", f"none of the runs has '{metric}'", fix=choices(metric, known))
             )
     chosen = list(
         metrics or [name for name in ("train/loss", "val/loss") if name in known] or known[:1]
@@ -93,8 +100,11 @@ def plot_norms(run: str | Path) -> Picture:
     found = _columns(path / "norms.csv")
     if not found:
         raise ConfigError(
-            f"{run}: has no norms.csv. Norms are noted on request: python train.py"
-            " callbacks.norms.every=50."
+            Fault(
+                str(run),
+                "has no norms.csv",
+                fix="Norms are noted on request: python train.py callbacks.norms.every=50.",
+            )
         )
     panels: dict[str, list[Line]] = {}
     for column, (steps, values) in found.items():

@@ -5,7 +5,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from xformer_kit.registry import REQUIRED, ConfigError, Registry, nearest, plain, shown, type_name
+from xformer_kit.registry import (
+    REQUIRED,
+    ConfigError,
+    Fault,
+    Registry,
+    choices,
+    plain,
+    shown,
+    type_name,
+)
 
 Table = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
@@ -46,12 +55,13 @@ def find_kind(word: str, groups: Mapping[str, Registry]) -> Registry:
         if word in registry or word in registry.also_called:
             name = registry.also_called.get(word, word)
             raise ConfigError(
-                f"parts: '{word}' is no kind but a {registry.kind}. Try xformer parts {group}"
-                f" {name}."
+                Fault(
+                    "parts",
+                    f"'{word}' is no kind but a {registry.kind}",
+                    fix=f"Try xformer parts {group} {name}.",
+                )
             )
-    raise ConfigError(
-        f"parts: no kind is called '{word}'.{nearest(word, groups)} Known: {', '.join(groups)}."
-    )
+    raise ConfigError(Fault("parts", f"no kind is called '{word}'", fix=choices(word, groups)))
 
 
 def rows(registry: Registry, name: str) -> list[OptionRow]:

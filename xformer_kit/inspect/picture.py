@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xformer_kit.inspect.style import drawable, styled
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 FORMATS = ("png", "svg", "pdf")
 DPI = 150  # of PNG: pixels to an inch
@@ -39,8 +39,11 @@ class Picture:
             path.write_bytes(data)
         except OSError as error:
             raise ConfigError(
-                f"{path}: cannot be written: {error.strerror}. Name a file in a folder that is"
-                " there."
+                Fault(
+                    str(path),
+                    f"cannot be written: {error.strerror}",
+                    fix="Name a file in a folder that is there.",
+                )
             ) from None
         return path
 
@@ -68,7 +71,11 @@ def ending(path: Path) -> str:
     if kind not in FORMATS:
         names = ", ".join(f".{name}" for name in FORMATS)
         raise ConfigError(
-            f"{path}: must end in one of {names}; got '{path.suffix}'. Try"
-            f" {path.with_suffix('.png')}."
+            Fault(
+                str(path),
+                f"must end in one of {names}",
+                got=f"'{path.suffix}'",
+                fix=f"Try {path.with_suffix('.png')}.",
+            )
         )
     return kind

@@ -18,7 +18,7 @@ from xformer_kit.mask.base import matrix
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS, Position
-from xformer_kit.registry import ConfigError, Context, Registry
+from xformer_kit.registry import ConfigError, Context, Fault, Registry
 
 
 def plot_mask(
@@ -83,7 +83,12 @@ def plot_attention(
     named = weights if isinstance(weights, Mapping) else {"": weights}
     if not named:
         raise ConfigError(
-            "weights: must hold those of an attention at least; got none. See attention_weights."
+            Fault(
+                "weights",
+                "must hold those of an attention at least",
+                got="none",
+                fix="See attention_weights.",
+            )
         )
     rows = [_of_layer(name, values, row, heads, tokens, source) for name, values in named.items()]
     low, high = _range(rows)
@@ -144,7 +149,11 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
         found = list(_biases_of(given, length))
         if not found:
             raise ConfigError(
-                f"position: none of the model's adds a bias to scores. Those that do: {_biased()}."
+                Fault(
+                    "position",
+                    "none of the model's adds a bias to scores",
+                    fix=f"Those that do: {_biased()}.",
+                )
             )
         yield from found
         return
@@ -155,8 +164,11 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
     part = POSITIONS[node["name"]]
     if part.learned:
         raise ConfigError(
-            f"position: '{node['name']}' learns its bias; give a model with it, or its own, such as"
-            " model.decoder.position['base']."
+            Fault(
+                "position",
+                f"'{node['name']}' learns its bias",
+                fix="Give a model with it, or its own, such as model.decoder.position['base'].",
+            )
         )
     sizes = {
         "dim": 8 * heads,
@@ -192,7 +204,11 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
     kind = POSITIONS.name_of(type(position)) or type(position).__name__
     if "bias" not in position.hooks():
-        raise ConfigError(f"position: '{kind}' adds no bias to scores. Those that do: {_biased()}.")
+        raise ConfigError(
+            Fault(
+                "position", f"'{kind}' adds no bias to scores", fix=f"Those that do: {_biased()}."
+            )
+        )
     held = next((x for x in (*position.parameters(), *position.buffers())), torch.empty(0))
     slot = torch.arange(length, device=held.device)[None]
     tokens = Tokens(slot=slot, position=slot)
@@ -216,7 +232,9 @@ def _of_layer(
     if weights.ndim == 4:
         if not 0 <= row < len(weights):
             raise ConfigError(
-                f"row: must be one of the {len(weights)} sequences, from 0 on; got {row}."
+                Fault(
+                    "row", f"must be one of the {len(weights)} sequences, from 0 on", got=f"{row}"
+                )
             )
         weights = weights[row]
     weights = weights.detach().float().cpu().view(-1, *weights.shape[-2:])
@@ -247,7 +265,7 @@ def _checked(registry: Registry, given: Any) -> dict[str, Any]:
 def _sized(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
-            raise ConfigError(f"{name}: must be at least 1; got {size}.")
+            raise ConfigError(Fault(name, "must be at least 1", got=f"{size}"))
 
 
 # How it is drawn.

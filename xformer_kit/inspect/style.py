@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 INK, FAINT = "#1a1a1a", "#9a9a9a"
 COLOURS = (INK, "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#7a5c00", "#56b4e9", "#6a3d9a")
@@ -58,7 +58,12 @@ def drawable() -> None:
     """Raises ConfigError if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise ConfigError(
-            'plot: needs the package matplotlib; got none. Use pip install "xformer_kit[study]".'
+            Fault(
+                "plot",
+                "needs the package matplotlib",
+                got="none",
+                fix='Use pip install "xformer_kit[study]".',
+            )
         )
 
 

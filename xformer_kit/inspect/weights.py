@@ -19,7 +19,7 @@ from xformer_kit.attention import ATTENTIONS, Attention
 from xformer_kit.kernel import Kernel, Reference
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 
 REFERENCE = Reference()
 WEIGHTLESS = {
@@ -132,8 +132,7 @@ def _chosen(every: Sequence[Call], layers: Sequence[int | str] | None) -> list[C
     for wanted in layers:
         if isinstance(wanted, str) and wanted not in known:
             raise ConfigError(
-                f"layers: no attention is called '{wanted}'.{nearest(wanted, known)} Known:"
-                f" {', '.join(known)}."
+                Fault("layers", f"no attention is called '{wanted}'", fix=choices(wanted, known))
             )
         if not isinstance(wanted, str) and wanted not in depths:
             raise ConfigError(

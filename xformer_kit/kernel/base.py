@@ -5,7 +5,7 @@ Attentions that keep a state in place of scores have kernels of their own. A ker
 by a composition; the composition never is, for `reference` can compute every one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry
 
 Weigh = Callable[
     [Tensor, Tensor | None], Tensor
@@ -38,9 +38,9 @@ class Kernel:
     tried_with: dict[str, str] = {}
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
-        """Why the kernel cannot compute the composition, or None."""
-        return None
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why the kernel cannot compute the composition."""
+        yield from ()
 
     def prepare(self, view: View, heads: int, biased: bool, dtype: torch.dtype) -> Any:
         """Once per forward of a stack, for all its layers with one mask and position: what
@@ -108,7 +108,8 @@ def refusal(name: str, context: Context) -> str | None:
             f"{attn} {'keeps a state and ' * (asked == 'recurrence')}has no scores, which {name}"
             " computes"
         )
-    return KERNELS[name].cannot(context)
+    fault = next(KERNELS.cannot({"name": name}, context), None)
+    return None if fault is None else fault.rule
 
 
 def choose(name: str, context: Context) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xformer_kit.kernel.base import KERNELS, Kernel
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 Pair = Callable[
     [Tensor, Tensor, Tensor, Tensor], Tensor
@@ -43,31 +43,39 @@ class Flex(Kernel):
     trains_on = ("cuda",)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         names, attn, position = context.names, context.attn, context.position
         if "scores" in position.enters:
-            return (
+            yield Fault(
+                "",
                 f"position '{names['position']}' computes scores of its own, and flex computes them"
-                " itself"
+                " itself",
             )
+            return
         if attn.score is not None and not attn.pointwise:
-            return (
-                f"attn.score is {attn.score}, and flex computes softmax of scores that are"
-                " changed one by one"
+            yield Fault(
+                "",
+                f"attn.score is {attn.score}, and flex computes softmax of scores that are changed"
+                " one by one",
             )
+            return
         if context.options["attn"].get("dropout"):
-            return (
-                f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights"
+            yield Fault(
+                "",
+                f"attn.dropout is {context.options['attn']['dropout']}, and flex drops no weights",
             )
+            return
         if "bias" in position.enters and position.learned:
-            return (
+            yield Fault(
+                "",
                 f"position '{names['position']}' learns its bias, whose gradient flex adds up in no"
-                " fixed order, so that a run would not resume bit for bit"
+                " fixed order, so that a run would not resume bit for bit",
             )
+            return
         width = min(attn.head_dim, context.options["attn"].get("v_head_dim") or attn.head_dim)
         if context.device == "cuda" and width < 16:
-            return f"a head has {width} channels, and flex needs 16 on CUDA"
-        return None
+            yield Fault("", f"a head has {width} channels, and flex needs 16 on CUDA")
+            return
 
     def prepare(self, view, heads, biased, dtype):
         device, bare = (
@@ -105,8 +113,11 @@ class Flex(Kernel):
         if q.device.type == "cpu":
             if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
                 raise ConfigError(
-                    "kernel: 'flex' computes no gradients on a CPU. Run it under torch.no_grad(),"
-                    " or choose kernel=auto."
+                    Fault(
+                        "kernel",
+                        "'flex' computes no gradients on a CPU",
+                        fix="Run it under torch.no_grad(), or choose kernel=auto.",
+                    )
                 )
             q, k, v = q.detach(), k.detach(), v.detach()
         run, options = (

@@ -13,7 +13,7 @@ from xformer_kit.kernel import dropout as dropping
 from xformer_kit.kernel.base import KERNELS, Kernel, covers, with_memory
 from xformer_kit.kernel.blocks import Block, cut, slices, table
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import Context, at_least
+from xformer_kit.registry import Context, Fault, at_least
 
 ROWS, ROWS_ON_CUDA = (
     128,
@@ -60,8 +60,9 @@ class SDPA(Kernel):
         yield from at_least(options, "query", block=1)
 
     @classmethod
-    def cannot(cls, context):
-        return beyond_softmax(context, "sdpa")
+    def cannot(cls, options, context):
+        if reason := beyond_softmax(context, "sdpa"):
+            yield Fault("", reason)
 
     def prepare(self, view, heads, biased, dtype):
         view = view._replace(key=unpadded(view))

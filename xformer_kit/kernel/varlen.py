@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from xformer_kit.kernel.base import KERNELS
 from xformer_kit.kernel.sdpa import SDPA, beyond_softmax
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 WIDEST, STEP = 256, 8  # channels of a head in torch's kernel: at most, and in multiples of
 HALVES = torch.bfloat16, torch.float16
@@ -53,31 +53,43 @@ class Varlen(SDPA):
     speed = 0  # no device has measured it: who wants it says so
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         names, attn = context.names, context.attn
         if "bias" in context.position.enters:
-            return f"position '{names['position']}' adds a bias to scores, and varlen adds none"
+            yield Fault(
+                "", f"position '{names['position']}' adds a bias to scores, and varlen adds none"
+            )
+            return
         band = context.mask.band
         if band is None:
-            return (
-                f"mask '{names['mask']}' is no band of distances, and varlen computes those alone"
+            yield Fault(
+                "",
+                f"mask '{names['mask']}' is no band of distances, and varlen computes those alone",
             )
+            return
         if context.cross and band != (math.inf, math.inf):
-            return (
+            yield Fault(
+                "",
                 f"mask '{names['mask']}' compares places of two stacks, and varlen sees a whole"
-                " text of the other"
+                " text of the other",
             )
+            return
         if dropout := context.options["attn"].get("dropout"):
-            return f"attn.dropout is {dropout}, and varlen drops no weights"
+            yield Fault("", f"attn.dropout is {dropout}, and varlen drops no weights")
+            return
         if count := attn.memory:
-            return (
+            yield Fault(
+                "",
                 f"attn.memory is {count}, and varlen computes a text without keys that others"
-                " see too"
+                " see too",
             )
+            return
         widest = max(attn.width, context.options["attn"].get("v_head_dim") or 0)
         if widest > WIDEST:
-            return f"a head has {widest} channels, and varlen computes {WIDEST} at most"
-        return beyond_softmax(context, "varlen")
+            yield Fault("", f"a head has {widest} channels, and varlen computes {WIDEST} at most")
+            return
+        if reason := beyond_softmax(context, "varlen"):
+            yield Fault("", reason)
 
     def prepare(self, view, heads, biased, dtype):
         half = halved(view.query.slot.device, dtype)
@@ -135,8 +147,11 @@ def attention() -> Any:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
         raise ConfigError(
-            f"kernel: 'varlen' needs torch 2.11 or later; this is {torch.__version__}. Use"
-            " kernel=auto."
+            Fault(
+                "kernel",
+                f"'varlen' needs torch 2.11 or later; this is {torch.__version__}",
+                fix="Use kernel=auto.",
+            )
         ) from error
     return varlen_attn
 
@@ -186,8 +201,11 @@ def _in_order(view: View, keys: Texts) -> None:
     inner[keys.starts[:-1][keys.starts.diff() > 0].long()] = False
     if math.isfinite(view.mask.band()[0]) and (slot.diff(prepend=slot[:1])[inner] != 1).any():
         raise ConfigError(
-            "real: padding stands within a text, and kernel 'varlen' counts a window in real"
-            " tokens. Put padding at the ends, or use kernel=auto."
+            Fault(
+                "real",
+                "padding stands within a text, and kernel 'varlen' counts a window in real tokens",
+                fix="Put padding at the ends, or use kernel=auto.",
+            )
         )
 
 

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     try:
         return one(args.overrides)
     except ConfigError as error:
-        print(*error.faults, sep="\n", file=sys.stderr)
+        print(*error.messages, sep="\n", file=sys.stderr)
         return 2
 
 

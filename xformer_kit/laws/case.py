@@ -24,7 +24,7 @@ from xformer_kit.model.model import Encoded, Model
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.plan import KINDS, OUTPUT_LAWS, as_node, stack_plan, stacks
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context, complete_many
+from xformer_kit.registry import Context, Fault, complete_many
 from xformer_kit.registry import plain as copied
 
 VOCAB, BATCH, LENGTH, DIM, LAYERS, MAX_LEN = 37, 3, 13, 36, 2, 29
@@ -95,7 +95,7 @@ def sized(kind: str, node: Node | str) -> dict[str, Any]:
     return registry.defaults(node["name"]) | small | dict(node)
 
 
-def faults(config: Node) -> list[str]:
+def faults(config: Node) -> list[Fault]:
     """Why the composition is refused, whatever it is trained on; empty where it is not. Laws train
     it on a CPU.
     """

@@ -16,7 +16,8 @@ from xformer_kit.laws.building import among_many
 from xformer_kit.laws.case import LawBroken, faults, overrides, sized, tiny
 from xformer_kit.mask import Mask
 from xformer_kit.plan import KINDS
-from xformer_kit.registry import REQUIRED, ConfigError, nearest, nested
+from xformer_kit.registry import REQUIRED, ConfigError, nested
+from xformer_kit.registry import choices as known_choices
 
 EMPTY_ROWS = {
     "name": "all_of",
@@ -108,7 +109,7 @@ def check_part(kind: str, name: str) -> list[Result]:
     tried = [(config, faults(config)) for config in compositions(kind, name)]
     configs = [config for config, refused in tried if not refused]
     if not configs:
-        reasons = " ".join(dict.fromkeys(fault for _, refused in tried for fault in refused))
+        reasons = " ".join(dict.fromkeys(str(fault) for _, refused in tried for fault in refused))
         return [
             Result(
                 f"{kind} {name}",
@@ -117,11 +118,9 @@ def check_part(kind: str, name: str) -> list[Result]:
                 f"every composition tried is refused: {reasons}",
             )
         ]
-    unknown = [law for law in getattr(PARTS[kind][name], "breaks", {}) if law not in LAWS]
+    unknown = [law for law in PARTS[kind].broken(name) if law not in LAWS]
     if unknown:
-        sentence = (
-            f"no law is called '{unknown[0]}'.{nearest(unknown[0], LAWS)} Known: {', '.join(LAWS)}."
-        )
+        sentence = f"no law is called '{unknown[0]}'. {known_choices(unknown[0], LAWS)}"
         return [Result(f"{kind} {name}", "breaks", "broken", sentence)]
     verdicts = [_Verdict(f"{kind} {name}", law) for law in LAWS]
     few = len(faces(kind, name))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from xformer_kit.config import untaken
+from xformer_kit.config import unused
 from xformer_kit.extra import EXTRAS
 from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
@@ -17,6 +17,7 @@ from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, Squash
 from xformer_kit.plan import KINDS, stacks
+from xformer_kit.registry import Fault
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
 FAR = {
@@ -292,9 +293,9 @@ def _bared(config: dict) -> dict:
     """
     plans = stacks(config)
     usual = plain("_".join(plan.name for plan in plans))
-    parts = [path for path, _ in untaken.parts(config, plans) if path in KINDS]
+    parts = [fault.path for fault in unused.parts(config, plans) if fault.path in KINDS]
     left = [
-        (place, key) for place, key, _ in untaken.found(config, plans) if place.path == place.kind
+        (place, key) for place, key, _ in unused.found(config, plans) if place.path == place.kind
     ]
     if not left and not parts:
         return config
@@ -304,7 +305,7 @@ def _bared(config: dict) -> dict:
             option = key.partition(".")[0]
             default = KINDS[place.kind].defaults(place.node["name"])[option]
             bared[place.kind] = {**bared[place.kind], option: default}
-    said = [set(faults(one)) - set(untaken.faults(one, plans)) for one in (config, bared)]
+    said = [set(faults(one)) - set(unused.faults(one, plans)) for one in (config, bared)]
     return bared if said[0] == said[1] else config
 
 
@@ -350,7 +351,7 @@ def able(row: Row) -> bool:
     return not wrong(row)
 
 
-def wrong(row: Row) -> list[str]:
+def wrong(row: Row) -> list[Fault]:
     """Why a row is refused; one whose layout leaves networks out, also why it would be with them:
     else two parts would be called held that never met.
     """

@@ -12,6 +12,7 @@ from functools import cache
 
 from xformer_kit.laws.faces import LAYOUTS, STACKS, Row, able, drawn, factors, wrong
 from xformer_kit.plan import KINDS
+from xformer_kit.registry import Fault
 
 DRAWS = 400  # rows at random, whose pairs need not be tried one by one
 # Rows that are changed at most until one is not refused; with a kernel several choices have to
@@ -31,7 +32,7 @@ def pairs() -> Iterator[Pair]:
 
 
 @cache
-def refused() -> dict[Pair, tuple[str, ...]]:
+def refused() -> dict[Pair, tuple[Fault, ...]]:
     """Each pair that is refused in whatever composition, with the sentences that answer it where
     one of the two is at home.
     """
@@ -45,11 +46,11 @@ def refused() -> dict[Pair, tuple[str, ...]]:
             if able(row):
                 _lived_in(row, homes, left)
                 break
-    found: dict[Pair, tuple[str, ...]] = {}
+    found: dict[Pair, tuple[Fault, ...]] = {}
     for pair in list(left):
         if pair not in left:
             continue
-        tried: dict[Row, tuple[str, ...]] = {}
+        tried: dict[Row, tuple[Fault, ...]] = {}
         for row in _candidates(pair, homes):
             tried[row] = _wrong(row)
             if not tried[row]:
@@ -63,14 +64,14 @@ def refused() -> dict[Pair, tuple[str, ...]]:
 
 
 @cache
-def _wrong(row: Row) -> tuple[str, ...]:
+def _wrong(row: Row) -> tuple[Fault, ...]:
     """Why a row is refused; kept, for a fifth of them are met again on the way from another
     pair.
     """
     return tuple(wrong(row))
 
 
-def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
+def _mended(pair: Pair, tried: dict[Row, tuple[Fault, ...]]) -> Row | None:
     """A row that is not refused, found by changing one choice that a fault names at a time, in rows
     with the fewest faults first. None if all rows that were tried share a fault, or if the search
     ends without one.
@@ -79,7 +80,7 @@ def _mended(pair: Pair, tried: dict[Row, tuple[str, ...]]) -> Row | None:
         return None
     limit = OF_KERNELS if "kernel" in dict(pair) else CHANGED
     order = itertools.count()  # of rows with equally many faults, the one that was found first
-    waiting = [(len(sentences), next(order), row) for row, sentences in tried.items()]
+    waiting = [(len(faults), next(order), row) for row, faults in tried.items()]
     heapq.heapify(waiting)
     changed: set[tuple[int, tuple[str, ...]]] = set()
     while waiting and len(changed) < limit:
@@ -100,14 +101,14 @@ def _kind(row: Row) -> tuple[int, tuple[str, ...]]:
     """The stack of a row and its faults without the names in them: rows that agree in both are
     changed once.
     """
-    return dict(row)["stack"], tuple(re.sub(r"'\w+'", "", sentence) for sentence in _wrong(row))
+    rules = (f"{fault.path} {fault.rule}" for fault in _wrong(row))
+    return dict(row)["stack"], tuple(re.sub(r"'\w+'", "", rule) for rule in rules)
 
 
-def _changed(row: Row, pair: Pair, sentences: tuple[str, ...]) -> Iterator[Row]:
-    """The row with another level of a choice that the sentences name, of its stack or its
-    layout.
-    """
-    words = {"stack", "layout", *re.findall(r"\w+", " ".join(sentences))} - dict(pair).keys()
+def _changed(row: Row, pair: Pair, faults: tuple[Fault, ...]) -> Iterator[Row]:
+    """The row with another level of a choice that the faults name, of its stack or its layout."""
+    texts = " ".join(f"{fault.path} {fault.rule} {fault.got} {fault.fix}" for fault in faults)
+    words = {"stack", "layout", *re.findall(r"\w+", texts)} - dict(pair).keys()
     for factor, levels in factors().items():
         if factor in words:
             yield from (_row(dict(row) | {factor: level}) for level in range(len(levels)))
@@ -168,7 +169,7 @@ def named(cell: tuple[str, int]) -> str:
 
 def table() -> str:
     """The refused pairs in Markdown: part, part, reason, count of faces."""
-    rows = Counter((named(a), named(b), sentences[0]) for (a, b), sentences in refused().items())
+    rows = Counter((named(a), named(b), str(faults[0])) for (a, b), faults in refused().items())
     total = sum(1 for _ in pairs())
     share = 1 - len(refused()) / total
     lines = [

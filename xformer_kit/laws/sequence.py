@@ -199,8 +199,8 @@ def nothing(case: Case) -> str | None:
     mask = dict(case.config["mask"])
     nobody = {"name": "all_of", "of": [mask, {"name": "not", "of": mask}]}
     hidden_from_all = {**case.config, "mask": nobody}
-    if refused := [fault for fault in faults(hidden_from_all) if BLIND not in fault]:
-        return f"a mask that hides everything is refused: {refused[0].rstrip('.')}"
+    if refused := [fault for fault in faults(hidden_from_all) if BLIND not in fault.rule]:
+        return f"a mask that hides everything is refused: {refused[0].rule}"
     looks = Case(hidden_from_all, case.law).own
     if any(context.options["mask"] != nobody for context in looks):
         return "an attention has a mask of its own"

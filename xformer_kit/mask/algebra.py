@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from xformer_kit.mask.base import INF, MASKS, Mask
+from xformer_kit.registry import Fault
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,9 @@ class Several(Mask):
     @classmethod
     def check(cls, options, context):
         if not options.of:
-            yield "of: must list at least one mask; got []. Try [causal, sliding_window]."
+            yield Fault(
+                "of", "must list at least one mask", got="[]", fix="Try [causal, sliding_window]."
+            )
 
     @property
     def sees_future(self):
@@ -99,29 +102,35 @@ class PerHead(Several):
         if options.groups is None:
             return
         if len(options.groups) != len(options.of):
-            yield (
-                f"groups: must have a number for each of the {len(options.of)} masks; got"
-                f" {list(options.groups)}."
+            yield Fault(
+                "groups",
+                f"must have a number for each of the {len(options.of)} masks",
+                got=f"{list(options.groups)}",
             )
         elif min(options.groups, default=1) < 1:
-            yield f"groups: must be at least 1 for each mask; got {list(options.groups)}."
+            yield Fault("groups", "must be at least 1 for each mask", got=f"{list(options.groups)}")
 
     @classmethod
-    def cannot(cls, context):
-        options, heads = context.options["mask"], context.attn.heads
-        if options["groups"] is None and len(options["of"]) > heads:
-            return (
-                f"per_head has {len(options['of'])} masks, and attn '{context.names['attn']}'"
-                f" {heads} heads here; a mask needs a head. Give fewer masks, or an attention with"
-                " more heads"
+    def cannot(cls, options, context):
+        heads = context.attn.heads
+        if options.groups is None and len(options.of) > heads:
+            yield Fault(
+                "",
+                f"per_head has {len(options.of)} masks, and attn '{context.names['attn']}'"
+                f" {heads} heads here; a mask needs a head",
+                fix="Give fewer masks, or an attention with more heads.",
             )
-        if options["groups"] is not None and sum(options["groups"]) != heads:
-            return (
+            return
+        if options.groups is not None and sum(options.groups) != heads:
+            yield Fault(
+                "",
                 f"per_head.groups must add up to the {heads} heads of attn"
-                f" '{context.names['attn']}'; got {list(options['groups'])},"
-                f" {sum(options['groups'])} together. null lets heads take turns"
+                f" '{context.names['attn']}'",
+                got=f"{list(options.groups)}, {sum(options.groups)} together",
+                fix="null lets heads take turns.",
             )
-        return super().cannot(context)
+            return
+        yield from super().cannot(options, context)
 
     def allows(self, query, key, head):
         seen = self.of[0].allows(query, key, head)

@@ -6,14 +6,13 @@ cross attention. Padding and documents are added by the model, never by a mask.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry
 from xformer_kit.registry.traits import MaskTraits
 
 INF = math.inf
@@ -72,28 +71,18 @@ class Mask:
         return MaskTraits(self.band(), self.sees_future, self.sees_prefix, self.absolute)
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
-        """Why the mask cannot meet what stands beside it; of a mask made of masks, the first reason
-        of those.
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why the mask cannot be composed with its attention; whether one that is made of masks
+        hides all tokens.
         """
-        inner = context.options["mask"].get("of") or ()
-        for node in [inner] if isinstance(inner, (str, Mapping)) else inner:
-            node = MASKS.complete(node)
-            names, options = (
-                {**context.names, "mask": node["name"]},
-                {**context.options, "mask": node},
-            )
-            if reason := MASKS[node["name"]].cannot(replace(context, names=names, options=options)):
-                return reason
         length = context.seq_len or 1024
-        if inner and MASKS.create(context.options["mask"]).blind(
-            length, context.options["attn"].get("heads") or 1
-        ):
-            return (
-                f"mask '{context.names['mask']}' {BLIND} of {length} from all; choose mask=causal"
-                " or full"
+        heads = context.options["attn"].get("heads") or 1
+        if options.of and MASKS.create(options.node).blind(length, heads):
+            yield Fault(
+                "",
+                f"mask '{options.name}' {BLIND} of {length} from all",
+                fix="Choose mask=causal or full.",
             )
-        return None
 
     def blind(self, length: int, heads: int) -> bool:
         """Whether no token sees any in a text of that length. False where that is a question of

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xformer_kit.mask.base import MASKS, Mask
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import at_least, shown
+from xformer_kit.registry import Fault, at_least, shown
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,13 @@ class Chunked(Sparse):
     def check(cls, options, context):
         sizes = (options.chunk,) if isinstance(options.chunk, int) else options.chunk
         if not sizes:
-            yield (
-                "chunk: must be a number of tokens, or a list of at least one; got"
-                f" {shown(options.chunk)}."
+            yield Fault(
+                "chunk",
+                "must be a number of tokens, or a list of at least one",
+                got=shown(options.chunk),
             )
         elif min(sizes) < 1:
-            yield f"chunk: must be at least 1 token; got {shown(options.chunk)}."
+            yield Fault("chunk", "must be at least 1 token", got=shown(options.chunk))
 
     def pattern(self, query, key, head):
         return self._of(query.position) == self._of(key.position)

@@ -12,7 +12,7 @@ from xformer_kit.data.tokenizer import load_tokenizer
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.objective import objective_of
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.command_lines import resume
 
 
@@ -24,14 +24,21 @@ def build(
     """
     if not isinstance(config, Mapping):
         raise ConfigError(
-            f"build: takes a config, such as compose(['model=decoder']) gives; got {config!r}."
+            Fault(
+                "build",
+                "takes a config, such as compose(['model=decoder']) gives",
+                got=f"{config!r}",
+            )
         )
     if vocab_size is not None and (not isinstance(vocab_size, int) or vocab_size < 1):
-        raise ConfigError(f"vocab_size: must be at least 1 token; got {vocab_size!r}.")
+        raise ConfigError(Fault("vocab_size", "must be at least 1 token", got=f"{vocab_size!r}"))
     if missing := [key for key in ("model", *GROUPS) if key not in config]:
         raise ConfigError(
-            "build: takes a whole config, such as compose(['model=decoder']) gives; got one"
-            f" without {', '.join(missing)}."
+            Fault(
+                "build",
+                "takes a whole config, such as compose(['model=decoder']) gives",
+                got=f"one without {', '.join(missing)}",
+            )
         )
     ensure(config, data=False)
     if vocab_size is not None and (own := config["model"].get("vocab_size")) not in (
@@ -39,8 +46,12 @@ def build(
         vocab_size,
     ):
         raise ConfigError(
-            f"model.vocab_size: must be the vocab_size that build(...) is given; got {own} and"
-            f" {vocab_size}. Give one of them, or the same size twice."
+            Fault(
+                "model.vocab_size",
+                "must be the vocab_size that build(...) is given",
+                got=f"{own} and {vocab_size}",
+                fix="Give one of them, or the same size twice.",
+            )
         )
     return _made(config, vocab_size, source_vocab_size)
 
@@ -52,8 +63,11 @@ def _made(
     size = vocab_size or config["model"].get("vocab_size")
     if not size:
         raise ConfigError(
-            "model.vocab_size: is the tokenizer's, which is not known here; give build(...,"
-            " vocab_size=...)."
+            Fault(
+                "model.vocab_size",
+                "is the tokenizer's, which is not known here",
+                fix="Give build(..., vocab_size=...).",
+            )
         )
     if (
         source_vocab_size not in (None, size)
@@ -61,8 +75,12 @@ def _made(
         and config["model"]["share_embeddings"]
     ):
         raise ConfigError(
-            "model.share_embeddings: source and target must have one vocabulary; got"
-            f" {source_vocab_size} and {size} tokens. Set it to false, or tokenizer.shared to true."
+            Fault(
+                "model.share_embeddings",
+                "source and target must have one vocabulary",
+                got=f"{source_vocab_size} and {size} tokens",
+                fix="Set it to false, or tokenizer.shared to true.",
+            )
         )
     return build_model(config, size, source_vocab_size)
 
@@ -81,7 +99,11 @@ def load(run: str | Path, parts: Iterable[str] = (), checkpoint: str = "best") -
         state = checkpoints.read(file)
     except checkpoints.DamagedError as error:
         raise ConfigError(
-            f"{file}: cannot be read as a checkpoint: {error}. Load another one of the run."
+            Fault(
+                str(file),
+                f"cannot be read as a checkpoint: {error}",
+                fix="Load another one of the run.",
+            )
         ) from None
     return restored(run, config, parts, state)
 
@@ -109,7 +131,10 @@ def restored(
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ConfigError(
-            f"{run}: the weights of its checkpoint must be those of config.yaml's model; {reason}."
+            Fault(
+                str(run),
+                f"the weights of its checkpoint must be those of config.yaml's model; {reason}",
+            )
         ) from None
     model.tokenizer, model.source_tokenizer = tokenizer, source  # type: ignore[assignment]
     return model.eval()
@@ -129,4 +154,6 @@ def _checkpoint(run: str | Path, parts: Iterable[str], name: str) -> Path:
     for path in (Path(run) / "checkpoints" / f"{n}.ckpt" for n in (name, "last")):
         if path.is_file():
             return path
-    raise ConfigError(f"{run}: has no checkpoint yet; go on with it: {resume(run, parts)}")
+    raise ConfigError(
+        Fault(str(run), f"has no checkpoint yet; go on with it: {resume(run, parts)}")
+    )

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Cache:
@@ -155,7 +155,12 @@ class WindowCache(KeyValueCache):
         able = self.length if self.seen == self.length else max(0, self.length - self.left)
         if n > able:
             raise ConfigError(
-                f"rewind: a cache that keeps a window of {self.left + 1} tokens can go back by"
-                f" {able} here; got {n}. Rewind by fewer tokens, or begin again with the prompt."
+                Fault(
+                    "rewind",
+                    f"a cache that keeps a window of {self.left + 1} tokens can go back by {able}"
+                    " here",
+                    got=f"{n}",
+                    fix="Rewind by fewer tokens, or begin again with the prompt.",
+                )
             )
         self.length, self.seen = self.length - n, self.seen - n

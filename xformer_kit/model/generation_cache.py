@@ -6,7 +6,7 @@ from torch import Tensor
 
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class GenerationCache:
@@ -57,7 +57,12 @@ class GenerationCache:
         held = self.length
         if n > held:
             raise ConfigError(
-                f"rewind: the cache holds {held} tokens; got {n}. Rewind by at most {held}."
+                Fault(
+                    "rewind",
+                    f"the cache holds {held} tokens",
+                    got=f"{n}",
+                    fix=f"Rewind by at most {held}.",
+                )
             )
         if n and self.tokens is not None:
             unread = min(n, self.unread)

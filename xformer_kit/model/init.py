@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.registry import Registry, above
+from xformer_kit.registry import Fault, Registry, above
 
 
 class Deepnet(NamedTuple):
@@ -264,9 +264,10 @@ class Small(ByShape):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.output is not None and options.depth_scaled:
-            yield (
-                "depth_scaled: has no say beside init.output, which divides by the number of"
-                " layers; leave it false."
+            yield Fault(
+                "depth_scaled",
+                "has no say beside init.output, which divides by the number of layers",
+                fix="Leave it false.",
             )
 
     def spread(self, out, into):

@@ -15,7 +15,7 @@ from xformer_kit.model.report import Report, add, by_owner, figures
 from xformer_kit.model.stack import Stack
 from xformer_kit.model.stack_cache import empty_cache
 from xformer_kit.model.tokens import Tokens, checked_ids
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Encoded(NamedTuple):
@@ -114,8 +114,10 @@ class Model(nn.Module):
         report: Report = {}
         if self.two_stacks and source is None:
             raise ConfigError(
-                "source: must be given to a model of two stacks; call model(source=...,"
-                " target=...)."
+                Fault(
+                    "source",
+                    "must be given to a model of two stacks; call model(source=..., target=...)",
+                )
             )
         if isinstance(source, Tokens):
             source, report = self.encode(source)
@@ -211,12 +213,12 @@ class Model(nn.Module):
         """The tokens of the stack that speaks, under either of their names."""
         if not self.two_stacks and (source is not None or target is not None):
             raise ConfigError(
-                "source, target: need an encoder and a decoder; give ids, or build"
+                "source, target: need an encoder and a decoder. Give ids, or build"
                 " model=encoder_decoder."
             )
         if (ids is None) == (target is None):
             raise ConfigError(
-                "ids: give either ids or target, the tokens of the stack that predicts."
+                Fault("ids", "give either ids or target, the tokens of the stack that predicts")
             )
         if (target_real if target is None else real) is not None:
             raise ConfigError(
@@ -248,8 +250,12 @@ class Model(nn.Module):
         """
         if self.two_stacks and source_length < 1:
             raise ConfigError(
-                f"source_length: must be the number of the source's tokens; got {source_length}. "
-                "Call model.cache(rows, length, source_length)."
+                Fault(
+                    "source_length",
+                    "must be the number of the source's tokens",
+                    got=f"{source_length}",
+                    fix="Call model.cache(rows, length, source_length).",
+                )
             )
         return empty_cache(self.stack, rows, length, source_length)
 
@@ -280,6 +286,10 @@ def _fits(tokens: Tokens, cache: GenerationCache | None, longest: int, what: str
     length = tokens.length + (0 if cache is None else cache.length)
     if length > longest:
         raise ConfigError(
-            f"model.max_len: the {what}'s positions end at {longest} tokens; got {length}. "
-            "Give fewer, or build it with a larger model.max_len."
+            Fault(
+                "model.max_len",
+                f"the {what}'s positions end at {longest} tokens",
+                got=f"{length}",
+                fix="Give fewer, or build it with a larger model.max_len.",
+            )
         )

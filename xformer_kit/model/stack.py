@@ -15,7 +15,7 @@ from xformer_kit.model.stack_cache import append
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.placement import Placement, State
 from xformer_kit.position import Position
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 if TYPE_CHECKING:
     from xformer_kit.plan import StackPlan
@@ -120,7 +120,9 @@ class Stack(nn.Module):
         )
         for law, field, way in needs:
             if law in breaks and getattr(tokens, field) is not None:
-                raise ConfigError(f"{field}: {breaks[law]}. Give {way}, or choose another part.")
+                raise ConfigError(
+                    Fault(field, breaks[law], fix=f"Give {way}, or choose another part.")
+                )
 
     def contexts(
         self, query: Tokens, key: Tokens, source: Tokens | None, dtype: torch.dtype

@@ -10,7 +10,7 @@ from xformer_kit.model.block import READ, Block
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 if TYPE_CHECKING:
     from xformer_kit.model.stack import Stack
@@ -91,7 +91,11 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
     """
     if "cache" in stack.breaks and "causality" in stack.breaks:
         raise ConfigError(
-            f"cache: {stack.breaks['cache']}. Give all tokens in one call, or choose another part."
+            Fault(
+                "cache",
+                stack.breaks["cache"],
+                fix="Give all tokens in one call, or choose another part.",
+            )
         )
     for group in (group for group in stack.groups if not group.cross):
         prefix = group.mask.sees_prefix and new.prefix is not None
@@ -99,14 +103,23 @@ def _refuse_unseen(stack: "Stack", past: Tokens, new: Tokens) -> None:
             continue
         if group.mask.sees_future:
             raise ConfigError(
-                f"cache: a mask sees the future, so the {past.length} tokens in the cache would"
-                f" have seen the {new.length} that are new. Give all tokens in one call, or build"
-                " the model with mask=causal."
+                Fault(
+                    "cache",
+                    f"a mask sees the future, so the {past.length} tokens in the cache would have"
+                    f" seen the {new.length} that are new",
+                    fix="Give all tokens in one call, or build the model with mask=causal.",
+                )
             )
         raise ConfigError(
-            f"prefix: is seen whole, so the {past.length} tokens in the cache would have seen"
-            f" those of the {new.length} new ones that are of it. Give the whole prefix in the"
-            " first call, and behind it tokens with prefix False."
+            Fault(
+                "prefix",
+                f"is seen whole, so the {past.length} tokens in the cache would have seen those of"
+                f" the {new.length} new ones that are of it",
+                fix=(
+                    "Give the whole prefix in the first call, and behind it tokens with prefix"
+                    " False."
+                ),
+            )
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Tokens(NamedTuple):
@@ -209,14 +209,21 @@ def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
     """
     if not isinstance(ids, Tensor):
         raise ConfigError(
-            f"{name}: must be a tensor (batch, tokens); got {type(ids).__name__}. Try"
-            " torch.tensor([[1, 2]])."
+            Fault(
+                name,
+                "must be a tensor (batch, tokens)",
+                got=f"{type(ids).__name__}",
+                fix="Try torch.tensor([[1, 2]]).",
+            )
         )
     number = ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool
     if ids.ndim != 2 or not ids.numel() or number:
         raise ConfigError(
-            f"{name}: must be ids (batch, tokens) with at least one token; got {tuple(ids.shape)}"
-            f" of {ids.dtype}."
+            Fault(
+                name,
+                "must be ids (batch, tokens) with at least one token",
+                got=f"{tuple(ids.shape)} of {ids.dtype}",
+            )
         )
     rows, length = ids.shape
     for key, field in fields.items():
@@ -224,7 +231,10 @@ def checked_ids(name: str, ids: Any, **fields: Tensor | None) -> Tensor:
             field.ndim != 2 or field.shape[0] not in (1, rows) or field.shape[1] != length
         ):
             raise ConfigError(
-                f"{key}: must have a value for each token, ({rows}, {length}); got"
-                f" {tuple(field.shape)}."
+                Fault(
+                    key,
+                    f"must have a value for each token, ({rows}, {length})",
+                    got=f"{tuple(field.shape)}",
+                )
             )
     return ids.long()

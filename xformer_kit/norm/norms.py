@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.registry import Registry, above, at_least
+from xformer_kit.registry import Fault, Registry, above, at_least
 
 NORMS = Registry("norm", given=("dim",))
 
@@ -88,16 +88,18 @@ class RMS(nn.Module):
     def check(cls, options, context):
         yield from at_least(options, eps=0)
         if options.weight is False and options.unit_offset:
-            yield (
-                "unit_offset: is another form of the weight, and with weight=false there is none;"
-                " got true. Leave one out."
+            yield Fault(
+                "unit_offset",
+                "is another form of the weight, and with weight=false there is none",
+                got="true",
+                fix="Leave one out.",
             )
         if options.weight is False and options.cast == "before":
             why = (
                 "says on which side of the weight numbers are rounded, and with weight=false there"
                 " is none"
             )
-            yield f"cast: {why}; got 'before'. Leave it out."
+            yield Fault("cast", why, got="'before'", fix="Leave it out.")
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Any = self.weight

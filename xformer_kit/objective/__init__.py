@@ -17,7 +17,7 @@
 Sums, not means: micro-batches and ranks add up, and the trainer divides by the step's tokens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Context, Registry, listed
+from xformer_kit.registry import Context, Fault, Options, Registry, listed
 
 Batch = Mapping[str, Any]  # see xformer_kit/data/batch.py
 
@@ -69,9 +69,9 @@ class Objective:
     source_tokenizer: Any = None
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
-        """The reason and a fix, or None if the composed model can be trained on this."""
-        return None
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why the composed model can be trained on this."""
+        yield from ()
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:
         """An example of the corpus -> one of this objective; `draw` is its own source of randomness

@@ -10,7 +10,7 @@ import torch
 
 from xformer_kit.objective import OBJECTIVES, between
 from xformer_kit.objective.seq2seq import END, START, SourceTarget
-from xformer_kit.registry import ConfigError, at_least
+from xformer_kit.registry import ConfigError, Fault, at_least
 
 MASK = "<mask>"
 MODES = ("[R]", "[S]", "[X]")
@@ -42,8 +42,11 @@ class Denoiser(SourceTarget):
         if room < 1:
             least = self.taken + 1
             raise ConfigError(
-                f"data.seq_len: must be at least {least} tokens, {self.taken} of them special; got"
-                f" {len(window) - 1}."
+                Fault(
+                    "data.seq_len",
+                    f"must be at least {least} tokens, {self.taken} of them special",
+                    got=f"{len(window) - 1}",
+                )
             )
         text = window[example["tokens.real"]] if "tokens.real" in example else window
         return self.pair(*self.corrupt(text[:room], draw))
@@ -87,7 +90,9 @@ class Denoiser(SourceTarget):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.rate is not None and not 0 < options.rate < 1:
-            yield f"rate: must be above 0 and below 1; got {options.rate}. Try 0.15."
+            yield Fault(
+                "rate", "must be above 0 and below 1", got=f"{options.rate}", fix="Try 0.15."
+            )
         yield from at_least(options, "token", span=1)
         yield from at_least(options, sentinels=1)
 
@@ -253,9 +258,11 @@ class MixtureOfDenoisers(Denoiser):
         yield from super().check(options, context)
         yield from at_least(options, regular=0, sequential=0, extreme=0)
         if not options.regular + options.sequential + options.extreme > 0:
-            yield (
-                "regular: some denoiser must have a weight; got 0 for all. Try 2, sequential=1 and"
-                " extreme=4."
+            yield Fault(
+                "regular",
+                "some denoiser must have a weight",
+                got="0 for all",
+                fix="Try 2, sequential=1 and extreme=4.",
             )
 
     def blanked(self, pieces, opening=None):

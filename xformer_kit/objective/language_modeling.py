@@ -1,6 +1,6 @@
 """Language modelling: the next token of a text is predicted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, blank_ids, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, above
+from xformer_kit.registry import Context, Fault, Options, above
 
 
 class NextToken(CrossEntropy):
@@ -67,22 +67,25 @@ class LanguageModeling(NextToken):
         yield from above(options, future_weight=0)
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         mask = context.mask
         if mask.sees_prefix:
-            return (
+            yield Fault(
+                "",
                 f"mask '{context.names['mask']}' lets the tokens of a prefix see each other, and"
-                " language_modeling has no prefix. Use mask=causal, or"
-                " task=prefix_language_modeling."
+                " language_modeling has no prefix",
+                fix="Use mask=causal, or task=prefix_language_modeling.",
             )
+            return
         if context.cross or not mask.sees_future:
-            return None
+            return
         maskable = context.attn.maskable
         other = "task=masked_language_modeling"
-        return (
+        yield Fault(
+            "",
             f"mask '{context.names['mask']}' sees the future, so language_modeling would read the"
-            " token that it has to predict. Use"
-            f" {hiding(context, 'causal', 'sliding_window') if maskable else other}."
+            " token that it has to predict",
+            fix=f"Use {(hiding(context, 'causal', 'sliding_window') if maskable else other)}.",
         )
 
     def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:

@@ -1,7 +1,7 @@
 """Masked language modelling: hidden tokens are predicted from both sides."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, between, blank_ids
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, at_least
+from xformer_kit.registry import Context, Fault, Options, at_least
 
 MASK = "<mask>"
 
@@ -48,21 +48,27 @@ class MaskedLanguageModeling(CrossEntropy):
     def check(cls, options, context):
         yield from super().check(options, context)
         if not 0 < options.rate <= 1:
-            yield f"rate: must be above 0 and at most 1; got {options.rate}. Try 0.15."
+            yield Fault(
+                "rate", "must be above 0 and at most 1", got=f"{options.rate}", fix="Try 0.15."
+            )
         yield from at_least(options, mask=0, random=0)
         if options.mask + options.random > 1:
-            yield (
-                f"mask: must be at most 1 together with random; got {options.mask} and"
-                f" {options.random}. Try 0.8 and 0.1."
+            yield Fault(
+                "mask",
+                "must be at most 1 together with random",
+                got=f"{options.mask} and {options.random}",
+                fix="Try 0.8 and 0.1.",
             )
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         if not context.mask.sees_prefix:
-            return None
-        return (
+            return
+        yield Fault(
+            "",
             f"mask '{context.names['mask']}' is for a prefix, which masked_language_modeling does"
-            " not have. Use mask=full."
+            " not have",
+            fix="Use mask=full.",
         )
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:

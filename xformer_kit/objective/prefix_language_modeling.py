@@ -1,6 +1,6 @@
 """Prefix language modelling: the rest of a text is predicted from a prefix that is seen whole."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
 from xformer_kit.objective.language_modeling import NextToken
-from xformer_kit.registry import Context
+from xformer_kit.registry import Context, Fault, Options
 
 
 @OBJECTIVES.register("prefix_language_modeling", also_called=("prefix_lm", "plm"))
@@ -25,12 +25,14 @@ class PrefixLanguageModeling(NextToken):
     masks: ClassVar[Mapping[str, str]] = {"decoder": "prefix"}
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         if not context.mask.sees_future:
-            return None
-        return (
+            return
+        yield Fault(
+            "",
             f"mask '{context.names['mask']}' sees the future, so prefix_language_modeling would"
-            f" read the token that it has to predict. Use {hiding(context, 'prefix')}."
+            " read the token that it has to predict",
+            fix=f"Use {hiding(context, 'prefix')}.",
         )
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:

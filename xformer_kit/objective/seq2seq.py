@@ -1,6 +1,6 @@
 """Sequence to sequence: a target is predicted from its source."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, blank_ids, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, at_least
+from xformer_kit.registry import Context, Fault, Options, at_least
 
 START, END = "<s>", "</s>"
 
@@ -24,25 +24,28 @@ class SourceTarget(CrossEntropy):
     specials: tuple[str, ...] = (START, END)
 
     @classmethod
-    def cannot(cls, context: Context) -> str | None:
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         if context.cross:
-            return None
+            return
         mask = context.mask
         name = context.names["mask"]
         encoder = context.stack == "encoder"
         if mask.sees_prefix and (encoder or context.has_source):
-            return (
+            yield Fault(
+                "",
                 f"mask '{name}' is for a prefix, which"
-                f" {'an encoder' if encoder else 'a decoder beside an encoder'} does not have. Use"
-                f" mask={'full' if encoder else 'causal'}, or a decoder alone."
+                f" {('an encoder' if encoder else 'a decoder beside an encoder')} does not have",
+                fix=f"Use mask={('full' if encoder else 'causal')}, or a decoder alone.",
             )
+            return
         if mask.sees_future and not encoder:
-            return (
+            yield Fault(
+                "",
                 f"mask '{name}' sees the future, so the decoder would read the token that it has to"
-                " predict. Use"
-                f" {hiding(context, *(['prefix'] * (not context.has_source)), 'causal')}."
+                " predict",
+                fix=f"Use {hiding(context, *['prefix'] * (not context.has_source), 'causal')}.",
             )
-        return None
+            return
 
     def pair(self, source: Any, target: Any) -> dict[str, np.ndarray]:
         """What the model reads of a source and a target: arrays of ids (s,), (t,)."""
@@ -108,9 +111,11 @@ class Seq2Seq(SourceTarget):
         yield from super().check(options, context)
         yield from at_least(options, decoded=0, beam=1)
         if (options.beam or 0) > 1000:
-            yield (
-                "beam: must be at most 1,000, each of which is a text to read; got"
-                f" {options.beam:,}. Try 4 to 10."
+            yield Fault(
+                "beam",
+                "must be at most 1,000, each of which is a text to read",
+                got=f"{options.beam:,}",
+                fix="Try 4 to 10.",
             )
 
     def example(self, example: Mapping[str, Any], draw: torch.Generator) -> Mapping[str, Any]:

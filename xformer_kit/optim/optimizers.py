@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xformer_kit.registry import Context, Options, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry
 
 OPTIMIZERS = Registry("optim", given=("model", "fused"), base=torch.optim.Optimizer)
 
@@ -73,19 +73,27 @@ class AdamW(torch.optim.AdamW):
         )
 
     @classmethod
-    def check(cls, options: Options, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         for name, example in (("lr", "1e-3"), ("eps", "1e-8")):
             value = getattr(options, name)
             if not 0 < value < math.inf:
-                yield f"{name}: must be above 0 and finite; got {value}. Try {example}."
+                yield Fault(
+                    name, "must be above 0 and finite", got=f"{value}", fix=f"Try {example}."
+                )
         if not 0 <= options.weight_decay < math.inf:
-            yield (
-                f"weight_decay: must be at least 0 and finite; got {options.weight_decay}. Try 0.1."
+            yield Fault(
+                "weight_decay",
+                "must be at least 0 and finite",
+                got=f"{options.weight_decay}",
+                fix="Try 0.1.",
             )
         for i, beta in enumerate(options.betas):
             if not 0 <= beta < 1:
-                yield (
-                    f"betas[{i}]: must be at least 0 and below 1; got {beta}. Try {(0.9, 0.99)[i]}."
+                yield Fault(
+                    f"betas[{i}]",
+                    "must be at least 0 and below 1",
+                    got=f"{beta}",
+                    fix=f"Try {(0.9, 0.99)[i]}.",
                 )
 
 

@@ -15,7 +15,7 @@ the curves are the same.
 import math
 from collections.abc import Iterator
 
-from xformer_kit.registry import Context, Options, Registry, at_least
+from xformer_kit.registry import Context, Fault, Options, Registry, at_least
 
 
 class Schedule:
@@ -40,11 +40,14 @@ class Schedule:
         raise NotImplementedError
 
     @classmethod
-    def check(cls, options: Options, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from at_least(options, "steps", warmup=0)
         if options.final is not None and not 0 <= options.final <= 1:
-            yield (
-                f"final: must be a fraction of optim.lr from 0 to 1; got {options.final}. Try 0.1."
+            yield Fault(
+                "final",
+                "must be a fraction of optim.lr from 0 to 1",
+                got=f"{options.final}",
+                fix="Try 0.1.",
             )
 
 
@@ -136,11 +139,11 @@ class WarmupStableDecay(Schedule):
         return 1 - (1 - self.final) * progress
 
     @classmethod
-    def check(cls, options: Options, context: Context) -> Iterator[str]:
+    def check(cls, options: Options, context: Context) -> Iterator[Fault]:
         yield from super().check(options, context)
         if not 0 < options.decay <= 1:
             rule = "must be a fraction of the run above 0 and up to 1"
-            yield f"decay: {rule}; got {options.decay}. Try 0.2, or schedule=constant."
+            yield Fault("decay", rule, got=f"{options.decay}", fix="Try 0.2, or schedule=constant.")
 
 
 @SCHEDULES.register("inverse_sqrt", also_called=("noam", "inverse_square_root", "rsqrt"))

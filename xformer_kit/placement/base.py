@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.registry import Context, Registry
+from xformer_kit.registry import Context, Fault, Options, Registry, Unused
 
 State = tuple[Tensor, ...]
 Sublayer = Callable[[Tensor], Tensor]
@@ -33,16 +33,15 @@ class Placement(nn.Module):
     normed = True
 
     @classmethod
-    def vain(cls, context: Context) -> Iterator[tuple[str, str]]:
-        """Options that change nothing in a composition, each with the reason and the way out."""
-        if context.options["placement"].get("shared") is False and len(context.parallel) == 1:
+    def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
+        """Why it cannot be composed with its block, and options without effect."""
+        if options.shared is False and len(context.parallel) == 1:
             why = "gives each sublayer that runs beside another a norm of its own, and none does"
-            yield (
+            yield Unused(
                 "shared",
-                (
-                    f"{why}; got false. Leave it true, or put two into an inner list of the layout:"
-                    " [[attn, ffn]]"
-                ),
+                why,
+                got="false",
+                fix="Leave it true, or put two into an inner list of the layout: [[attn, ffn]].",
             )
 
     @classmethod

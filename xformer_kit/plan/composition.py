@@ -1,7 +1,9 @@
 """A config as a plan. The config is taken to have known names and values of the right types."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -32,11 +34,28 @@ from xformer_kit.plan.model_plan import (
     provenance_of,
 )
 from xformer_kit.position import POSITIONS
-from xformer_kit.registry import Context, NormTraits
+from xformer_kit.registry import Context, NormTraits, registered
 
 
 def model_plan(config: Node) -> ModelPlan:
-    """The plan of a model."""
+    """The plan of a model. It is computed once per config: the plans of the last configs are kept
+    until a component is registered.
+    """
+    read = {key: config[key] for key in (*KINDS, "model", "extra", "init", "seed") if key in config}
+    read["data"] = {"seq_len": (config.get("data") or {}).get("seq_len")}
+    key = json.dumps(read), registered()
+    if key not in _plans:
+        while len(_plans) >= KEPT:
+            del _plans[next(iter(_plans))]
+        _plans[key] = _model_plan(deepcopy(read))  # a caller may change its config
+    return _plans[key]
+
+
+KEPT = 8
+_plans: dict[tuple[str, int], ModelPlan] = {}
+
+
+def _model_plan(config: Node) -> ModelPlan:
     model = config["model"]
     stacks = tuple(stack_plan(config, name) for name in stack_names(config))
     inner = model["embed_dim"] or model["dim"]
@@ -68,7 +87,8 @@ def stack_names(config: Node) -> list[str]:
 
 
 def stacks(config: Node) -> list[StackPlan]:
-    return [stack_plan(config, name) for name in stack_names(config)]
+    """The plans of a model's stacks."""
+    return list(model_plan(config).stacks)
 
 
 def stack_plan(config: Node, name: str) -> StackPlan:
@@ -179,7 +199,7 @@ def depths(config: Node) -> dict[str, int]:
 def _with_laws(plan: StackPlan, extras: Node) -> StackPlan:
     """The plan with the laws that its components break."""
     of_extras = {
-        law: f"extra '{name}' breaks the law of {law} ({reason.rstrip('.')})"
+        law: f"extra '{name}' breaks the law of {law} ({reason})"
         for name, options in extras.items()
         for law, reason in EXTRAS.broken({"name": name, **options}).items()
     }
@@ -193,7 +213,7 @@ def _broken(plan: StackPlan, cross: bool = False) -> dict[str, str]:
     nodes = [] if cross else [(kind, block.nodes[kind]) for block in blocks for kind in KINDS]
     nodes += [pair for block in blocks for pair in _nodes(block, cross)]
     return {
-        law: f"{kind} '{node['name']}' breaks the law of {law} ({reason.rstrip('.')})"
+        law: f"{kind} '{node['name']}' breaks the law of {law} ({reason})"
         for kind, node in sorted(nodes, key=lambda pair: (pair[0], pair[1]["name"]))
         for law, reason in KINDS[kind].broken(node).items()
     }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 
 
 @POSITIONS.register("learned", also_called=("absolute", "wpe"))
@@ -77,13 +77,15 @@ class Sinusoidal(Position):
     @classmethod
     def check(cls, options, context):
         if options.theta <= 0:
-            yield f"theta: must be above 0 tokens; got {options.theta}."
+            yield Fault("theta", "must be above 0 tokens", got=f"{options.theta}")
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.dim % 2:
-            return (
-                f"sinusoidal pairs sines with cosines, so model.dim must be even; got {context.dim}"
+            yield Fault(
+                "",
+                "sinusoidal pairs sines with cosines, so model.dim must be even",
+                got=f"{context.dim}",
             )
 
     def embed(self, x: Tensor, tokens) -> Tensor:

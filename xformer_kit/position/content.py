@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.tokens import View
 from xformer_kit.position.base import POSITIONS, Position, plain
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 
 
 def spread(x: Tensor, heads: int) -> Tensor:
@@ -84,14 +84,15 @@ class TransformerXL(Position):
     @classmethod
     def check(cls, options, context):
         if options.theta <= 0:
-            yield f"theta: must be above 0 tokens; got {options.theta}."
+            yield Fault("theta", "must be above 0 tokens", got=f"{options.theta}")
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.dim % 2:
-            return (
-                "transformer_xl pairs sines with cosines, so model.dim must be even; got"
-                f" {context.dim}"
+            yield Fault(
+                "",
+                "transformer_xl pairs sines with cosines, so model.dim must be even",
+                got=f"{context.dim}",
             )
 
     def scores(self, attn, q, k, view):
@@ -180,19 +181,23 @@ class Disentangled(Position):
         yield from at_least(options, "rows", buckets=2)
         if options.longest is not None and options.longest - 1 <= options.buckets // 2:
             got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 2}"
-            yield f"longest: must be above buckets / 2 + 1; {got}."
+            yield Fault("longest", f"must be above buckets / 2 + 1; {got}")
         if not (options.content_to_position or options.position_to_content):
-            yield (
-                "position_to_content: one of the two terms must stay; got neither. Choose"
-                " position=none for none."
+            yield Fault(
+                "position_to_content",
+                "one of the two terms must stay",
+                got="neither",
+                fix="Choose position=none for none.",
             )
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if not context.attn.projects:
-            return (
-                "disentangled sends its table through the queries' and keys' projections, and attn "
-                f"'{context.names['attn']}' has none of that kind; use attn=multi_head"
+            yield Fault(
+                "",
+                "disentangled sends its table through the queries' and keys' projections, and attn"
+                f" '{context.names['attn']}' has none of that kind",
+                fix="Use attn=multi_head.",
             )
 
     def scores(self, attn, q, k, view):

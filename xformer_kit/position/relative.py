@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import Fault, Unused, above, at_least
 
 
 def exact(x: Tensor) -> Tensor:
@@ -54,21 +54,18 @@ class Alibi(Position):
         yield from above(options, exponent=0)
 
     @classmethod
-    def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out."""
+    def cannot(cls, options, context):
         heads = context.options["attn"].get("heads")
-        if (
-            context.options["position"]["slopes"] == "geometric"
-            and heads
-            and heads & (heads - 1) == 0
-        ):
+        if options.slopes == "geometric" and heads and heads & (heads - 1) == 0:
             why = "is a rule for a number of heads that is no power of two, and attn.heads is one"
-            yield "slopes", f"{why}; got 'geometric' and {heads}. Leave it 'press'"
-        if not context.options["position"]["symmetric"] and not context.mask.sees_future:
+            yield Unused("slopes", why, got=f"'geometric' and {heads}", fix="Leave it 'press'.")
+        if not options.symmetric and not context.mask.sees_future:
             mask = context.names["mask"]
-            yield (
+            yield Unused(
                 "symmetric",
-                f"is about later tokens, of which mask={mask} shows none; got false. Leave it true",
+                f"is about later tokens, of which mask={mask} shows none",
+                got="false",
+                fix="Leave it true.",
             )
 
     def bias(self, query: Tokens, key: Tokens, head: Tensor) -> Tensor:
@@ -112,7 +109,7 @@ class T5(Position):
         yield from at_least(options, "buckets", buckets=4)
         if options.longest <= options.buckets // 2:
             got = f"got {options.longest} and {options.buckets}. Try {options.buckets // 2 + 1}"
-            yield f"longest: must be above half the buckets; {got}."
+            yield Fault("longest", f"must be above half the buckets; {got}")
 
     def bias(self, query, key, head):
         return self.weight[

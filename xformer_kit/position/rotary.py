@@ -1,7 +1,8 @@
 """Positions as rotations of queries and keys."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position.base import POSITIONS, Position
 from xformer_kit.position.scaling import AS_TRAINED, SCALINGS, Scaling
-from xformer_kit.registry import Context, above, at_least, near
+from xformer_kit.registry import AttentionTraits, Context, Fault, Options, above, at_least, near
 
 Table = tuple[Tensor, Tensor]
 
@@ -105,46 +106,52 @@ class Rotary(Position):
         yield from above(options, theta=0)
         yield from at_least(options, "head", rotated_heads=1)
         if not 0 < options.fraction <= 1:
-            yield f"fraction: must be above 0 and at most 1; got {options.fraction}."
+            yield Fault("fraction", "must be above 0 and at most 1", got=f"{options.fraction}")
 
     @classmethod
-    def cannot(cls, context):
-        head_dim, options = context.attn.head_dim, context.options["position"]
-        turned, part = int(head_dim * options["fraction"]), SCALINGS.complete(options["scaling"])
+    def cannot(cls, options, context):
+        head_dim = context.attn.head_dim
         if not head_dim:
-            return None  # the attention says that it has no channel to turn
-        if reason := unpaired(context, options["fraction"]) or cls._heads(
-            options["rotated_heads"], context.attn
-        ):
-            return reason
-        scaling = SCALINGS.create(part)
-        if (scaling.pairs() or turned // 2) != turned // 2:
-            return (
-                f"scaling '{part['name']}' must have a number for each of the {turned // 2} pairs"
-                f" of channels; got {scaling.pairs()}"
+            return  # a fault of the attention
+        wrong = [*unpaired(context, options.fraction), *cls._heads(options, context.attn)]
+        if wrong:
+            yield wrong[0]
+            return
+        node = SCALINGS.complete(options.scaling)
+        scaling, pairs = SCALINGS.create(node), int(head_dim * options.fraction) // 2
+        if scaling.pairs() not in (None, pairs):
+            yield Fault(
+                "scaling",
+                f"'{node['name']}' must have a number for each of the {pairs} pairs of channels",
+                got=f"{scaling.pairs()}",
             )
-        if scaling.by_length and context.cross:
-            return (
-                f"scaling '{part['name']}' goes by the length of one text, and cross attention has"
-                " two; use another scaling there"
+        elif scaling.by_length and context.cross:
+            yield Fault(
+                "scaling",
+                f"'{node['name']}' depends on the length of one text, and cross attention has two",
+                fix="Use another scaling there.",
             )
 
     @staticmethod
-    def _heads(some: int | None, attn: Any) -> str | None:
-        """Why so many heads cannot turn, or None."""
-        heads, keys = attn.heads, attn.key_heads
+    def _heads(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
+        """Why so many heads cannot turn."""
+        some, heads, keys = options.rotated_heads, attn.heads, attn.key_heads
         if some is None or (some <= heads and some * keys % heads == 0):
-            return None
+            return
         if heads == keys:
-            return (
-                f".rotated_heads: must be at most attn.heads; got {some} and {heads}. Try"
-                f" {heads // 2 or 1}, or null"
+            yield Fault(
+                "rotated_heads",
+                "must be at most attn.heads",
+                got=f"{some} and {heads}",
+                fix=f"Try {heads // 2 or 1}, or null.",
             )
-        return (
-            f".rotated_heads: must be a multiple of the {heads // keys} query heads that share a"
-            f" key, which turns for all of them or for none, and at most attn.heads; got {some} and"
-            f" {heads}. Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or"
-            " null"
+            return
+        yield Fault(
+            "rotated_heads",
+            f"must be a multiple of the {heads // keys} query heads that share a key, which turns"
+            " for all of them or for none, and at most attn.heads",
+            got=f"{some} and {heads}",
+            fix=f"Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or null.",
         )
 
     def begin(self, query: Tokens, key: Tokens) -> Turns:
@@ -179,29 +186,34 @@ class Rotary(Position):
         return f"{self.turned}, theta={self.theta:g}, {self.scaling}"
 
 
-def unpaired(context: Context, fraction: float = 1.0) -> str | None:
-    """Why the channels of a head that turn make no pairs, and the nearest that would; None where
-    they do.
-    """
+def unpaired(context: Context, fraction: float = 1.0) -> Iterator[Fault]:
+    """The fault if the channels of a head that turn make no pairs, with the nearest that would."""
     option, head_dim = context.attn.head_dim_option, context.attn.head_dim
     turned = int(head_dim * fraction)
     if turned % 2 == 0 and (turned or not head_dim):
-        return None
+        return
     width = (
         f"attn.{option}" if option in context.options["attn"] else "model.dim"
     )  # one head has all channels
     why, more = f"{context.names['position']} turns pairs of channels, so", head_dim + head_dim % 2
     if fraction == 1:
-        return f"{why} {width} must be even; got {head_dim}. Try {width}={more}, or position=none"
+        yield Fault(
+            "",
+            f"{why} {width} must be even",
+            got=f"{head_dim}",
+            fix=f"Try {width}={more}, or position=none.",
+        )
+        return
     wanted = turned + 2 - turned % 2
     shares = (math.ceil(wanted / head_dim * 10**digits) / 10**digits for digits in range(1, 9))
     way_out = next(
         (f"position.fraction={x:g}" for x in shares if int(head_dim * x) == wanted and x <= 1), None
     )
-    return (
-        f"{why} position.fraction * {width} must be an even number of at least 2 channels; got"
-        f" {fraction} * {head_dim}, which is {turned}. Try"
-        f" {way_out or f'{width}={more} position.fraction=1'}"
+    yield Fault(
+        "",
+        f"{why} position.fraction * {width} must be an even number of at least 2 channels",
+        got=f"{fraction} * {head_dim}, which is {turned}",
+        fix=f"Try {way_out or f'{width}={more} position.fraction=1'}.",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from xformer_kit.registry import Registry, above, at_least
+from xformer_kit.registry import Fault, Registry, above, at_least
 
 
 class Scaling:
@@ -109,7 +109,7 @@ class Dynamic(Stretched):
     by_length = True
 
     @classmethod
-    def breaks_with(cls, options):
+    def breaks(cls, options):
         if options.original is None:  # then no text is longer
             return {}
         why = (
@@ -160,9 +160,10 @@ class YaRN(Stretched):
             options, beta_fast=0, beta_slow=0, mscale=0, mscale_all=0, attention_factor=0
         )
         if options.beta_fast < options.beta_slow:
-            yield (
-                f"beta_fast: must be at least beta_slow; got {options.beta_fast} and"
-                f" {options.beta_slow}."
+            yield Fault(
+                "beta_fast",
+                "must be at least beta_slow",
+                got=f"{options.beta_fast} and {options.beta_slow}",
             )
         if (options.mscale is None) != (options.mscale_all is None):
             there = (
@@ -171,15 +172,18 @@ class YaRN(Stretched):
                 else ("mscale", options.mscale)
             )
             other = "mscale" if options.mscale is None else "mscale_all"
-            yield (
-                f"{there[0]}: goes with {other}, which is null; got {there[1]}. Set both, or"
-                " neither."
+            yield Fault(
+                there[0],
+                f"goes with {other}, which is null",
+                got=f"{there[1]}",
+                fix="Set both, or neither.",
             )
         elif options.mscale is not None and options.attention_factor is not None:
             both = f"got {options.mscale} beside attention_factor={options.attention_factor}"
-            yield (
-                f"mscale: gives the gain, and attention_factor is the gain itself; {both}. Leave"
-                " one null."
+            yield Fault(
+                "mscale",
+                f"gives the gain, and attention_factor is the gain itself; {both}",
+                fix="Leave one null.",
             )
 
     def rates(self, theta, share, length, trained):
@@ -231,7 +235,7 @@ class Llama3(Stretched):
         yield from super().check(options, context)
         yield from above(options, low=0)
         if options.high <= options.low:
-            yield f"high: must be above low; got {options.high} and {options.low}."
+            yield Fault("high", "must be above low", got=f"{options.high} and {options.low}")
 
     def rates(self, theta, share, length, trained):
         rates = theta**-share
@@ -268,17 +272,19 @@ class LongRope(Stretched):
         yield from above(options, attention_factor=0)
         for name in ("short", "long"):
             if any(not value > 0 for value in getattr(options, name)):
-                yield f"{name}: must be numbers above 0; got {min(getattr(options, name))}."
+                yield Fault(name, "must be numbers above 0", got=f"{min(getattr(options, name))}")
         if options.attention_factor is not None and options.factor != 1:
             both = f"got {options.factor} beside attention_factor={options.attention_factor}"
-            yield (
-                f"factor: gives the gain, and attention_factor is the gain itself; {both}. Leave"
-                " one out."
+            yield Fault(
+                "factor",
+                f"gives the gain, and attention_factor is the gain itself; {both}",
+                fix="Leave one out.",
             )
         if len(options.short) != len(options.long):
-            yield (
-                f"short: must have as many numbers as long; got {len(options.short)} and"
-                f" {len(options.long)}."
+            yield Fault(
+                "short",
+                "must have as many numbers as long",
+                got=f"{len(options.short)} and {len(options.long)}",
             )
 
     def rates(self, theta, share, length, trained):

@@ -1,6 +1,7 @@
 """Which components exist, which options each has, and how a faulty config is reported."""
 
 from xformer_kit.registry.context import Context
+from xformer_kit.registry.fault import ConfigError, Fault, Unused
 from xformer_kit.registry.many import complete_many, faults_of_many
 from xformer_kit.registry.messages import (
     Options,
@@ -10,6 +11,7 @@ from xformer_kit.registry.messages import (
     article,
     at_least,
     at_most,
+    choices,
     divisors,
     listed,
     near,
@@ -19,15 +21,17 @@ from xformer_kit.registry.messages import (
     within,
 )
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
-from xformer_kit.registry.registry import ConfigError, Option, Registry
+from xformer_kit.registry.registry import Broken, Option, Registry, registered
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 __all__ = [
     "NESTED",
     "REQUIRED",
     "AttentionTraits",
+    "Broken",
     "ConfigError",
     "Context",
+    "Fault",
     "MaskTraits",
     "NormTraits",
     "Option",
@@ -35,11 +39,13 @@ __all__ = [
     "PositionTraits",
     "Registry",
     "UnknownValueError",
+    "Unused",
     "above",
     "apart",
     "article",
     "at_least",
     "at_most",
+    "choices",
     "complete_many",
     "divisors",
     "faults_of_many",
@@ -49,6 +55,7 @@ __all__ = [
     "nearest",
     "nested",
     "plain",
+    "registered",
     "shown",
     "type_name",
     "unknown_option",

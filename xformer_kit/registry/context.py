@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xformer_kit.registry.messages import Options
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 
 @dataclass(frozen=True)
 class Context:
-    """One sublayer and what it is composed with, for `check(options, context)` and
-    `cannot(context)`.
+    """What a component is composed with, for `check(options, context)` and `cannot(options,
+    context)`.
 
-    The traits are those of the sublayer's own components; they are None for a check of options
-    before the composition is known.
+    For `cannot` it is one sublayer of a block, with the traits of its components; for an extra it
+    is all stacks. For `check`, before the composition is known, it has `dim`, `names` and `outer`.
     """
 
     path: str = ""  # config path of the block, e.g. "model.decoder.variants.local"
@@ -36,3 +37,5 @@ class Context:
     # What it gives to a later layer that takes it, or takes from an earlier one.
     paired: frozenset[str] = frozenset()
     device: str = "cpu"
+    outer: Options | None = None  # options of the component that this one is an option of
+    stacks: tuple[Any, ...] = ()  # for an extra: the plans of the model's stacks

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xformer_kit.registry.context import Context
+from xformer_kit.registry.fault import Fault
 from xformer_kit.registry.messages import shown
 from xformer_kit.registry.registry import Registry
 
@@ -28,25 +29,28 @@ def _complete(registry: Registry, name: str, options: Any) -> Any:
 
 def faults_of_many(
     registry: Registry, node: Any, path: str, context: Context, hint: str = ""
-) -> Iterator[str]:
-    """Every fault of such a node, each a sentence that starts with its config path.
+) -> Iterator[Fault]:
+    """Every fault of such a node.
 
-    hint: what is added to the sentence about an unknown name.
+    hint: what is added to the fix of an unknown name.
     """
     if not isinstance(node, Mapping):
         name = node if isinstance(node, str) and node in registry else min(registry)
-        yield (
-            f"{path}: must map names to options; got {shown(node)}. Try {path}={{}}, or"
-            f" {path}.{name}={{}}."
+        yield Fault(
+            path,
+            "must map names to options",
+            got=shown(node),
+            fix=f"Try {path}={{}}, or {path}.{name}={{}}.",
         )
         return
     for name, options in node.items():
         if name not in registry:
-            yield f"{path}.{name}: {registry.unknown(name)}{hint}"
+            yield registry.unknown(name).at(f"{path}.{name}").with_fix(hint)
         elif not isinstance(options, Mapping):
-            yield (
-                f"{path}.{name}: must be a mapping of options, {{}} where there are none; got"
-                f" {shown(options)}."
+            yield Fault(
+                f"{path}.{name}",
+                "must be a mapping of options, {} where there are none",
+                got=shown(options),
             )
         else:
             yield from registry.faults({"name": name} | dict(options), f"{path}.{name}", context)

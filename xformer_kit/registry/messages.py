@@ -10,6 +10,8 @@ from math import isqrt
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from xformer_kit.registry.fault import Fault
+
 Bound = TypeVar("Bound")
 
 
@@ -32,6 +34,11 @@ class Options(SimpleNamespace):
             raise UnknownValueError(name)
         return None
 
+    @property
+    def node(self) -> dict[str, Any]:
+        """The options as a node of a config, without those that are at fault."""
+        return {name: value for name, value in vars(self).items() if name != "_wrong"}
+
     def bounded(self, bounds: Mapping[str, Bound]) -> Iterator[tuple[str, Any, Bound]]:
         """(name, value, bound) of those of the options that are neither None nor at fault
         themselves.
@@ -41,47 +48,47 @@ class Options(SimpleNamespace):
                 yield name, value, bound
 
 
-def apart(check: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
+def apart(check: Callable[..., Iterator[Fault]]) -> Callable[..., Iterator[Fault]]:
     """Decorator for a check of some options, which a part's `check` yields from: where it cannot go
     on, because one of them is at fault itself, the checks behind it still can.
     """
 
     @wraps(check)
-    def checked(*args: Any) -> Iterator[str]:
+    def checked(*args: Any) -> Iterator[Fault]:
         with suppress(UnknownValueError):
             yield from check(*args)
 
     return checked
 
 
-def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
-    """Sentences for options below their bound; None passes. For use in a part's `check`."""
+def at_least(options: Options, unit: str = "", **bounds: float) -> Iterator[Fault]:
+    """Faults of options below their bound; None passes. For use in a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value >= bound:
-            yield f"{name}: must be at least {bound}{unit and ' ' + unit}; got {value}."
+            yield Fault(name, f"must be at least {bound}{unit and ' ' + unit}", got=f"{value}")
 
 
-def at_most(options: Options, unit: str = "", **bounds: float) -> Iterator[str]:
-    """Sentences for options above their bound; None passes. For use in a part's `check`."""
+def at_most(options: Options, unit: str = "", **bounds: float) -> Iterator[Fault]:
+    """Faults of options above their bound; None passes. For use in a component's `check`."""
     for name, value, bound in options.bounded(bounds):
         if not value <= bound:
-            yield f"{name}: must be at most {bound:,}{unit and ' ' + unit}; got {value}."
+            yield Fault(name, f"must be at most {bound:,}{unit and ' ' + unit}", got=f"{value}")
 
 
-def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[str]:
-    """Sentences for options at their bound or below it; None passes. For use in a part's
+def above(options: Options, way_out: str = "", **bounds: float) -> Iterator[Fault]:
+    """Faults of options at their bound or below it; None passes. For use in a component's
     `check`.
     """
     for name, value, bound in options.bounded(bounds):
         if not value > bound:
-            yield f"{name}: must be above {bound}; got {value}.{way_out and ' ' + way_out}"
+            yield Fault(name, f"must be above {bound}", got=f"{value}", fix=way_out)
 
 
-def within(options: Options, **bounds: tuple[float, float]) -> Iterator[str]:
-    """Sentences for options outside [low, high); None passes. For use in a part's `check`."""
+def within(options: Options, **bounds: tuple[float, float]) -> Iterator[Fault]:
+    """Faults of options outside [low, high); None passes. For use in a component's `check`."""
     for name, value, (low, high) in options.bounded(bounds):
         if not low <= value < high:
-            yield f"{name}: must be at least {low} and below {high}; got {value}."
+            yield Fault(name, f"must be at least {low} and below {high}", got=f"{value}")
 
 
 # Names of other libraries for choices, which are not spelt alike.
@@ -100,16 +107,22 @@ SYNONYMS = {
 }
 
 
+def choices(word: object, known: Iterable[str], of: str = "Known") -> str:
+    """The fix for an unknown word: 'Did you mean 'a'? Known: a, b.'"""
+    known = list(known)
+    return f"{nearest(str(word), known)}{of}: {', '.join(map(str, known)) or 'none'}."
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """' Did you mean ...?', or nothing if no known word is near. A synonym is nearer than any
-    spelling.
+    """The sentence "Did you mean ...? ", or nothing if no known word is near. A synonym is nearer
+    than any spelling.
     """
     known = list(known)
     synonym = SYNONYMS.get(word.lower())
     spellings = (word, word.lower())  # SiLU
     matches = (get_close_matches(spelling, known, n=1, cutoff=cutoff) for spelling in spellings)
     close = [synonym] if synonym in known else next(filter(None, matches), [])
-    return f" Did you mean '{close[0]}'?" if close else ""
+    return f"Did you mean '{close[0]}'? " if close else ""
 
 
 def unknown_option(
@@ -119,27 +132,21 @@ def unknown_option(
     key: str,
     options: Iterable[str],
     elsewhere: Mapping[str, list[str]] | None = None,
-) -> str:
-    """The sentence that answers an unknown option; `elsewhere`: options of other parts or nodes ->
-    how one writes those.
+) -> Fault:
+    """The fault of an unknown option; `elsewhere`: options of other components or nodes -> how one
+    writes those.
     """
-    has, elsewhere = ", ".join(dict.fromkeys(options)) or "none", elsewhere or {}
-    what = (
-        "the config has no such key"
-        if kind == "settings"
-        else f"{kind} '{name}' has no option '{key}'"
-    )
+    options, elsewhere = list(dict.fromkeys(options)), elsewhere or {}
+    settings = kind == "settings"
+    rule = "the config has no such key" if settings else f"{kind} '{name}' has no option '{key}'"
+    hint, has = nearest(key, options), f"It has: {', '.join(options) or 'none'}."
     if key in elsewhere:
-        return f"{path}.{key}: {what}. It has: {has}. Try {listed(elsewhere[key])}."
-    hint = nearest(key, options)
-    if not hint and (close := get_close_matches(key, elsewhere, n=1, cutoff=0.75)):
+        has = f"{has} Try {listed(elsewhere[key])}."
+        hint = ""
+    elif not hint and (close := get_close_matches(key, elsewhere, n=1, cutoff=0.75)):
         there = listed(elsewhere[close[0]])
-        hint = (
-            f" Did you mean {there}?"
-            if kind == "settings"
-            else f" Did you mean '{close[0]}' of {there}?"
-        )
-    return f"{path}.{key}: {what}.{hint} It has: {has}."
+        hint = f"Did you mean {there}? " if settings else f"Did you mean '{close[0]}' of {there}? "
+    return Fault(f"{path}.{key}".strip("."), rule, fix=f"{hint}{has}")
 
 
 def listed(values: Iterable[Any]) -> str:

@@ -8,7 +8,8 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from xformer_kit.registry.messages import article, nearest, shown
+from xformer_kit.registry.fault import Fault
+from xformer_kit.registry.messages import article, choices, shown
 
 if TYPE_CHECKING:
     from xformer_kit.registry import Context, Registry
@@ -28,6 +29,36 @@ def nested(annotation: Any) -> "Registry | None":
     if not isinstance(annotation, type) and get_origin(annotation) is Callable:
         annotation = get_args(annotation)[-1]
     return NESTED.get(annotation) if isinstance(annotation, type) else None
+
+
+@cache
+def holds_nested(annotation: Any) -> "Registry | None":
+    """The registry of the components that a value of this type is or contains."""
+    if (inner := nested(annotation)) is not None:
+        return inner
+    if get_origin(annotation) in (Union, UnionType, list, tuple, dict):
+        found = (holds_nested(arg) for arg in get_args(annotation) if arg is not ...)
+        return next((registry for registry in found if registry is not None), None)
+    return None
+
+
+def nested_nodes(
+    annotation: Any, value: Any, path: str
+) -> "Iterator[tuple[str, Registry, dict[str, Any]]]":
+    """(path, registry, complete node) of each component in a value of this type."""
+    registry = holds_nested(annotation)
+    if registry is None or value is None or value == REQUIRED:
+        return
+    if isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from nested_nodes(registry.base, item, f"{path}[{i}]")
+        return
+    node = registry.named(value)
+    if isinstance(node, Mapping) and "name" not in node and get_origin(annotation) is dict:
+        for key, item in node.items():
+            yield from nested_nodes(registry.base, item, f"{path}.{key}")
+    elif isinstance(node, Mapping) and "name" in node:
+        yield path, registry, registry.complete(node)
 
 
 def type_name(annotation: Any) -> str:
@@ -57,10 +88,8 @@ def fitting(annotation: Any) -> frozenset[type]:
     )
 
 
-def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[str]:
-    """Sentences that say why a value does not fit a type; none where it fits. An int serves as a
-    float.
-    """
+def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+    """Why a value does not fit a type; nothing if it fits. An int serves as a float."""
     if value == REQUIRED or type(value) in fitting(annotation):
         return
     if (inner := nested(annotation)) is not None:
@@ -81,7 +110,7 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
         if isinstance(value, (list, tuple)):
             each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
             if len(each) != len(value):
-                yield f"{path}: must be a list of {len(each)} values; got {shown(value)}."
+                yield Fault(path, f"must be a list of {len(each)} values", got=shown(value))
                 return
             for i, (kind, item) in enumerate(zip(each, value, strict=True)):
                 yield from mismatch(kind, item, f"{path}[{i}]", context)
@@ -89,11 +118,8 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
     elif origin is Literal:
         if value in args and type(value) in {type(a) for a in args}:
             return
-        hint = nearest(str(value), [str(a) for a in args])
-        yield (
-            f"{path}: no choice is called {shown(value)}.{hint} Known:"
-            f" {', '.join(str(a) for a in args)}."
-        )
+        fix = choices(value, [str(a) for a in args])
+        yield Fault(path, f"no choice is called {shown(value)}", fix=fix)
         return
     elif origin is dict or annotation is dict:
         if isinstance(value, Mapping):
@@ -104,13 +130,13 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
         return
     elif isinstance(annotation, type):
         if annotation is float and isinstance(value, float) and not math.isfinite(value):
-            yield f"{path}: must be a finite number; got {value}."
+            yield Fault(path, "must be a finite number", got=f"{value}")
             return
         if annotation is float and isinstance(value, int) and not isinstance(value, bool):
             return
         if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
             return
-    yield f"{path}: must be {article(type_name(annotation))}; got {shown(value)}."
+    yield Fault(path, f"must be {article(type_name(annotation))}", got=shown(value))
 
 
 def nest(annotation: Any, value: Any) -> Any:

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from xformer_kit.registry.context import Context
+from xformer_kit.registry.fault import ConfigError, Fault
 from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they say from here)
     Options,
     UnknownValueError,
@@ -27,6 +28,7 @@ from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they
     article,
     at_least,
     at_most,
+    choices,
     divisors,
     listed,
     near,
@@ -40,26 +42,41 @@ from xformer_kit.registry.option_types import (
     PLAIN,
     REQUIRED,
     fitting,
+    holds_nested,
     mismatch,
     nest,
     nested,
+    nested_nodes,
     plain,
 )
-from xformer_kit.registry.printable import printable
 from xformer_kit.registry.signature import meaning, parameters
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
+_changes = 0
 
 
-class ConfigError(ValueError):
-    """A config that cannot run. `faults` holds every fault as one sentence that starts with its
-    config path.
-    """
+def registered() -> int:
+    """A number that is another after each change of a registry."""
+    return _changes
 
-    def __init__(self, faults: str | Iterable[str]):
-        self.faults = tuple(map(printable, (faults,) if isinstance(faults, str) else faults))
-        super().__init__("\n".join(self.faults))
+
+def _count_change() -> None:
+    global _changes
+    _changes += 1
+
+
+class Broken(NamedTuple):
+    """A component that breaks a law, and why."""
+
+    reason: str
+    kind: str
+    name: str
+    option: str = ""  # of the component around it, if it is an option of one: "router"
+
+    def __str__(self) -> str:
+        reason = self.reason.rstrip(".")
+        return f"{self.kind} '{self.name}': {reason}" if self.option else reason
 
 
 class Option(NamedTuple):
@@ -107,9 +124,7 @@ class Registry(Mapping[str, Any]):
         self.group = group or kind
         self.several = several
         self.switch = switch
-        self.mistaken: dict[
-            str, str
-        ] = {}  # names of something else -> the sentence with the way to that
+        self.mistaken: dict[str, Fault] = {}  # names of something else -> the fault with the fix
         self.zoo = zoo_modules(self.group.rpartition(".")[2])  # rare component -> its module
         self._parts: dict[str, Any] = {}
         self._also_called: dict[str, str] = {}
@@ -117,6 +132,7 @@ class Registry(Mapping[str, Any]):
         self._usual: dict[
             str, tuple[dict[str, Any], list[str]]
         ] = {}  # a whole node; what of it is not plain
+        self.base = base
         if base is not None:
             NESTED[base] = self
             nested.cache_clear()
@@ -163,7 +179,7 @@ class Registry(Mapping[str, Any]):
     def _load(self, name: str) -> None:
         """Import a component of the zoo. Raises ConfigError for a name that is not there."""
         if name not in self:
-            raise ConfigError(f"{self.group}: {self.unknown(name)}")
+            raise ConfigError(self.unknown(name).at(self.group))
         if name not in self._parts:
             importlib.import_module(self.zoo[name])
         if name not in self._parts:
@@ -177,12 +193,13 @@ class Registry(Mapping[str, Any]):
         def add(part: P) -> P:
             if name in self._parts or self.zoo.get(name, part.__module__) != part.__module__:
                 raise ConfigError(
-                    f"{self.kind} '{name}' is registered twice; give one of them another name."
+                    f"{self.kind} '{name}' is registered twice. Give one of them another name."
                 )
             self._options_of[name] = options = self._read(name, part)
             usual = {"name": name} | {key: option.default for key, option in options.items()}
             self._usual[name] = usual, [key for key in options if type(usual[key]) not in PLAIN]
             self._parts[name] = part
+            _count_change()
             self._also_called.update(dict.fromkeys(also_called, name))
             return part
 
@@ -190,6 +207,7 @@ class Registry(Mapping[str, Any]):
 
     def forget(self, module: str) -> None:
         """Take back what a module registered, so that it can be imported anew."""
+        _count_change()
         for name in [name for name, part in self._parts.items() if part.__module__ == module]:
             del self._parts[name], self._options_of[name], self._usual[name]
             self._also_called = {alias: n for alias, n in self._also_called.items() if n != name}
@@ -224,23 +242,37 @@ class Registry(Mapping[str, Any]):
         found = {option: nested(o.type) for option, o in self.options(name).items()}
         return {option: registry for option, registry in found.items() if registry is not None}
 
-    def broken(self, node: Any) -> dict[str, str]:
-        """Law -> why a part breaks it, or a part of that part: their `breaks`, and what their
-        `breaks_with(options)` adds.
+    def nested(self, node: Mapping[str, Any]) -> Iterator[tuple[str, "Registry", dict[str, Any]]]:
+        """(option, registry, complete node) of each component inside a complete node; an option
+        may hold several.
         """
-        node = self.named(node)
-        part = self[node["name"]]
-        found, of_options = dict(getattr(part, "breaks", {})), getattr(part, "breaks_with", None)
-        found |= of_options(Options(**self.complete(node))) if of_options else {}
-        for option, registry in self.inner(node["name"]).items():
-            part = registry.named(node.get(option)) or {}
-            reasons = (
-                registry.broken(part) if "name" in part else {}
-            )  # else the usual one, which breaks nothing
-            found |= {
-                law: f"{registry.kind} '{part['name']}': {reason}"
-                for law, reason in reasons.items()
-            }
+        for option, each in self.options(node["name"]).items():
+            yield from nested_nodes(each.type, node.get(option), option)
+
+    def cannot(self, node: Any, context: Context) -> Iterator[Fault]:
+        """Why a component, or one inside it, cannot be composed with its context; the paths begin
+        inside the node.
+        """
+        node = self.complete(node)
+        part, options = self[node["name"]], Options(**node)
+        if hasattr(part, "cannot"):
+            yield from part.cannot(options, context)
+        inside = dataclasses.replace(context, outer=options)
+        for path, registry, inner in self.nested(node):
+            yield from (fault.at(path) for fault in registry.cannot(inner, inside))
+
+    def broken(self, node: Any) -> dict[str, Broken]:
+        """Law -> why a component breaks it, or a component inside it: their `breaks`, a mapping, or
+        a function of their options.
+        """
+        node = self.complete(node)
+        name = node["name"]
+        breaks = getattr(self[name], "breaks", {})
+        reasons = breaks(Options(**node)) if callable(breaks) else breaks
+        found = {law: Broken(reason, self.kind, name) for law, reason in reasons.items()}
+        for path, registry, inner in self.nested(node):
+            inside = registry.broken(inner)
+            found |= {law: broken._replace(option=path) for law, broken in inside.items()}
         return found
 
     def wanted(self, name: str) -> list[str]:
@@ -256,16 +288,13 @@ class Registry(Mapping[str, Any]):
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
         return part(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
 
-    def unknown(self, name: object) -> str:
-        """The sentence that answers an unknown name."""
+    def unknown(self, name: object) -> Fault:
+        """The fault of an unknown name; its path is that of the node."""
         if name in self.mistaken:
             return self.mistaken[str(name)]
         if (own := self.also_called.get(str(name))) is not None:
-            return f"'{name}' is called '{own}' here."
-        return (
-            f"no {self.kind} is called {shown(name)}.{nearest(str(name), self)} Known:"
-            f" {', '.join(sorted(self))}."
-        )
+            return Fault("", f"'{name}' is called '{own}' here")
+        return Fault("", f"no {self.kind} is called {shown(name)}", fix=choices(name, sorted(self)))
 
     def faults(
         self,
@@ -274,51 +303,53 @@ class Registry(Mapping[str, Any]):
         context: Context,
         beside: Iterable[str] = (),
         elsewhere: Mapping[str, list[str]] | None = None,
-    ) -> Iterator[str]:
-        """Every fault of a part's node, each a sentence that starts with its config path.
+    ) -> Iterator[Fault]:
+        """Every fault of a component's node and of components inside it.
 
-        `beside` names keys that stand in the same node without being options of the part.
+        `beside` names keys that stand in the same node without being options of the component.
         `elsewhere`: keys of other nodes -> how one writes them; without it the options of other
-        parts -> how one chooses those.
+        components -> how one chooses those.
         """
         node = self.named(node)
         name = node.get("name") if isinstance(node, Mapping) else None
         if not isinstance(node, Mapping) or name is None:
-            yield (
-                f"{path}: must name a {self.kind}; got {shown(node)}. Known:"
-                f" {', '.join(sorted(self))}."
-            )
+            known = f"Known: {', '.join(sorted(self))}."
+            yield Fault(path, f"must name a {self.kind}", got=shown(node), fix=known)
             return
         if name not in self:
-            yield f"{path}: {self.unknown(name)}"
+            yield self.unknown(name).at(path)
             return
         options, wrong = self.options(name), set[str]()
-        for key, value in node.items():
-            if key == "name" or (key in options and type(value) in options[key].fits):  # most fit
-                continue
-            if key not in options:
+        for key in node:
+            if key != "name" and key not in options:
                 there = self._inside(name, path, key) or elsewhere or self._elsewhere(name)
                 yield unknown_option(path, self.kind, name, key, [*options, *beside], there)
                 wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
+        chosen = self.defaults(name) | dict(node)
+        # Components inside it come last, for their checks read its options.
+        for key in sorted(options, key=lambda key: holds_nested(options[key].type) is not None):
+            value, option = chosen[key], options[key]
+            if value != REQUIRED and (key not in node or type(value) in option.fits):
                 continue
-            for fault in mismatch(options[key].type, value, f"{path}.{key}", context):
+            inside = dataclasses.replace(context, outer=Options(wrong, **chosen))
+            for fault in self._option_faults(name, key, value, path, inside):
                 yield fault
                 wrong.add(key)
-        chosen = self.defaults(name) | dict(node)
-        for key, value in chosen.items() if REQUIRED in chosen.values() else ():
-            if value == REQUIRED:
-                meaning = options[key].meaning
-                yield (
-                    f"{path}.{key}: {self.kind} '{name}' needs this option; give it"
-                    f" {meaning or 'a value'}."
-                )
-                wrong.add(key)
-        if check := getattr(self[name], "check", None):
-            with suppress(
-                UnknownValueError
-            ):  # what it would say next rests on a value that is no value
-                for fault in check(Options(wrong, **chosen), context):
-                    yield f"{path}.{fault}"
+        if hasattr(self[name], "check"):
+            # After the first value that is no value of its option, a check cannot go on.
+            with suppress(UnknownValueError):
+                for fault in self[name].check(Options(wrong, **chosen), context):
+                    yield fault.at(path)
+
+    def _option_faults(
+        self, name: str, key: str, value: Any, path: str, context: Context
+    ) -> Iterator[Fault]:
+        option = self.options(name)[key]
+        if value == REQUIRED:
+            needs = f"{self.kind} '{name}' needs this option"
+            yield Fault(f"{path}.{key}", needs, fix=f"Give it {option.meaning or 'a value'}.")
+        else:
+            yield from mismatch(option.type, value, f"{path}.{key}".strip("."), context)
 
     def _inside(self, name: str, path: str, key: str) -> dict[str, list[str]]:
         """The option of a part inside that a key such as gate_rank means -> its path."""
@@ -347,7 +378,7 @@ class Registry(Mapping[str, Any]):
         for key, p in parameters(part).items():
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise ConfigError(
-                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}; name every"
+                    f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}. Name every"
                     " option instead, so that a typo in a config is an error."
                 )
             if (
@@ -360,7 +391,7 @@ class Registry(Mapping[str, Any]):
                 if key not in self.given:
                     raise ConfigError(
                         f"{where}: the model does not give '{key}' (it gives"
-                        f" {', '.join(self.given) or 'nothing'}); put options behind a bare *."
+                        f" {', '.join(self.given) or 'nothing'}). Put options behind a bare *."
                     )
                 continue
             if p.annotation is p.empty:

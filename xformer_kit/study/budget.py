@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from xformer_kit.registry import ConfigError, plain
+from xformer_kit.registry import ConfigError, Fault, plain
 
 SHOWN = {
     "params": "parameters",
@@ -34,7 +34,7 @@ def matched(
     target: float,
     node: Mapping[str, Any],
     costs: Costs,
-    refused: Callable[[dict[str, Any]], list[str]],
+    refused: Callable[[dict[str, Any]], list[Fault]],
 ) -> Match:
     """The config with its knob turned so that it costs `target`. Raises ConfigError where nothing
     comes near enough.
@@ -58,8 +58,10 @@ def matched(
     }
     if not near:
         raise ConfigError(
-            f"study.budget: no {knob} between {low} and {high} is one that the variant's parts can"
-            " have."
+            Fault(
+                "study.budget",
+                f"no {knob} between {low} and {high} is one that the variant's parts can have",
+            )
         )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:
@@ -67,11 +69,14 @@ def matched(
             f"{knob}={v} is off by {_percent(near[v])}"
             for v in sorted(near, key=lambda v: abs(near[v]))[:2]
         )
+        other = "" if knob == "trainer.max_steps" else ", or turn another knob"
         raise ConfigError(
-            f"study.budget: the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be"
-            " matched within "
-            f"{100 * tolerance:g} % by {knob}: {tried}. Raise study.budget.tolerance"
-            f"{'.' if knob == 'trainer.max_steps' else ', or turn another knob.'}"
+            Fault(
+                "study.budget",
+                f"the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within"
+                f" {100 * tolerance:g} % by {knob}: {tried}",
+                fix=f"Raise study.budget.tolerance{other}.",
+            )
         )
     words = (
         f"{knob}={best}",

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, nearest, shown
+from xformer_kit.registry import ConfigError, Fault, choices, shown
 from xformer_kit.study.answer import Runs, Words, missing
 from xformer_kit.study.metric import Metric, format_p, metric
 from xformer_kit.study.statistics import (
@@ -57,14 +57,16 @@ class Expectation:
     than: str
 
 
-def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> list[str]:
+def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> list[Fault]:
     """What is wrong with an expectation, or a list of them; `known`: the names of the variants, the
     baseline among them.
     """
     found = []
     several = isinstance(expect, list)
     if several and not expect:
-        return ["study.claim.expect: names no variant. Try {variant: ..., is: worse}."]
+        return [
+            Fault("study.claim.expect", "names no variant", fix="Try {variant: ..., is: worse}.")
+        ]
     for i, one in enumerate(expect if several else [expect]):
         path = f"study.claim.expect[{i}]" if several else "study.claim.expect"
         if not isinstance(one, Mapping) or not {"variant", "is"} <= one.keys() <= {
@@ -73,24 +75,33 @@ def faults(expect: Any, known: Sequence[str], baseline: str = "baseline") -> lis
             "than",
         }:
             found.append(
-                f"{path}: must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}; got"
-                f" {shown(one)}."
+                Fault(
+                    path,
+                    f"must be {{variant: ..., is: {'|'.join(WAYS)}, than: ...}}",
+                    got=shown(one),
+                )
             )
             continue
         names = {"than": baseline} | dict(one)
         for key in ("variant", "than"):
             if names[key] not in known:
-                hint = nearest(str(names[key]), known)
                 found.append(
-                    f"{path}.{key}: no variant is called {names[key]!r}.{hint} Known:"
-                    f" {', '.join(known)}."
+                    Fault(
+                        f"{path}.{key}",
+                        f"no variant is called {names[key]!r}",
+                        fix=choices(names[key], known),
+                    )
                 )
         if one["is"] not in WAYS:
             found.append(
-                f"{path}.is: must be {', '.join(WAYS[:-1])} or {WAYS[-1]}; got {shown(one['is'])}."
+                Fault(
+                    f"{path}.is",
+                    f"must be {', '.join(WAYS[:-1])} or {WAYS[-1]}",
+                    got=shown(one["is"]),
+                )
             )
         if names["than"] == one["variant"]:
-            found.append(f"{path}: compares {one['variant']} with itself.")
+            found.append(Fault(path, f"compares {one['variant']} with itself"))
     return found
 
 

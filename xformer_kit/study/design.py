@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.registry import Context, Options, Registry, at_least
+from xformer_kit.registry import Context, Fault, Options, Registry, at_least
 from xformer_kit.study.factor import Factor, Levels
 
 Factors = Mapping[str, Factor]
@@ -197,29 +197,39 @@ class FractionalDesign(Design):
     def clashes(self, node, factors):
         count = len(list(self.choose(factors)))
         if count == 2 ** len(factors):
-            yield (
-                f"study.design.resolution: must leave combinations out; got {self.resolution}, at"
-                f" which {len(factors)} factors need all {count}. Try design=factorial, or a lower"
-                " resolution."
+            yield Fault(
+                "study.design.resolution",
+                "must leave combinations out",
+                got=f"{self.resolution}, at which {len(factors)} factors need all {count}",
+                fix="Try design=factorial, or a lower resolution.",
             )
 
     @classmethod
     def check(cls, options: Options, context: Context):
         if options.resolution not in (3, 4, 5):
-            yield f"resolution: must be 3, 4 or 5; got {options.resolution}. Try 4."
+            yield Fault(
+                "resolution", "must be 3, 4 or 5", got=f"{options.resolution}", fix="Try 4."
+            )
 
     @classmethod
     def cannot(cls, factors):
         if several := [name for name, factor in factors.items() if len(factor.levels) != 2]:
             count = len(factors[several[0]].levels)
-            return (
+            return Fault(
+                "",
                 f"needs factors of two levels, the baseline's and one other; {several[0]} has"
-                f" {count}"
+                f" {count}",
             )
         if len(factors) < 3:
-            return f"needs at least 3 factors, of which a fraction can be taken; got {len(factors)}"
+            return Fault(
+                "",
+                "needs at least 3 factors, of which a fraction can be taken",
+                got=f"{len(factors)}",
+            )
         if any(factor.when for factor in factors.values()):
-            return "needs factors without conditions: a fraction counts on all its combinations"
+            return Fault(
+                "", "needs factors without conditions: a fraction counts on all its combinations"
+            )
         return None
 
 
@@ -291,12 +301,16 @@ class SearchDesign(Design):
         usual = {"whole": 5, "warmup": 0} if options.pruner == "none" else {}
         for name, value in usual.items():
             if getattr(options, name) != value:
-                yield (
-                    f"{name}: has no effect without a pruner; got {getattr(options, name)}. Leave"
-                    " it out."
+                yield Fault(
+                    name,
+                    "has no effect without a pruner",
+                    got=f"{getattr(options, name)}",
+                    fix="Leave it out.",
                 )
         if options.sampler == "random" and options.startup != 10:
-            yield (
-                "startup: has no effect with sampler=random, which learns nothing; got"
-                f" {options.startup}. Leave it out."
+            yield Fault(
+                "startup",
+                "has no effect with sampler=random, which learns nothing",
+                got=f"{options.startup}",
+                fix="Leave it out.",
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from xformer_kit.registry import Context, nearest, shown
+from xformer_kit.registry import Context, Fault, choices, shown
 from xformer_kit.registry.command_lines import quoted
 from xformer_kit.study.range import SETTINGS, Range
 
@@ -89,11 +89,11 @@ def label_of(value: Any) -> str:
     return text(value)
 
 
-def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
+def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Fault]]:
     """The factors of a study's node, and what is wrong with them."""
     given, base, only = (node.get(key) or {} for key in ("factors", "baseline", "only"))
     faults = [
-        f"study.{key}: must be a mapping of factors; got {shown(value)}."
+        Fault(f"study.{key}", "must be a mapping of factors", got=shown(value))
         for key, value in (("factors", given), ("baseline", base), ("only", only))
         if not isinstance(value, Mapping)
     ]
@@ -102,8 +102,11 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
     found: dict[str, Factor] = {}
     other_names = dict(_misspelt(given, base))
     faults += [
-        f"study.factors.{name}: has no level in study.baseline, which has {other}. Give the factor"
-        " one name in both."
+        Fault(
+            f"study.factors.{name}",
+            f"has no level in study.baseline, which has {other}",
+            fix="Give the factor one name in both.",
+        )
         for name, other in other_names.items()
     ]
     for name, levels in given.items():
@@ -121,12 +124,9 @@ def read(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[str]]:
             )
     for name in base:
         if name not in given and name not in other_names.values():
-            hint = nearest(str(name), map(str, given))
-            faults.append(
-                f"study.baseline.{name}: is no factor.{hint} Factors:"
-                f" {', '.join(map(str, given)) or 'none'}. What all variants share stands next to"
-                " study."
-            )
+            fix = choices(name, map(str, given), "Factors")
+            fault = Fault(f"study.baseline.{name}", "is no factor", fix=fix)
+            faults.append(fault.with_fix("What all variants share stands next to study."))
     return _conditions(found, only, faults), faults
 
 
@@ -139,7 +139,7 @@ def _misspelt(given: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tup
             yield name, other
 
 
-def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _levels(name: str, levels: Any, faults: list[Fault]) -> Iterator[tuple[str, dict[str, Any]]]:
     path = f"study.factors.{name}"
     if isinstance(levels, Mapping) and levels:
         for label, words in levels.items():
@@ -147,32 +147,37 @@ def _levels(name: str, levels: Any, faults: list[str]) -> Iterator[tuple[str, di
                 yield str(label), dict(words)
             else:
                 faults.append(
-                    f"{path}.{label}: must be a mapping of overrides, such as {{ffn.width: 64}};"
-                    f" got {shown(words)}."
+                    Fault(
+                        f"{path}.{label}",
+                        "must be a mapping of overrides, such as {ffn.width: 64}",
+                        got=shown(words),
+                    )
                 )
         return
     values = levels if isinstance(levels, (list, tuple)) else []
     if not values:
         faults.append(
-            f"{path}: must list its levels, or map labels to overrides; got {shown(levels)}."
+            Fault(path, "must list its levels, or map labels to overrides", got=shown(levels))
         )
     seen: set[str] = set()
     for value in values:
         if (label := label_of(value)) in seen:
-            faults.append(f"{path}: has the level {label} twice. Leave one out.")
+            faults.append(Fault(path, f"has the level {label} twice", fix="Leave one out."))
         seen.add(label)
         yield label, {name: value}
 
 
-def _without(name: str) -> str:
-    return (
-        f"study.baseline: must give every factor its level; got none for '{name}'. "
-        f"Add {name}: and the level that the others are compared with."
+def _without(name: str) -> Fault:
+    return Fault(
+        "study.baseline",
+        "must give every factor its level",
+        got=f"none for '{name}'",
+        fix=f"Add {name}: and the level that the others are compared with.",
     )
 
 
 def _between(
-    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[str]
+    name: str, given: Mapping[str, Any], base: Mapping[str, Any], faults: list[Fault]
 ) -> dict[str, Factor]:
     """A factor that is an interval, where nothing is wrong with it."""
     if found := list(
@@ -187,8 +192,12 @@ def _between(
     if not between.holds(base[name]):
         kind = "a whole number" if between.whole else "a number"
         faults.append(
-            f"study.baseline.{name}: must be {kind} of its interval, {between}; got"
-            f" {shown(base[name])}. The search begins with it."
+            Fault(
+                f"study.baseline.{name}",
+                f"must be {kind} of its interval, {between}",
+                got=shown(base[name]),
+                fix="The search begins with it.",
+            )
         )
         return {}
     label = text(base[name])
@@ -196,7 +205,7 @@ def _between(
 
 
 def _factor(
-    name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[str]
+    name: str, levels: dict[str, dict[str, Any]], base: Any, labelled: bool, faults: list[Fault]
 ) -> Factor:
     """A factor with its baseline, which is the label of a labelled level, a value, or overrides."""
     own = isinstance(base, Mapping) and "name" not in base
@@ -206,34 +215,49 @@ def _factor(
         overrides = levels[label]
     elif any(set(words) != {name} for words in levels.values()) and not own:
         faults.append(
-            f"study.baseline.{name}: must be one of {', '.join(levels)}, or a mapping of overrides"
-            f" like them, {{}} for none; got {shown(base)}."
+            Fault(
+                f"study.baseline.{name}",
+                f"must be one of {', '.join(levels)}, or a mapping of overrides like them, {{}} for"
+                " none",
+                got=shown(base),
+            )
         )
     others = {other: words for other, words in levels.items() if not (named and other == label)}
     if not others:
         faults.append(
-            f"study.factors.{name}: has no level but the baseline's, {label}. Add another."
+            Fault(
+                f"study.factors.{name}",
+                f"has no level but the baseline's, {label}",
+                fix="Add another.",
+            )
         )
     for other, words in others.items():
         if words == overrides or other == label:
             faults.append(
-                f"study.factors.{name}: its level {other} equals the baseline, so there is nothing"
-                " to compare. Leave it out of the factor."
+                Fault(
+                    f"study.factors.{name}",
+                    f"its level {other} equals the baseline, so there is nothing to compare",
+                    fix="Leave it out of the factor.",
+                )
             )
     return Factor(name, label, {label: overrides} | others)
 
 
 def _conditions(
-    found: dict[str, Factor], only: Mapping[str, Any], faults: list[str]
+    found: dict[str, Factor], only: Mapping[str, Any], faults: list[Fault]
 ) -> dict[str, Factor]:
     """The factors with the conditions of `only`: {factor: {other factor: level or levels}}."""
     made = dict(found)
     for name, needs in only.items():
         if name not in found or not isinstance(needs, Mapping) or not needs:
             faults.append(
-                f"study.only.{name}: must name a factor and the levels of another, such as only:"
-                f" {{attn.score.alpha: {{attn.score: entmax}}}}; got {shown(needs)}. Factors:"
-                f" {', '.join(found)}."
+                Fault(
+                    f"study.only.{name}",
+                    "must name a factor and the levels of another, such as only: {attn.score.alpha:"
+                    " {attn.score: entmax}}",
+                    got=shown(needs),
+                    fix=f"Factors: {', '.join(found)}.",
+                )
             )
             continue
         when: dict[str, tuple[str, ...]] = {}
@@ -244,16 +268,22 @@ def _conditions(
             if other not in found or other == name:
                 others = ", ".join(one for one in found if one != name) or "none"
                 faults.append(
-                    f"study.only.{name}.{other}: must be another factor of the study, of which"
-                    f" there are {others}. Add {other} to study.factors, or leave the condition"
-                    " out."
+                    Fault(
+                        f"study.only.{name}.{other}",
+                        f"must be another factor of the study, of which there are {others}",
+                        fix=f"Add {other} to study.factors, or leave the condition out.",
+                    )
                 )
                 continue
             missing = [label for label in wanted if label not in found[other].levels]
             if missing or not wanted:
                 faults.append(
-                    f"study.only.{name}.{other}: must be a level of that factor; got"
-                    f" {', '.join(missing) or 'none'}. Known: {', '.join(found[other].levels)}."
+                    Fault(
+                        f"study.only.{name}.{other}",
+                        "must be a level of that factor",
+                        got=f"{', '.join(missing) or 'none'}",
+                        fix=f"Known: {', '.join(found[other].levels)}.",
+                    )
                 )
             when[str(other)] = wanted
         made[name] = replace(found[name], when=when)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from xformer_kit.registry import ConfigError, above, apart, shown
+from xformer_kit.registry import ConfigError, Fault, above, apart, shown
 from xformer_kit.study.design import DESIGNS, OneAtATime, Rung
 from xformer_kit.study.factor import text
 from xformer_kit.study.metric import metric
@@ -65,9 +65,10 @@ class LadderDesign(OneAtATime):
         varied |= {f"study.tune.{key}": {key} for key in node["tune"] or {}}
         for path, keys in varied.items():
             for key in (key for key in own if key in keys):
-                yield (
-                    f"{path}: sets {key}, as the ladder does on every rung. Leave it out of one of"
-                    " them."
+                yield Fault(
+                    path,
+                    f"sets {key}, as the ladder does on every rung",
+                    fix="Leave it out of one of them.",
                 )
         yield from _budget(node["budget"], self.sizes)
         try:
@@ -75,10 +76,11 @@ class LadderDesign(OneAtATime):
         except ConfigError:  # reported where the metric is checked
             return
         if higher:
-            yield (
-                "study.metric: a ladder fits a loss that falls to a floor above 0, and"
-                f" {node['metric']} is better higher. Try study.metric=val/loss, or"
-                " design=one_at_a_time."
+            yield Fault(
+                "study.metric",
+                f"a ladder fits a loss that falls to a floor above 0, and {node['metric']} is"
+                " better higher",
+                fix="Try study.metric=val/loss, or design=one_at_a_time.",
             )
 
     @classmethod
@@ -90,34 +92,38 @@ class LadderDesign(OneAtATime):
 
 
 @apart
-def _sizes(options: Any) -> Iterator[str]:
+def _sizes(options: Any) -> Iterator[Fault]:
     lengths = {key: len(values) for key, values in options.sizes.items()}
     if not lengths:
-        yield (
-            "sizes: must map overrides to their values; got {}. Try sizes: {model.dim: [64, 96,"
-            " 128, 192]}."
+        yield Fault(
+            "sizes",
+            "must map overrides to their values",
+            got="{}",
+            fix="Try sizes: {model.dim: [64, 96, 128, 192]}.",
         )
     elif len(set(lengths.values())) > 1:
         counts = ", ".join(f"{count} of {key}" for key, count in lengths.items())
-        yield f"sizes: must give every override as many values as there are sizes; got {counts}."
+        yield Fault(
+            "sizes", "must give every override as many values as there are sizes", got=f"{counts}"
+        )
     else:
         each = list(zip(*options.sizes.values(), strict=True))
         if twice := next((size for i, size in enumerate(each) if size in each[:i]), None):
             size = ", ".join(
                 f"{key}={text(value)}" for key, value in zip(lengths, twice, strict=True)
             )
-            yield f"sizes: must differ; got {size} twice."
+            yield Fault("sizes", "must differ", got=f"{size} twice")
 
 
 @apart
-def _multiples(options: Any) -> Iterator[str]:
+def _multiples(options: Any) -> Iterator[Fault]:
     given = list(options.multiples)
     if not given or min(given) <= 0 or len(set(given)) < len(given):
-        yield f"multiples: must be different numbers above 0; got {shown(given)}."
+        yield Fault("multiples", "must be different numbers above 0", got=shown(given))
 
 
 @apart
-def _enough(options: Any) -> Iterator[str]:
+def _enough(options: Any) -> Iterator[Fault]:
     """As many sizes as the fit needs, before anything is composed."""
     counts, multiples = (
         {len(values) for values in options.sizes.values()},
@@ -134,7 +140,9 @@ def _enough(options: Any) -> Iterator[str]:
             if multiples == 1 and count == fewest(2)
             else ""
         )
-        yield f"sizes: must be at least {needed} for a law with {law}; got {count}.{more}"
+        yield Fault(
+            "sizes", f"must be at least {needed} for a law with {law}", got=f"{count}", fix=more
+        )
 
 
 def axis(multiples: Iterable[float]) -> str | None:
@@ -149,19 +157,25 @@ def _rung(size: Mapping[str, Any], multiple: float) -> Rung:
     return Rung(f"{' '.join(words)} x{multiple:g}", words, float(multiple))
 
 
-def _budget(budget: Mapping[str, Any], sizes: Mapping[str, Any]) -> Iterator[str]:
+def _budget(budget: Mapping[str, Any], sizes: Mapping[str, Any]) -> Iterator[Fault]:
     """On each rung a variant may be brought to the baseline by a knob that is not the ladder's
     own.
     """
     what, knob = budget["match"], budget["by"]
     if what != "none" and knob == LENGTH:
-        yield (
-            f"study.budget: {what} are matched by {LENGTH}, which the ladder sets from the tokens"
-            " per parameter of a rung. Try budget: {match: params, by: ffn.width}, {match:"
-            " flops, by: ffn.width}, or none."
+        yield Fault(
+            "study.budget",
+            f"{what} are matched by {LENGTH}, which the ladder sets from the tokens per parameter"
+            " of a rung",
+            fix=(
+                "Try budget: {match: params, by: ffn.width}, {match: flops, by: ffn.width}, or"
+                " none."
+            ),
         )
     elif knob in sizes:
-        yield (
-            f"study.budget.by: must not be a size of the ladder; got {knob}. Turn another knob,"
-            " such as ffn.width."
+        yield Fault(
+            "study.budget.by",
+            "must not be a size of the ladder",
+            got=f"{knob}",
+            fix="Turn another knob, such as ffn.width.",
         )

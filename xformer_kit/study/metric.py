@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, nearest
 
 # Last word of a metric's name -> unit.
 LOWER = {
@@ -132,8 +132,11 @@ def metric(name: str | Metric, higher_is_better: bool | None = None) -> Metric:
     if not known and higher_is_better is None:
         hint = nearest(last, (*LOWER, *HIGHER))
         raise ConfigError(
-            f"study.metric: it is not known whether '{name}' is better higher or lower.{hint} "
-            f"Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}."
+            Fault(
+                "study.metric",
+                f"it is not known whether '{name}' is better higher or lower",
+                fix=f"{hint}Lower: {', '.join(LOWER)}. Higher: {', '.join(HIGHER)}.",
+            )
         )
     word = max(known, key=len, default="")
     higher = word in HIGHER if higher_is_better is None else higher_is_better

@@ -7,16 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from xformer_kit.registry import ConfigError, nearest, shown
+from xformer_kit.registry import ConfigError, Fault, nearest, shown
 from xformer_kit.study import claim
 from xformer_kit.study.design import DESIGNS, Rung
 from xformer_kit.study.factor import Factor, Levels, text
 from xformer_kit.study.question import label, levels_of
 from xformer_kit.study.settings import seeds
 
-Compose = Callable[
-    [list[str]], tuple[dict[str, Any], list[str]]
-]  # words -> the config, and what is wrong with it
+# words -> the config, and its faults
+Compose = Callable[[list[str]], tuple[dict[str, Any], list[Fault]]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
     too many runs.
     """
     factors, chosen = levels_of(node)
-    found, wrong = [], dict[str, list[str]]()  # fault -> the variants that have it
+    found, wrong = [], dict[Fault, list[str]]()  # fault -> the variants that have it
     rungs: Sequence[Rung | None] = DESIGNS.create(node["design"]).rungs() or [None]
     _held(node, len(chosen), rungs)
     tried = 0
@@ -101,7 +100,7 @@ def variants(node: Mapping[str, Any], compose: Compose) -> list[Variant]:
             found.append(
                 Variant(named, name, levels, tuple(words), known[size], tuple(tuned), rung=rung)
             )
-    faults = [f"{fault} [{_of(names, tried)}]" for fault, names in wrong.items()]
+    faults = [fault.with_fix(f"[{_of(names, tried)}]") for fault, names in wrong.items()]
     faults += _labels(node, found) + _claimed(node, found) + ([] if faults else _same(found))
     if faults:
         raise ConfigError(dict.fromkeys(faults))
@@ -126,11 +125,15 @@ def _held(node: Mapping[str, Any], count: int, rungs: Sequence[Rung | None]) -> 
         return
     times = f", {len(rungs)} rungs" * (len(rungs) > 1) + " and their tuning" * bool(node["tune"])
     fits = most // each - 1  # variants other than the baseline
+    other = f", or design={{name: random, count: {fits}}}" if fits > 0 and len(rungs) == 1 else ""
+    make = f"{_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
     raise ConfigError(
-        f"study.max_runs: must hold the runs of the design; got {most}, and"
-        f" {_counted(count, 'variant')} with {_counted(of_seeds, 'seed')}{times} make"
-        f" {count * each}. Raise it, or take fewer seeds or levels"
-        + (f", or design={{name: random, count: {fits}}}." if fits > 0 and len(rungs) == 1 else ".")
+        Fault(
+            "study.max_runs",
+            "must hold the runs of the design",
+            got=f"{most}, and {make} {count * each}",
+            fix=f"Raise it, or take fewer seeds or levels{other}.",
+        )
     )
 
 
@@ -167,39 +170,50 @@ def runs(
     return [replace(run, key=key(run.config)) for run in made]
 
 
-def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
+def _labels(node: Mapping[str, Any], found: list[Variant]) -> list[Fault]:
     known, faults = dict.fromkeys(variant.label for variant in found), []
     called: dict[str, str] = {}  # name -> variant
     for one in known:
         name = (node["labels"] or {}).get(one, one)
         if not isinstance(name, str) or not name.strip():
             faults.append(
-                f"study.labels.{one}: must be a name; got {shown(name)}. Leave it out, and it is"
-                f" called {one}."
+                Fault(
+                    f"study.labels.{one}",
+                    "must be a name",
+                    got=shown(name),
+                    fix=f"Leave it out, and it is called {one}.",
+                )
             )
         elif other := called.get(name):
             faults.append(
-                f"study.labels: {other} and {one} are both called {name!r}. Give each a name of its"
-                " own."
+                Fault(
+                    "study.labels",
+                    f"{other} and {one} are both called {name!r}",
+                    fix="Give each a name of its own.",
+                )
             )
         called.setdefault(str(name), one)
     for name in node["labels"] or {}:
         if name not in known:
             near = next(
-                (f" Did you mean {one}?" for one in known if one.endswith(f"={name}")),
+                (f"Did you mean {one}? " for one in known if one.endswith(f"={name}")),
                 nearest(str(name), known),
             )
-            faults.append(f"study.labels.{name}: is no variant.{near} Known: {'; '.join(known)}.")
+            fix = f"{near}Known: {'; '.join(known)}."
+            faults.append(Fault(f"study.labels.{name}", "is no variant", fix=fix))
     return faults
 
 
-def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
+def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[Fault]:
     """A claim names variants by their label, or as the report calls them."""
     given = node.get("claim") or {}
     if unknown := sorted(given.keys() - {"paper", "expect"}):
         return [
-            f"study.claim.{unknown[0]}: is no part of a claim, which has paper and expect. Leave it"
-            " out."
+            Fault(
+                f"study.claim.{unknown[0]}",
+                "is no part of a claim, which has paper and expect",
+                fix="Leave it out.",
+            )
         ]
     expect = given.get("expect")
     known = [variant.label for variant in found] + [variant.name for variant in found]
@@ -211,11 +225,11 @@ def _claimed(node: Mapping[str, Any], found: list[Variant]) -> list[str]:
     )
     if within := sorted(ways & claim.WITHIN) if not node["margin"] else []:
         must = f"must say within what '{within[0]}' is meant, for the claim expects it"
-        return [f"study.margin: {must}; got {shown(node['margin'])}. Try 0.05."]
-    return [f"{fault} Or study without a claim: study.claim=null." for fault in wrong]
+        return [Fault("study.margin", must, got=shown(node["margin"]), fix="Try 0.05.")]
+    return [fault.with_fix("Or study without a claim: study.claim=null.") for fault in wrong]
 
 
-def _same(found: list[Variant]) -> list[str]:
+def _same(found: list[Variant]) -> list[Fault]:
     """Two variants of one config are one: a level that changes nothing would be reported as
     equal.
     """
@@ -226,8 +240,12 @@ def _same(found: list[Variant]) -> list[str]:
             (v for v in seen if v.config == variant.config and v.rung == variant.rung), None
         ):
             faults.append(
-                f"study.factors: {variant.label} composes the same model as {twin.label}, so there"
-                " is nothing to compare. Leave one of them out."
+                Fault(
+                    "study.factors",
+                    f"{variant.label} composes the same model as {twin.label}, so there is nothing"
+                    " to compare",
+                    fix="Leave one of them out.",
+                )
             )
         seen.append(variant)
     return faults

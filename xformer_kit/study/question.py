@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from xformer_kit.registry import ConfigError, Context, plain, shown
+from xformer_kit.registry import ConfigError, Context, Fault, plain, shown
 from xformer_kit.study import space
 from xformer_kit.study.budget import SHOWN
 from xformer_kit.study.design import DESIGNS, baseline, distinct, stuck
@@ -57,21 +57,28 @@ def _defaults(settings: str) -> dict[str, Any]:
     return {key: plain(option.default) for key, option in SETTINGS.options(settings).items()}
 
 
-def faults(node: Any, context: Context | None = None) -> list[str]:
+def faults(node: Any, context: Context | None = None) -> list[Fault]:
     """What is wrong with a study's node, before any of its variants is composed."""
     context = context or Context()
     if not isinstance(node, Mapping):
         return [
-            f"study: must be a mapping with a question, factors and a baseline; got {shown(node)}."
+            Fault(
+                "study",
+                "must be a mapping with a question, factors and a baseline",
+                got=shown(node),
+            )
         ]
     if isinstance(node.get("study"), Mapping):
         return [
-            "study.study: lies in a study already, for its file has no header. Begin the file with"
-            " # @package _global_"
+            Fault(
+                "study.study",
+                "lies in a study already, for its file has no header",
+                fix="Begin the file with # @package _global_.",
+            )
         ]
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
     found = [
-        _with_way(fault)
+        _with_example(fault)
         for fault in SETTINGS.faults(
             {"name": "study"} | plainly, "study", context, beside=("name", "design")
         )
@@ -79,8 +86,12 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
         found.append(
-            f"study.name: must be the name of a directory under outputs/studies; got {shown(name)}."
-            f" Try {PLAIN}."
+            Fault(
+                "study.name",
+                "must be the name of a directory under outputs/studies",
+                got=shown(name),
+                fix=f"Try {PLAIN}.",
+            )
         )
     found += DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
     for key in ("budget", "stop"):
@@ -91,7 +102,12 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
         return [
-            "study.factors: a study varies something; got none. Add factors: {placement: [post]}."
+            Fault(
+                "study.factors",
+                "a study varies something",
+                got="none",
+                fix="Add factors: {placement: [post]}.",
+            )
         ]
     factors, wrong = read(node)
     if wrong:
@@ -99,23 +115,28 @@ def faults(node: Any, context: Context | None = None) -> list[str]:
     if waiting := stuck(factors):
         names = " and ".join(waiting)
         return [
-            f"study.only: {names} wait for each other, so none can leave its baseline. Leave one"
-            " out."
+            Fault(
+                "study.only",
+                f"{names} wait for each other, so none can leave its baseline",
+                fix="Leave one out.",
+            )
         ]
     checks = (_designed, _excluded, _tuned, _turned, _seeded)
     of_variants = [fault for check in checks for fault in check(whole, factors)]
     return [*of_variants, *_measured(whole), *_twice(whole), *_stopped(whole)]
 
 
-def _with_way(fault: str) -> str:
-    """A sentence on a value that is no mapping, with one that is."""
-    found = re.match(r"study\.(\w+): must be a mapping", fault)
+def _with_example(fault: Fault) -> Fault:
+    """The fault of a node that must be a mapping, with an example of one."""
+    key = fault.path.removeprefix("study.")
     return (
-        f"{fault} Try study.{found[1]}='{WAYS[found[1]]}'." if found and found[1] in WAYS else fault
+        fault
+        if fault.fix or key not in WAYS
+        else fault.with_fix(f"Try {fault.path}='{WAYS[key]}'.")
     )
 
 
-def _measured(node: Mapping[str, Any]) -> Iterator[str]:
+def _measured(node: Mapping[str, Any]) -> Iterator[Fault]:
     """A metric whose better side is unknown, which would otherwise fail after the last run."""
     name, given = node["metric"], node["higher_is_better"]
     if given is None:
@@ -123,80 +144,98 @@ def _measured(node: Mapping[str, Any]) -> Iterator[str]:
             metric(name)
         except ConfigError as error:
             own = "State it for a metric of your own: study.higher_is_better=true, or false."
-            yield from (f"{fault} {own}" for fault in error.faults)
+            yield from (fault.with_fix(own) for fault in error.faults)
     elif name.rpartition("/")[2] in (LOWER if given else HIGHER):
-        yield (
-            f"study.higher_is_better: {name} is better {'lower' if given else 'higher'}; got"
-            f" {shown(given)}. Set it to null, which takes what is known of a metric."
+        yield Fault(
+            "study.higher_is_better",
+            f"{name} is better {('lower' if given else 'higher')}",
+            got=shown(given),
+            fix="Set it to null, which takes what is known of a metric.",
         )
 
 
-def _twice(node: Mapping[str, Any]) -> Iterator[str]:
+def _twice(node: Mapping[str, Any]) -> Iterator[Fault]:
     """Metrics of `also` that are reported already."""
     also = node["also"] or []
     for i, name in enumerate(also):
         if name == node["metric"] or name in also[:i]:
             what = "what is compared" if name == node["metric"] else "named twice"
-            yield f"study.also[{i}]: {name} is {what}. Leave it out."
+            yield Fault(f"study.also[{i}]", f"{name} is {what}", fix="Leave it out.")
 
 
-def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+def _designed(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
     design = node["design"]
     if DESIGNS[design["name"]].adaptive:
         yield from space.faults(node, factors)
         return
     for name, factor in factors.items():
         if factor.interval is not None:
-            yield (
-                f"study.factors.{name}: is an interval, which only design=search draws from. List"
-                " its levels."
+            yield Fault(
+                f"study.factors.{name}",
+                "is an interval, which only design=search draws from",
+                fix="List its levels.",
             )
     if node["storage"] is not None:
-        yield f"study.storage: belongs to design=search; got {node['storage']}. Leave it out."
+        yield Fault(
+            "study.storage",
+            "belongs to design=search",
+            got=f"{node['storage']}",
+            fix="Leave it out.",
+        )
     if reason := DESIGNS[design["name"]].cannot(factors):
-        yield (
-            f"study.design: '{design['name']}' {reason}. Try design=one_at_a_time or"
-            " design=factorial."
+        yield Fault(
+            "study.design",
+            f"'{design['name']}' {reason}",
+            fix="Try design=one_at_a_time or design=factorial.",
         )
     else:
         yield from DESIGNS.create(design).clashes(node, factors)
 
 
-def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+def _excluded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
     for i, pattern in enumerate(node["exclude"] or ()):
         path = f"study.exclude[{i}]"
         if not isinstance(pattern, Mapping) or not pattern:
-            yield f"{path}: must map factors to levels; got {shown(pattern)}."
+            yield Fault(path, "must map factors to levels", got=shown(pattern))
             continue
         for name, value in pattern.items():
             if name not in factors:
-                yield f"{path}.{name}: is no factor. Factors: {', '.join(factors)}."
+                yield Fault(f"{path}.{name}", "is no factor", fix=f"Factors: {', '.join(factors)}.")
             elif label_of(value) not in factors[name].levels:
-                yield (
-                    f"{path}.{name}: is no level; got {label_of(value)}. Known:"
-                    f" {', '.join(factors[name].levels)}."
+                yield Fault(
+                    f"{path}.{name}",
+                    "is no level",
+                    got=f"{label_of(value)}",
+                    fix=f"Known: {', '.join(factors[name].levels)}.",
                 )
         if all(
             name in factors and factors[name].baseline == label_of(value)
             for name, value in pattern.items()
         ):
-            yield (
-                f"{path}: is the baseline, which the others are compared with; it cannot be left"
-                " out."
+            yield Fault(
+                path,
+                "is the baseline, which the others are compared with; it cannot be left out",
             )
 
 
-def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+def _tuned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
     for key, values in (node["tune"] or {}).items():
         if not isinstance(values, list) or len(values) < 2:
-            yield (
-                f"study.tune.{key}: must list two values or more; got {shown(values)}. Try {key}:"
-                " [1e-3, 3e-3]."
+            yield Fault(
+                f"study.tune.{key}",
+                "must list two values or more",
+                got=shown(values),
+                fix=f"Try {key}: [1e-3, 3e-3].",
             )
         elif len(set(map(shown, values))) < len(values):
-            yield f"study.tune.{key}: names a value twice; got {shown(values)}. Leave one out."
+            yield Fault(
+                f"study.tune.{key}",
+                "names a value twice",
+                got=shown(values),
+                fix="Leave one out.",
+            )
         if key in factors:
-            yield f"study.tune.{key}: is a factor too. Leave it out of one of them."
+            yield Fault(f"study.tune.{key}", "is a factor too", fix="Leave it out of one of them.")
 
 
 def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, str]:
@@ -209,43 +248,54 @@ def _set(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> dict[str, st
     return found | {key: f"study.tune.{key}" for key in node.get("tune") or {}}
 
 
-def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+def _seeded(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
     if where := _set(node, factors).get("seed"):
-        yield (
-            f"{where}: every variant is run at the same seeds, those of study.seeds; leave it out,"
-            " and set study.seeds."
+        yield Fault(
+            where,
+            "every variant is run at the same seeds, those of study.seeds",
+            fix="Leave it out, and set study.seeds.",
         )
 
 
-def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[str]:
+def _turned(node: Mapping[str, Any], factors: Mapping[str, Factor]) -> Iterator[Fault]:
     """A knob that what is varied sets too: turned, it would undo that."""
     budget, places = node["budget"], _set(node, factors)
     if budget["match"] != "none" and budget["by"] in places:
         free = [knob for knob in KNOBS[budget["match"]] if knob not in places]
         ways = f"Turn {' or '.join(free)}, or" if free else "Choose"
-        yield (
-            f"study.budget.by: {budget['by']} is turned to match {SHOWN[budget['match']]}, which"
-            f" would undo what {places[budget['by']]} sets; got {budget['by']!r}. {ways}"
-            " study.budget.match=none."
+        yield Fault(
+            "study.budget.by",
+            f"{budget['by']} is turned to match {SHOWN[budget['match']]}, which would undo what"
+            f" {places[budget['by']]} sets",
+            got=f"{budget['by']!r}",
+            fix=f"{ways} study.budget.match=none.",
         )
 
 
-def _stopped(node: Mapping[str, Any]) -> Iterator[str]:
+def _stopped(node: Mapping[str, Any]) -> Iterator[Fault]:
     if not node["stop"]:
         return
     count = len(seeds(node))
     after, design = node["stop"]["after"], node["design"]["name"]
     if after >= count:
-        yield (
-            f"study.stop.after: must leave seeds to spare; got {after} of {count} seeds. Raise"
-            " study.seeds, or study.stop=null."
+        yield Fault(
+            "study.stop.after",
+            "must leave seeds to spare",
+            got=f"{after} of {count} seeds",
+            fix="Raise study.seeds, or study.stop=null.",
         )
     if reason := DESIGNS[design].no_stop:
-        yield f"study.stop: '{design}' {reason}. Try design=one_at_a_time, or study.stop=null."
+        yield Fault(
+            "study.stop",
+            f"'{design}' {reason}",
+            fix="Try design=one_at_a_time, or study.stop=null.",
+        )
     if find_spec("scipy") is None:
-        yield (
-            "study.stop: needs scipy for its test; got none. pip install 'xformer_kit[study]', or"
-            " study.stop=null."
+        yield Fault(
+            "study.stop",
+            "needs scipy for its test",
+            got="none",
+            fix="pip install 'xformer_kit[study]', or study.stop=null.",
         )
 
 
@@ -261,14 +311,20 @@ def levels_of(node: Mapping[str, Any]) -> tuple[dict[str, Factor], list[Levels]]
     found = distinct(design, factors, patterns)
     if patterns and len(found) == 1 and not design.adaptive:
         raise ConfigError(
-            "study.exclude: leaves no variant other than the baseline. Take a combination out of"
-            " it."
+            Fault(
+                "study.exclude",
+                "leaves no variant other than the baseline",
+                fix="Take a combination out of it.",
+            )
         )
     if design.limit is not None and len(found) - 1 < design.limit:
         raise ConfigError(
-            f"study.design.count: must be at most the variants that there are; got {design.limit},"
-            f" and there are {len(found) - 1}. Try {len(found) - 1}, or"
-            " design=factorial, which takes all."
+            Fault(
+                "study.design.count",
+                "must be at most the variants that there are",
+                got=f"{design.limit}, and there are {len(found) - 1}",
+                fix=f"Try {len(found) - 1}, or design=factorial, which takes all.",
+            )
         )
     return factors, found
 

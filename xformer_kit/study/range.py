@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from xformer_kit.registry import Registry, above, shown
+from xformer_kit.registry import Fault, Registry, above, shown
 
 SETTINGS = Registry("settings")  # of a study
 
@@ -31,18 +31,26 @@ class Range:
         low, high, step = options.low, options.high, options.step
         if not low < high:
             way = "Swap them." if high < low else f"List it as a level: [{shown(low)}]."
-            yield f"high: must be above low; got low {shown(low)} and high {shown(high)}. {way}"
+            yield Fault(
+                "high",
+                "must be above low",
+                got=f"low {shown(low)} and high {shown(high)}",
+                fix=way,
+            )
         if options.log:
             yield from above(options, "Raise it, or leave log out.", low=0)
             if step is not None:
-                yield (
-                    f"step: belongs to an interval without log; got {shown(step)}. Leave one of"
-                    " them out."
+                yield Fault(
+                    "step",
+                    "belongs to an interval without log",
+                    got=shown(step),
+                    fix="Leave one of them out.",
                 )
         elif step is not None and (step <= 0 or not _divides(step, high - low)):
-            yield (
-                f"step: must be above 0 and divide high - low; got {shown(step)} and"
-                f" {shown(high - low)}."
+            yield Fault(
+                "step",
+                "must be above 0 and divide high - low",
+                got=f"{shown(step)} and {shown(high - low)}",
             )
 
     def __str__(self) -> str:

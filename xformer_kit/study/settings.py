@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xformer_kit.registry import above, at_least, shown, within
+from xformer_kit.registry import Fault, above, at_least, shown, within
 from xformer_kit.study.design import Design
 from xformer_kit.study.range import SETTINGS
 
@@ -31,7 +31,12 @@ class Budget:
             and options.by not in KNOBS[options.match]
         ):
             known = ", ".join(KNOBS[options.match])
-            yield f"by: is no knob for match={options.match}; got {options.by!r}. Known: {known}."
+            yield Fault(
+                "by",
+                f"is no knob for match={options.match}",
+                got=f"{options.by!r}",
+                fix=f"Known: {known}.",
+            )
 
 
 @SETTINGS.register("stop")
@@ -105,18 +110,25 @@ class Study:
         yield from at_least(options, "run", max_runs=1)
         yield from above(options, "null is no margin.", margin=0)
         if options.metric == "":
-            yield (
-                "metric: must name a metric of the end of a run; got ''. Leave it out for val/loss."
+            yield Fault(
+                "metric",
+                "must name a metric of the end of a run",
+                got="''",
+                fix="Leave it out for val/loss.",
             )
         if options.seeds == [] or (isinstance(options.seeds, int) and options.seeds < 1):
-            yield (
-                f"seeds: must be at least 1; got {shown(options.seeds)}. Try 5, or a list such as"
-                " [0, 1, 2]."
+            yield Fault(
+                "seeds",
+                "must be at least 1",
+                got=shown(options.seeds),
+                fix="Try 5, or a list such as [0, 1, 2].",
             )
         elif isinstance(options.seeds, list) and len(set(options.seeds)) < len(options.seeds):
-            yield (
-                f"seeds: must be different numbers; got {options.seeds}. A run at one seed twice is"
-                " one run."
+            yield Fault(
+                "seeds",
+                "must be different numbers",
+                got=f"{options.seeds}",
+                fix="A run at one seed twice is one run.",
             )
         elif isinstance(options.seeds, list) and min(options.seeds) < 0:
-            yield f"seeds: must be at least 0; got {min(options.seeds)}."
+            yield Fault("seeds", "must be at least 0", got=f"{min(options.seeds)}")

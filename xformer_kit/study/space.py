@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xformer_kit.registry import Fault
 from xformer_kit.study.factor import Factor, Levels
 from xformer_kit.study.range import COUNTED
 from xformer_kit.study.settings import seeds
@@ -18,32 +19,40 @@ from xformer_kit.study.settings import seeds
 Factors = Mapping[str, Factor]
 
 
-def faults(node: Mapping[str, Any], factors: Factors) -> Iterator[str]:
+def faults(node: Mapping[str, Any], factors: Factors) -> Iterator[Fault]:
     """What a search cannot do with a study's complete node."""
     design = node["design"]
     if node["tune"]:
-        yield (
-            "study.tune: a search tunes whatever it varies; got a list of values beside it. Make"
-            " each key a factor."
+        yield Fault(
+            "study.tune",
+            "a search tunes whatever it varies",
+            got="a list of values beside it",
+            fix="Make each key a factor.",
         )
     confirmed = (1 + design["confirm"]) * (len(seeds(node)) - 1)
     if (count := design["trials"] + confirmed) > node["max_runs"]:
-        yield (
-            f"study.max_runs: must hold the runs of the search; got {node['max_runs']}, and"
-            f" {design['trials']} trials with {confirmed} runs that confirm the best make {count}."
-            " Raise it, or lower study.design.trials."
+        yield Fault(
+            "study.max_runs",
+            "must hold the runs of the search",
+            got=(
+                f"{node['max_runs']}, and {design['trials']} trials with {confirmed} runs that"
+                f" confirm the best make {count}"
+            ),
+            fix="Raise it, or lower study.design.trials.",
         )
     if design["pruner"] != "none" and not node["metric"].startswith("val/"):
-        yield (
-            "study.design.pruner: ends trials by what each validation measures, and"
-            f" {node['metric']} is measured only at the end. Set study.design.pruner=none, or a"
-            " metric val/...."
+        yield Fault(
+            "study.design.pruner",
+            f"ends trials by what each validation measures, and {node['metric']} is measured only"
+            " at the end",
+            fix="Set study.design.pruner=none, or a metric val/....",
         )
     ordered = order(factors)
     if circular := [name for name in factors if name not in ordered]:
-        yield (
-            f"study.only: {' and '.join(circular)} wait for each other, so none can leave its"
-            " baseline. Leave one out."
+        yield Fault(
+            "study.only",
+            f"{' and '.join(circular)} wait for each other, so none can leave its baseline",
+            fix="Leave one out.",
         )
 
 

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.messages import messages
 from xformer_kit.data.tokenizer import TOKENIZERS, Unigram, WordPiece, load_tokenizer
 from xformer_kit.data.tokenizer.texts import sample
 from xformer_kit.registry import ConfigError, Context
@@ -218,7 +219,7 @@ def test_a_sample_is_spread_evenly():
 @pytest.mark.parametrize("name", ["unigram", "wordpiece"])
 def test_options_out_of_range(name):
     node = {"name": name, "vocab_size": 1, "coverage": 0.0, "sample": 5}
-    faults = list(TOKENIZERS.faults(node, "tokenizer", Context()))
+    faults = messages(TOKENIZERS.faults(node, "tokenizer", Context()))
     assert [fault.split(": ")[0] for fault in faults] == [
         "tokenizer.vocab_size",
         "tokenizer.coverage",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.data.tokenizer import TOKENIZERS, Pretrained, load_tokenizer
 from xformer_kit.data.tokenizer.pieces import rule_of
 from xformer_kit.registry import ConfigError, Context
@@ -312,7 +313,7 @@ def test_a_directory_without_the_file(tmp_path):
         f"tokenizer.path: must hold a tokenizer.json; '{tmp_path}' holds vocab.txt. Save it there,"
         " e.g. with transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...)."
     )
-    assert list(
+    assert messages(
         TOKENIZERS.faults({"name": "pretrained", "path": str(tmp_path)}, "tokenizer", Context())
     ) == [said]
     with pytest.raises(ConfigError) as error:
@@ -322,7 +323,7 @@ def test_a_directory_without_the_file(tmp_path):
 
 @pytest.mark.parametrize("path", ["./none.json", "/no/where", "none.json", "a/b/c"])
 def test_a_file_that_is_missing(path):
-    assert list(
+    assert messages(
         TOKENIZERS.faults({"name": "pretrained", "path": path}, "tokenizer", Context())
     ) == [
         "tokenizer.path: must be a tokenizer.json, a directory that holds one, or a name on the"
@@ -331,7 +332,7 @@ def test_a_file_that_is_missing(path):
 
 
 def test_a_name_on_the_hub_is_not_asked_for_while_a_config_is_checked(hub):
-    assert not list(
+    assert not messages(
         TOKENIZERS.faults({"name": "pretrained", "path": "openai/gpt"}, "tokenizer", Context())
     )
     assert hub.asked == []
@@ -448,7 +449,7 @@ def test_without_a_network_one_sentence_comes_at_once(away, monkeypatch, capfd, 
     with pytest.raises(ConfigError) as raised:
         Pretrained(path="gpt2")
     assert capfd.readouterr() == ("", "")  # the library would write a line for each attempt
-    (said,) = raised.value.faults
+    (said,) = raised.value.messages
     refused = f"[Errno {errno.ECONNREFUSED}] {os.strerror(errno.ECONNREFUSED)}"
     reason = refused if how == "refused" else "no answer in 0.5 seconds"
     assert (

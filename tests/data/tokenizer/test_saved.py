@@ -52,7 +52,7 @@ FOREIGN = [
 def refused(file):
     with pytest.raises(ConfigError) as error:
         load_tokenizer(file)
-    (said,) = error.value.faults
+    (said,) = error.value.messages
     return said
 
 

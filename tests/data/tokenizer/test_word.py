@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.messages import messages
 from xformer_kit.data.tokenizer import TOKENIZERS, Word, load_tokenizer
 from xformer_kit.registry import ConfigError, Context, Options
 
@@ -87,7 +88,7 @@ def test_each_word_begins_one():
 
 
 def test_too_few_words():
-    assert list(
+    assert messages(
         TOKENIZERS.faults({"name": "word", "vocab_size": 1, "min_count": 0}, "tokenizer", Context())
     ) == [
         "tokenizer.vocab_size: must be at least 2, `<unk>` and a word; got 1. null is all words.",

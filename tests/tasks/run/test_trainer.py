@@ -3,6 +3,7 @@ import inspect
 import pytest
 from lightning.pytorch import Trainer
 
+from tests.messages import messages
 from xformer_kit.config import trainer_schema
 
 
@@ -14,7 +15,7 @@ def test_every_keyword_of_the_trainer_is_an_option_or_is_answered():
 
 
 def test_the_defaults_have_no_fault():
-    assert not list(
+    assert not messages(
         trainer_schema.faults(
             {name: option.default for name, option in trainer_schema.OPTIONS.items()}
         )
@@ -63,5 +64,5 @@ def test_the_defaults_have_no_fault():
     ],
 )
 def test_a_fault_is_a_sentence_that_starts_with_its_path(node, fault):
-    (found,) = trainer_schema.faults(node)
+    (found,) = messages(trainer_schema.faults(node))
     assert found.startswith(fault)

@@ -67,11 +67,11 @@ def test_keys_turn_with_the_queries_that_read_them():
 REFUSED = {
     "attn=distance attn.score=relu2": (
         "attn: scores are minus squared distances, and attn.score 'relu2' works with what is above"
-        " 0; choose attn.score=softmax."
+        " 0. Choose attn.score=softmax."
     ),
     "attn=distance position=xpos": (
         "attn: position 'xpos' makes queries and keys longer and shorter, by which their distance"
-        " would tell where they stand; choose position=rotary."
+        " would tell where they stand. Choose position=rotary."
     ),
     "attn.heads=8 attn.kv_heads=4 position.rotated_heads=3": (
         "position.rotated_heads: must be a multiple of the 2 query heads that share a key, which"

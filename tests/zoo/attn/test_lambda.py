@@ -97,7 +97,7 @@ def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
 REFUSED = {
     "attn=lambda position=rotary": (
         "attn: lambda has no score of two tokens, into which position 'rotary' enters, and places"
-        " of its own; choose position=none, learned or sinusoidal."
+        " of its own. Choose position=none, learned or sinusoidal."
     ),
     "attn=lambda position=none attn.scope=-1": "attn.scope: must be at least 0 token; got -1.",
 }

@@ -7,6 +7,7 @@ import torch
 from refusing import refused
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
@@ -81,7 +82,7 @@ def test_features_that_are_far_apart_do_not_overflow():
 
 ALIBI = (
     "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi'"
-    " changes one by one; choose position=rotary, learned, sinusoidal or none."
+    " changes one by one. Choose position=rotary, learned, sinusoidal or none."
 )
 
 REFUSED = [
@@ -89,7 +90,7 @@ REFUSED = [
         ["attn=performer", "mask=sliding_window"],
         [
             "attn: attn 'performer' reads one sum over the whole past, of which mask"
-            " 'sliding_window' hides some or shows more; choose mask=causal."
+            " 'sliding_window' hides some or shows more. Choose mask=causal."
         ],
     ),
     (
@@ -112,7 +113,7 @@ def test_of_an_odd_number_of_features_some_turn():
         attn={"name": "performer", "heads": 2, "features": 7},
         position={"name": "rotary", "fraction": 0.4},
     )
-    assert faults(config) == []
+    assert messages(faults(config)) == []
     for law in ("causality", "cache with padding", "shift"):
         assert LAWS[law](config) is None
 

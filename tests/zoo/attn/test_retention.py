@@ -58,7 +58,7 @@ def test_retention(decay):
 
 ALIBI = (
     "attn: attn 'linear' reads a sum over the past and forms no scores, which position 'alibi'"
-    " changes one by one; choose position=rotary, learned, sinusoidal or none."
+    " changes one by one. Choose position=rotary, learned, sinusoidal or none."
 )
 
 REFUSED = [
@@ -66,7 +66,7 @@ REFUSED = [
         ["attn=retention", "mask=full"],
         [
             "attn: attn 'retention' hands its state from token to token in their order, and mask"
-            " 'full' shows later ones; choose mask=causal."
+            " 'full' shows later ones. Choose mask=causal."
         ],
     ),
     (

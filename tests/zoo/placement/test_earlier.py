@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
@@ -37,7 +38,7 @@ def test_blocks_compile_whole_in_every_depth(name):
 )
 def test_a_stack_has_one_kind_of_stream(other, words):
     variants = {"pattern": ["base", "other"], "variants": {"other": {"placement": other}}}
-    (fault,) = faults(tiny(placement="lime", decoder=variants))
+    (fault,) = messages(faults(tiny(placement="lime", decoder=variants)))
     assert re.fullmatch(
         rf"model\.decoder\.variants\.other\.placement: '{other}' carries {words} and the stack's"
         r" 'lime' all earlier streams; "

@@ -5,6 +5,7 @@ import torch
 from placing import DIM, F, G, X, made
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
@@ -92,4 +93,4 @@ def test_without_what_sublayers_say_all_streams_stay_the_embedding(layout):
     ],
 )
 def test_what_cannot_be_is_answered(node, sentence):
-    assert faults(tiny(placement=node)) == [sentence]
+    assert messages(faults(tiny(placement=node))) == [sentence]

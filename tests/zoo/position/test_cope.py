@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 
@@ -68,10 +69,10 @@ def test_cope_is_its_equation(model):
 
 
 def test_what_is_refused():
-    assert faults(tiny(position={"name": "cope", "longest": 1})) == [
+    assert messages(faults(tiny(position={"name": "cope", "longest": 1}))) == [
         "position.longest: must be at least 2 counts; got 1."
     ]
-    assert faults(tiny(position="cope", kernel="sdpa")) == [
+    assert messages(faults(tiny(position="cope", kernel="sdpa"))) == [
         "kernel: 'sdpa' cannot: position 'cope' computes scores of its own, and sdpa computes"
         " them itself. Use kernel=auto or kernel=reference."
     ]

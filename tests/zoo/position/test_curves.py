@@ -5,6 +5,7 @@ equation for later tokens.
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 
@@ -86,7 +87,7 @@ def test_curves_are_as_long_as_the_texts_where_nothing_else_is_said():
 
 
 def test_sizes_are_checked():
-    assert faults(tiny(position={"name": "curves", "curves": 0, "longest": 0})) == [
+    assert messages(faults(tiny(position={"name": "curves", "curves": 0, "longest": 0}))) == [
         "position.curves: must be at least 1; got 0.",
         "position.longest: must be at least 1 token; got 0.",
     ]

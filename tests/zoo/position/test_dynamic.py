@@ -5,6 +5,7 @@ anywhere.
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.kernel.base import bias
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
@@ -87,7 +88,7 @@ def test_laws_across_stacks(law):
     ],
 )
 def test_what_is_refused(node, sentence):
-    assert faults(tiny(position={"name": "dynamic", **node})) == [sentence]
+    assert messages(faults(tiny(position={"name": "dynamic", **node}))) == [sentence]
 
 
 @pytest.mark.parametrize("name", ["dynamic", "forgetting"])
@@ -96,7 +97,7 @@ def test_it_needs_no_queries(name):
     other biases.
     """
     assert "rotate" not in POSITIONS[name].hooks()
-    assert faults(tiny(attn="mean", position=name)) == []
+    assert messages(faults(tiny(attn="mean", position=name))) == []
 
 
 @pytest.mark.parametrize("position", ["dynamic", "transformer_xl"])

@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import randomise
 from xformer_kit.model.tokens import Tokens
@@ -61,6 +62,6 @@ def test_a_bias_is_point_wise(node):
 
 
 def test_what_is_refused():
-    assert faults(tiny(position={"name": "fire", "threshold": 0.0})) == [
+    assert messages(faults(tiny(position={"name": "fire", "threshold": 0.0}))) == [
         "position.threshold: must be above 0; got 0.0."
     ]

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 
@@ -91,17 +92,21 @@ def test_a_bias_of_what_tokens_hold_needs_no_channels(attn, law):
 
 
 def test_what_cannot_forget_is_refused():
-    assert faults(tiny(position={"name": "forgetting", "gates": "pair", "gate_dim": 0})) == [
-        "position.gate_dim: must be at least 1 channel; got 0."
-    ]
-    assert faults(tiny(position={"name": "forgetting", "start": 3.0})) == []
-    assert faults(tiny(position={"name": "forgetting", "gates": "pair", "start": 3.0})) == [
+    assert messages(
+        faults(tiny(position={"name": "forgetting", "gates": "pair", "gate_dim": 0}))
+    ) == ["position.gate_dim: must be at least 1 channel; got 0."]
+    assert messages(faults(tiny(position={"name": "forgetting", "start": 3.0}))) == []
+    assert messages(
+        faults(tiny(position={"name": "forgetting", "gates": "pair", "start": 3.0}))
+    ) == [
         "position.start: belongs to gates=token; got 3.0. Leave it out, or try"
         " position.gates=token."
     ]
-    (sentence,) = faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
+    (sentence,) = messages(
+        faults(tiny("encoder_decoder", decoder={"cross": {"position": "forgetting"}}))
+    )
     assert "tokens of two texts have none between them" in sentence
-    (sentence,) = faults(tiny(position="forgetting", kernel="sdpa"))
+    (sentence,) = messages(faults(tiny(position="forgetting", kernel="sdpa")))
     assert sentence.startswith(
         "kernel: 'sdpa' cannot: position 'forgetting' computes scores of its own"
     )

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case, randomise
 from xformer_kit.model.tokens import Tokens
@@ -77,6 +78,6 @@ def test_a_bias_is_point_wise(node):
 
 
 def test_what_is_refused():
-    assert faults(tiny(position={"name": "kerple", "kernel": "pow"})) == [
+    assert messages(faults(tiny(position={"name": "kerple", "kernel": "pow"}))) == [
         "position.kernel: no choice is called 'pow'. Did you mean 'power'? Known: log, power."
     ]

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.messages import messages
 from tests.position.test_content import HEADS, PAIRS, STACKS, attention, mixed
 from xformer_kit.laws import faults, tiny
 from xformer_kit.model.build import build_model
@@ -52,8 +53,8 @@ def test_angles_start_at_zero_or_are_drawn():
 
 
 def test_what_is_refused():
-    assert faults(tiny(position={"name": "polar", "theta": 0})) == [
+    assert messages(faults(tiny(position={"name": "polar", "theta": 0}))) == [
         "position.theta: must be above 0; got 0."
     ]
-    (sentence,) = faults(tiny(position="polar", kernel="sdpa"))
+    (sentence,) = messages(faults(tiny(position="polar", kernel="sdpa")))
     assert sentence.startswith("kernel: 'sdpa' cannot: position 'polar' computes scores of its own")

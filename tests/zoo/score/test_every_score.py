@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.attention import SCORES
 from xformer_kit.laws import LAWS, faults, tiny
 
@@ -117,7 +118,7 @@ def test_a_kernel_that_computes_softmax_alone_refuses_and_auto_takes_the_referen
 
     config = tiny(attn={"name": "multi_head", "score": node})
     assert not faults(config)
-    (refusal,) = faults({**config, "kernel": {"name": "sdpa"}})
+    (refusal,) = messages(faults({**config, "kernel": {"name": "sdpa"}}))
     assert refusal.startswith("kernel: 'sdpa' cannot: attn.score is ")
     (choice,) = kernels(config, stacks(config), build_model(config, 37))
     assert choice.kernel == "reference"

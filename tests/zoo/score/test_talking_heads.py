@@ -65,7 +65,7 @@ KNOWN = (
 
 REFUSED = {
     ("attn.score.name=talking_heads attn.score.logits=false attn.score.probabilities=false"): (
-        "attn.score.logits: mixes nothing where probabilities=false and scaled=false too; set one"
+        "attn.score.logits: mixes nothing where probabilities=false and scaled=false too. Set one"
         " of them, or attn.score.name=softmax."
     ),
 }

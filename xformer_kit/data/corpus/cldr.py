@@ -13,7 +13,7 @@ import numpy as np
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
 from xformer_kit.data.order import mix
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 
 Format = Literal["full", "long", "medium", "short"]
 
@@ -26,9 +26,10 @@ class _Babel(PairCorpus):
     @classmethod
     def check(cls, options, context):
         if importlib.util.find_spec("babel") is None:
-            yield (
-                "name: needs the library Babel, which is not installed. Run pip install"
-                " 'xformer_kit[data]'."
+            yield Fault(
+                "name",
+                "needs the library Babel, which is not installed",
+                fix="Run pip install 'xformer_kit[data]'.",
             )
 
     def stamp(self) -> list[Any]:
@@ -78,14 +79,18 @@ class Dates(_Babel):
         yield from super().check(options, context)
         yield from at_least(options, first=1, pairs=1, examples=1)
         if options.last > 9999 or options.last < options.first:
-            yield (
-                f"last: must be a year from first={options.first} to 9999; got {options.last}. Try"
-                " 2099."
+            yield Fault(
+                "last",
+                f"must be a year from first={options.first} to 9999",
+                got=f"{options.last}",
+                fix="Try 2099.",
             )
         if not options.formats:
-            yield "formats: must name at least one; got none. Try [long]."
+            yield Fault("formats", "must name at least one", got="none", fix="Try [long].")
         if not 0 < options.held_out < 1:
-            yield f"held_out: must be above 0 and below 1; got {options.held_out}. Try 0.1."
+            yield Fault(
+                "held_out", "must be above 0 and below 1", got=f"{options.held_out}", fix="Try 0.1."
+            )
 
     def _chosen(self) -> list[Any]:
         return [
@@ -157,9 +162,14 @@ class Names(_Babel):
     def check(cls, options, context):
         yield from super().check(options, context)
         if not options.kinds:
-            yield "kinds: must name at least one; got none. Try [territories]."
+            yield Fault("kinds", "must name at least one", got="none", fix="Try [territories].")
         if not 0 < options.held_out < 0.5:
-            yield f"held_out: must be above 0 and below 0.5; got {options.held_out}. Try 0.05."
+            yield Fault(
+                "held_out",
+                "must be above 0 and below 0.5",
+                got=f"{options.held_out}",
+                fix="Try 0.05.",
+            )
 
     def _chosen(self) -> dict[str, Any]:
         return {"kinds": self.kinds, "held_out": self.held_out}

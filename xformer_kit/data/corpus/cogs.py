@@ -6,7 +6,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 FILES = {"train": ("train",), "valid": ("dev",), "test": ("test",), "gen": ("gen", "gen.2020")}
 FIELDS = "a sentence, its logical form and its kind, with tabs between them"
@@ -61,17 +61,24 @@ def _file(path: str, split: str) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ConfigError(
-            "data.path: must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv;"
-            f" got '{path}', which is no directory. Get them from"
-            " https://github.com/najoungkim/COGS, directory data."
+            Fault(
+                "data.path",
+                "must be the directory with COGS' train.tsv, dev.tsv, test.tsv and gen.tsv",
+                got=f"'{path}', which is no directory",
+                fix="Get them from https://github.com/najoungkim/COGS, directory data.",
+            )
         )
     names = [f"{name}.tsv{packed}" for name in FILES[split] for packed in ("", ".gz")]
     found = [folder / name for name in names if (folder / name).is_file()]
     if not found:
         there = ", ".join(sorted(file.name for file in folder.iterdir())[:4])
         raise ConfigError(
-            f"data.path: must hold {' or '.join(names)}; got '{path}' with {there or 'nothing'}. "
-            "Get it from https://github.com/najoungkim/COGS, directory data."
+            Fault(
+                "data.path",
+                f"must hold {' or '.join(names)}",
+                got=f"'{path}' with {there or 'nothing'}",
+                fix="Get it from https://github.com/najoungkim/COGS, directory data.",
+            )
         )
     return found[0]
 
@@ -85,11 +92,19 @@ def _rows(file: Path, at_most: int | None = None) -> Iterator[list[str]]:
         fields = line.split("\t")
         if len(fields) != 3:
             raise ConfigError(
-                f"data.path: each line must hold {FIELDS}; got {len(fields)} in '{file}', line"
-                f" {number:,}."
+                Fault(
+                    "data.path",
+                    f"each line must hold {FIELDS}",
+                    got=f"{len(fields)} in '{file}', line {number:,}",
+                )
             )
         yield fields
     if not number:
         raise ConfigError(
-            f"data.path: must hold pairs; got '{file}', which is empty. Get the file again."
+            Fault(
+                "data.path",
+                "must hold pairs",
+                got=f"'{file}', which is empty",
+                fix="Get the file again.",
+            )
         )

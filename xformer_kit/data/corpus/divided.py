@@ -6,7 +6,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import PairCorpus, share
-from xformer_kit.registry import Options
+from xformer_kit.registry import Fault, Options
 
 FEW = 1000  # different sources at most, if they are given as the reason for an empty split
 VALID = 0.05  # share of the sources for validation, by default
@@ -61,7 +61,7 @@ class Divided(PairCorpus):
             at -= size
         return "train"
 
-    def why_empty(self, split: str) -> str | None:
+    def why_empty(self, split: str) -> Fault | None:
         """The fault of a split that is empty since the training data repeat a few sources; None for
         other causes.
         """
@@ -85,9 +85,11 @@ class Divided(PairCorpus):
         )
         other, kind = ("test", "test") if split == "test" else ("valid", "validation")
         own = f"a {kind} set in {self.own.format(split=other)}"
-        return (
-            f"data: the split {split} must hold an example; got none: {few}, and equal {what} go to"
-            f" the same split, by a hash. Give {what} that differ, or {own}."
+        return Fault(
+            "data",
+            f"the split {split} must hold an example",
+            got=f"none: {few}, and equal {what} go to the same split, by a hash",
+            fix=f"Give {what} that differ, or {own}.",
         )
 
 
@@ -118,32 +120,34 @@ class DividedFiles(Divided):
                 yield from cls.file_faults(path, name)
 
     @classmethod
-    def file_faults(cls, path: str, option: str) -> Iterator[str]:
+    def file_faults(cls, path: str, option: str) -> Iterator[Fault]:
         """Faults of files that do not exist or cannot be read."""
         yield from files.faults(path, option, cls.suffixes)
 
 
-def share_faults(options: Options, valid: str, test: str) -> Iterator[str]:
+def share_faults(options: Options, valid: str, test: str) -> Iterator[Fault]:
     """Faults of the shares `valid` and `test`, next to the options of these names that give whole
     splits.
     """
     for name, other, least in (("valid", valid, "above 0"), ("test", test, "at least 0")):
         size, given = getattr(options, name), getattr(options, other)
         if size and given is not None:
-            yield (
-                f"{name}: is a share of the training data, and data.{other} gives a split; leave"
-                " one of them out."
+            yield Fault(
+                name,
+                f"is a share of the training data, and data.{other} gives a split",
+                fix="Leave one of them out.",
             )
         elif size is not None and not (
             (0 < size < 1) or (size == 0 and (least != "above 0" or given is not None))
         ):
-            yield f"{name}: must be {least} and below 1; got {size}. Try {VALID}."
+            yield Fault(name, f"must be {least} and below 1", got=f"{size}", fix=f"Try {VALID}.")
     if (
         0 < (options.valid or 0) < 1
         and 0 < (options.test or 0) < 1
         and options.valid + options.test >= 1
     ):
-        yield (
-            f"valid: must leave something for training, with data.test; got {options.valid} and"
-            f" {options.test}."
+        yield Fault(
+            "valid",
+            "must leave something for training, with data.test",
+            got=f"{options.valid} and {options.test}",
         )

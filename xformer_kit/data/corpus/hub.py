@@ -7,7 +7,7 @@ from typing import Any
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.divided import share_faults
 from xformer_kit.data.corpus.records import AT_ONCE, Entry, Records, absent, field_faults
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.registry.messages import one_line
 
 
@@ -54,12 +54,14 @@ class Hub(Records):
         splits = (options.train_split, options.valid_split, options.test_split)
         names = [name for name in splits if name is not None]
         if len(set(names)) < len(names):
-            yield (
-                "valid_split: must be other examples than the other splits; got"
-                f" {', '.join(names)}. Use data.valid=0.05."
+            yield Fault(
+                "valid_split",
+                "must be other examples than the other splits",
+                got=", ".join(names),
+                fix="Use data.valid=0.05.",
             )
         if not options.dataset:
-            yield "dataset: must name a data set or a directory; got ''."
+            yield Fault("dataset", "must name a data set or a directory", got="''")
 
     def stamp(self) -> list[Any]:
         prints = {
@@ -87,8 +89,11 @@ class Hub(Records):
             self._loaded = _load(self.dataset, self.subset)
         if name not in self._loaded:
             raise ConfigError(
-                f"data.{option}: the data set '{self.dataset}' has no split"
-                f" '{name}'.{nearest(name, self._loaded)} It has: {', '.join(self._loaded)}."
+                Fault(
+                    f"data.{option}",
+                    f"the data set '{self.dataset}' has no split '{name}'",
+                    fix=choices(name, self._loaded, "It has"),
+                )
             )
         return self._loaded[name]
 
@@ -105,7 +110,11 @@ def _load(dataset: str, subset: str | None) -> Mapping[str, Any]:
             found = datasets.load_dataset(str(where) if where.is_dir() else dataset, subset)
     except Exception as error:  # of the library, the network or the file system
         raise ConfigError(
-            f"data.dataset: cannot be loaded; got '{dataset}' ({one_line(error, 300)}). Name"
-            " another, or a directory."
+            Fault(
+                "data.dataset",
+                "cannot be loaded",
+                got=f"'{dataset}' ({one_line(error, 300)})",
+                fix="Name another, or a directory.",
+            )
         ) from None
     return found if isinstance(found, Mapping) else {"train": found}

@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
-from xformer_kit.registry import listed, nearest
+from xformer_kit.registry import Fault, choices, listed
 
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
@@ -61,15 +62,19 @@ class Mixture(Corpus):
     @classmethod
     def check(cls, options, context):
         if not options.of:
-            yield (
-                "of: must name at least one corpus; got {}. Try {prose: {name: pydoc}, code: {name:"
-                " stdlib_code}}."
+            yield Fault(
+                "of",
+                "must name at least one corpus",
+                got="{}",
+                fix="Try {prose: {name: pydoc}, code: {name: stdlib_code}}.",
             )
             return
         if options.temperature <= 0:
-            yield (
-                f"temperature: must be above 0; got {options.temperature}. 1 takes the weights as"
-                " they are."
+            yield Fault(
+                "temperature",
+                "must be above 0",
+                got=f"{options.temperature}",
+                fix="1 takes the weights as they are.",
             )
         yield from _name_faults(options.of)
         yield from _form_faults(options.of)
@@ -89,12 +94,16 @@ class Mixture(Corpus):
         return sum(part.size() for part in self.of.values())
 
 
-def located(fault: str, name: str, part: str) -> str:
+def located(fault: Fault, name: str, part: str) -> Fault:
     """A fault of the corpus `part`, with the config paths that it has in a mixture as `name`."""
-    options = "|".join(map(re.escape, CORPORA.options(part)))
-    fault = re.sub(r"^data(\.name)?:", f"data.of.{name}:", fault)
-    fault = re.sub(rf"\bdata\.({options})\b", rf"data.of.{name}.\1", fault) if options else fault
-    return fault if f"data.of.{name}" in fault else f"{fault} [data.of.{name}]"
+    here, options = f"data.of.{name}", "|".join(map(re.escape, CORPORA.options(part)))
+
+    def moved(text: str) -> str:
+        return re.sub(rf"\bdata\.({options})\b", rf"{here}.\1", text) if options else text
+
+    path = here if fault.path in ("data", "data.name") else moved(fault.path)
+    fault = replace(fault, path=path, rule=moved(fault.rule), fix=moved(fault.fix))
+    return fault if here in str(fault) else fault.with_fix(f"[{here}]")
 
 
 def _nodes(of: Any) -> dict[str, Any]:
@@ -109,51 +118,64 @@ def _form(node: Any) -> str | None:
     return CORPORA[node["name"]].form_of(CORPORA.complete(node)) if known else None
 
 
-def _name_faults(of: Mapping[Any, Any]) -> Iterator[str]:
+def _name_faults(of: Mapping[Any, Any]) -> Iterator[Fault]:
     for name in of:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            yield (
-                "of: must give each corpus a name of letters, digits and _, which names its"
-                f" figures; got {name!r}. Try part_1."
+            yield Fault(
+                "of",
+                "must give each corpus a name of letters, digits and _, which names its figures",
+                got=f"{name!r}",
+                fix="Try part_1.",
             )
 
 
-def _form_faults(of: Mapping[str, Any]) -> Iterator[str]:
+def _form_faults(of: Mapping[str, Any]) -> Iterator[Fault]:
     nodes = _nodes(of)
     forms = {name: _form(node) for name, node in nodes.items()}
     for name, node in nodes.items():
         if node["name"] == "mixture":
-            yield (
-                f"of.{name}: is a mixture itself; name its corpora in data.of, each with its"
-                " weight."
+            yield Fault(
+                f"of.{name}",
+                "is a mixture itself",
+                fix="Name its corpora in data.of, each with its weight.",
             )
         elif forms[name] == "labelled":
-            yield (
-                f"of.{name}: corpus '{node['name']}' is a probe with a vocabulary of its"
-                f" own, which no other corpus shares. Train on data={node['name']} alone."
+            yield Fault(
+                f"of.{name}",
+                f"corpus '{node['name']}' is a probe with a vocabulary of its own, which no other"
+                " corpus shares",
+                fix=f"Train on data={node['name']} alone.",
             )
     found = {form: [name for name in of if forms[name] == form] for form in ("text", "pairs")}
     if all(found.values()):
-        yield (
-            f"of: must be texts or pairs; got text from {' and '.join(found['text'])}, and pairs"
-            f" from {' and '.join(found['pairs'])}. Leave one of the two out."
+        yield Fault(
+            "of",
+            "must be texts or pairs",
+            got=(
+                f"text from {' and '.join(found['text'])}, and pairs from"
+                f" {' and '.join(found['pairs'])}"
+            ),
+            fix="Leave one of the two out.",
         )
 
 
-def _weight_faults(of: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[str]:
+def _weight_faults(of: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[Fault]:
     for name, weight in weights.items():
         if name not in of:
-            yield (
-                f"weights.{name}: data.of names no such corpus.{nearest(str(name), of)} It has:"
-                f" {', '.join(of)}."
+            yield Fault(
+                f"weights.{name}", "data.of names no such corpus", fix=choices(name, of, "It has")
             )
         elif not (weight > 0 and math.isfinite(weight)):
-            yield (
-                f"weights.{name}: must be above 0; got {weight}. Leave the corpus out of data.of"
-                " for none of it."
+            yield Fault(
+                f"weights.{name}",
+                "must be above 0",
+                got=f"{weight}",
+                fix="Leave the corpus out of data.of for none of it.",
             )
     if missing := [name for name in of if name not in weights]:
-        yield (
-            f"weights: must give each corpus a weight; got none for {listed(missing)}. null is by"
-            " size."
+        yield Fault(
+            "weights",
+            "must give each corpus a weight",
+            got=f"none for {listed(missing)}",
+            fix="null is by size.",
         )

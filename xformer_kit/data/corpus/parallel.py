@@ -7,7 +7,7 @@ from pathlib import Path
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.divided import Divided, DividedFiles, share_faults
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 
 # split -> its options
 OPTIONS = {
@@ -61,7 +61,11 @@ class Parallel(Divided):
             given = [name for name in names if getattr(options, name) is not None]
             if len(given) == 1:
                 (other,) = {*names} - {*given}
-                yield f"{given[0]}: needs data.{other} beside it, line by line; give both or none."
+                yield Fault(
+                    given[0],
+                    f"needs data.{other} beside it, line by line",
+                    fix="Give both or none.",
+                )
             whole += [names] if len(given) == 2 else []
             for name in given:
                 yield from files.faults(getattr(options, name), name)
@@ -116,14 +120,20 @@ class Tabs(DividedFiles):
     def check(cls, options, context):
         names = [isinstance(column, str) for column in options.columns]
         if any(names) and not all(names):
-            yield (
-                f"columns: must be two numbers or two names; got {list(options.columns)}. Try"
-                " [1,2]."
+            yield Fault(
+                "columns",
+                "must be two numbers or two names",
+                got=f"{list(options.columns)}",
+                fix="Try [1,2].",
             )
         elif not any(names) and min(options.columns) < 1:
-            yield f"columns: are counted from 1; got {list(options.columns)}. Try [1,2]."
+            yield Fault(
+                "columns", "are counted from 1", got=f"{list(options.columns)}", fix="Try [1,2]."
+            )
         elif options.columns[0] == options.columns[1]:
-            yield f"columns: must be two; got {options.columns[0]} twice. Try [1,2]."
+            yield Fault(
+                "columns", "must be two", got=f"{options.columns[0]} twice", fix="Try [1,2]."
+            )
         yield from super().check(options, context)
 
     def rows(self, what: str) -> Iterator[tuple[str, str]]:
@@ -142,16 +152,22 @@ class Tabs(DividedFiles):
                     yield "", ""  # counted as empty
                 else:
                     raise ConfigError(
-                        f"data.{what}: must have {needed} columns between tabs; got {len(cells)} in"
-                        f" line {number:,} of '{file}'. Mend the line, or set data.columns."
+                        Fault(
+                            f"data.{what}",
+                            f"must have {needed} columns between tabs",
+                            got=f"{len(cells)} in line {number:,} of '{file}'",
+                            fix="Mend the line, or set data.columns.",
+                        )
                     )
 
     def _named(self, file: Path, names: list[str]) -> Iterator[int]:
         for column in self.columns:
             if column not in names:
                 raise ConfigError(
-                    f"data.columns: no column of '{file}' is called"
-                    f" '{column}'.{nearest(str(column), names)} It has: {', '.join(names)}. A"
-                    " number from 1 also names one."
+                    Fault(
+                        "data.columns",
+                        f"no column of '{file}' is called '{column}'",
+                        fix=f"{choices(column, names, 'It has')} A number from 1 also names one.",
+                    )
                 )
             yield names.index(str(column))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus, name_hash
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 LONG = 80  # characters; a paragraph of so many that recurs is left out
 
@@ -35,7 +35,7 @@ class _Library(Corpus):
     def check(cls, options, context):
         library = Path(sysconfig.get_path("stdlib"))
         if not any(library.glob("*.py")):
-            yield f"name: {cls._absent(library)}"
+            yield Fault("name", cls._absent(library))
 
     @classmethod
     def _absent(cls, library: Path) -> str:

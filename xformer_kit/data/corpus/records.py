@@ -13,7 +13,7 @@ from typing import Any
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.divided import Divided, DividedFiles
-from xformer_kit.registry import ConfigError, Options, nearest
+from xformer_kit.registry import ConfigError, Fault, Options, choices
 from xformer_kit.registry.messages import one_line
 
 AT_ONCE = 1024  # entries that are read at once
@@ -69,15 +69,18 @@ class Records(Divided):
                 yield text + "\n\n"
 
 
-def field_faults(options: Options) -> Iterator[str]:
+def field_faults(options: Options) -> Iterator[Fault]:
     """Faults of `source`, `target` and `text`."""
     if options.text is not None and (options.source, options.target) != ("source", "target"):
-        yield (
-            "text: is the field of a text, and data.source and data.target are those of a pair;"
-            " leave one of them out."
+        yield Fault(
+            "text",
+            "is the field of a text, and data.source and data.target are those of a pair",
+            fix="Leave one of them out.",
         )
     elif options.source == options.target:
-        yield f"target: must be another field than data.source; got '{options.target}' for both."
+        yield Fault(
+            "target", "must be another field than data.source", got=f"'{options.target}' for both"
+        )
 
 
 def _field(entry: Any, option: str, name: str, where: str) -> str:
@@ -86,32 +89,45 @@ def _field(entry: Any, option: str, name: str, where: str) -> str:
         if not isinstance(value, Mapping) or part not in value:
             has = list(value) if isinstance(value, Mapping) else []
             raise ConfigError(
-                f"data.{option}: no field is called '{name}' in {where}.{nearest(part, has)} "
-                f"It has: {', '.join(has) or 'no fields'}. Name one with data.{option}=FIELD."
+                Fault(
+                    f"data.{option}",
+                    f"no field is called '{name}' in {where}",
+                    fix=f"{choices(part, has, 'It has')} Name one with data.{option}=FIELD.",
+                )
             )
         value = value[part]
     if value is None:
         return ""  # counted as empty
     if not isinstance(value, str):
         raise ConfigError(
-            f"data.{option}: must be a text; got {str(value)[:40]} as '{name}' in {where}. Name"
-            " another field."
+            Fault(
+                f"data.{option}",
+                "must be a text",
+                got=f"{str(value)[:40]} as '{name}' in {where}",
+                fix="Name another field.",
+            )
         )
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"data.{option}: must be Unicode; got half a surrogate pair at character {error.start}"
-            f" of '{name}' in {where}. Leave it out."
+            Fault(
+                f"data.{option}",
+                "must be Unicode",
+                got=f"half a surrogate pair at character {error.start} of '{name}' in {where}",
+                fix="Leave it out.",
+            )
         ) from None
     return value
 
 
-def absent(name: str, package: str, extra: str) -> Iterator[str]:
+def absent(name: str, package: str, extra: str) -> Iterator[Fault]:
     if find_spec(package) is None:
-        yield (
-            f"name: corpus '{name}' needs the package {package}; got none. Use pip install"
-            f" 'xformer_kit[{extra}]'."
+        yield Fault(
+            "name",
+            f"corpus '{name}' needs the package {package}",
+            got="none",
+            fix=f"Use pip install 'xformer_kit[{extra}]'.",
         )
 
 
@@ -163,13 +179,20 @@ def _object(line: str, option: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"data.{option}: must hold one JSON object in each line; {where} cannot be read"
-            f" ({reason}). A file that was cut off ends so; write it again."
+            Fault(
+                f"data.{option}",
+                f"must hold one JSON object in each line; {where} cannot be read ({reason})",
+                fix="A file that was cut off ends so; write it again.",
+            )
         ) from None
     if not isinstance(found, dict):
         raise ConfigError(
-            f"data.{option}: must hold one JSON object in each line; got {line[:40]} in {where}."
-            " Use {...}."
+            Fault(
+                f"data.{option}",
+                "must hold one JSON object in each line",
+                got=f"{line[:40]} in {where}",
+                fix="Use {...}.",
+            )
         )
     return found
 
@@ -188,7 +211,7 @@ class Parquet(RecordFiles):
         yield from missing or super().check(options, context)
 
     @classmethod
-    def file_faults(cls, path: str, option: str) -> Iterator[str]:
+    def file_faults(cls, path: str, option: str) -> Iterator[Fault]:
         try:
             for file in files.find(path, option, cls.suffixes)[: files.LOOKED_AT]:
                 _table(file, option).close()
@@ -223,6 +246,10 @@ def _table(file: Path, option: str) -> Any:
 
 def _unreadable(file: Path, option: str, error: Exception, where: str = "") -> ConfigError:
     return ConfigError(
-        f"data.{option}: must be a whole parquet file; got '{file}'{where}"
-        f" ({one_line(error, 120)}). Write it again."
+        Fault(
+            f"data.{option}",
+            "must be a whole parquet file",
+            got=f"'{file}'{where} ({one_line(error, 120)})",
+            fix="Write it again.",
+        )
     )

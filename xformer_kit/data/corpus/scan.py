@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, PairCorpus, share
+from xformer_kit.registry import Fault
 
 TURN = {"left": "I_TURN_LEFT", "right": "I_TURN_RIGHT"}
 ACT = {"walk": ["I_WALK"], "look": ["I_LOOK"], "run": ["I_RUN"], "jump": ["I_JUMP"], "turn": []}
@@ -44,7 +45,9 @@ class Scan(PairCorpus):
     @classmethod
     def check(cls, options, context):
         if not 0 < options.valid < 1:
-            yield f"valid: must be above 0 and below 1; got {options.valid}. Try 0.05."
+            yield Fault(
+                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.05."
+            )
 
     def stamp(self) -> list[Any]:
         return [self.split, self.valid]

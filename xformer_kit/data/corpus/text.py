@@ -7,6 +7,7 @@ from typing import Any
 
 from xformer_kit.data import files
 from xformer_kit.data.corpus.base import CORPORA, Corpus
+from xformer_kit.registry import Fault
 
 
 @CORPORA.register("text", also_called=("file", "files", "txt"))
@@ -34,7 +35,9 @@ class Text(Corpus):
     @classmethod
     def check(cls, options, context):
         if not 0 < options.valid < 1:
-            yield f"valid: must be above 0 and below 1; got {options.valid}. Try 0.1."
+            yield Fault(
+                "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.1."
+            )
         yield from files.faults(options.path)
 
     def stamp(self) -> list[Any]:

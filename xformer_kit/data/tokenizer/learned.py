@@ -11,7 +11,7 @@ from typing import Any, Literal
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, library
 from xformer_kit.data.tokenizer.texts import first_few, sample, whole_words
-from xformer_kit.registry import ConfigError, at_least
+from xformer_kit.registry import ConfigError, Fault, at_least
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
@@ -37,9 +37,11 @@ class BPE(Library):
     @classmethod
     def check(cls, options, context):
         if not 257 <= options.vocab_size <= 2**31 - 1:
-            yield (
-                "vocab_size: must be at least 257, the 256 bytes and one merge; "
-                f"got {options.vocab_size}. Try 4096, or tokenizer=byte."
+            yield Fault(
+                "vocab_size",
+                "must be at least 257, the 256 bytes and one merge",
+                got=f"{options.vocab_size}",
+                fix="Try 4096, or tokenizer=byte.",
             )
 
     def fit(self, texts: Iterable[str]) -> None:
@@ -90,9 +92,11 @@ class Unigram(Library):
     @classmethod
     def check(cls, options, context):
         if not 300 <= options.vocab_size <= 2**31 - 1:
-            yield (
-                "vocab_size: must be at least 300, for the 256 bytes and some characters; "
-                f"got {options.vocab_size}. Try 4096, or tokenizer=byte."
+            yield Fault(
+                "vocab_size",
+                "must be at least 300, for the 256 bytes and some characters",
+                got=f"{options.vocab_size}",
+                fix="Try 4096, or tokenizer=byte.",
             )
         yield from _sampling(options)
 
@@ -205,9 +209,12 @@ class WordPiece(Library):
             {word for t in texts for word in _words(self.library, t) if not self._known(word)}
         )
         return ConfigError(
-            f"tokenizer: the {self.vocab_size} tokens of 'wordpiece' must spell every word; got"
-            f" {first_few(map(repr, words))}. Leave them out of the text, or train with"
-            " tokenizer.unknown=token."
+            Fault(
+                "tokenizer",
+                f"the {self.vocab_size} tokens of 'wordpiece' must spell every word",
+                got=f"{first_few(map(repr, words))}",
+                fix="Leave them out of the text, or train with tokenizer.unknown=token.",
+            )
         )
 
     def _known(self, word: str) -> bool:
@@ -219,15 +226,24 @@ class WordPiece(Library):
 
 def _sampling(options: Any) -> Any:
     if not 0 < options.coverage <= 1:
-        yield f"coverage: must be above 0 and at most 1; got {options.coverage}. Try 0.9995."
+        yield Fault(
+            "coverage",
+            "must be above 0 and at most 1",
+            got=f"{options.coverage}",
+            fix="Try 0.9995.",
+        )
     yield from at_least(options, "characters", sample=1000)
 
 
 def _room(wanted: int, needed: int, what: str) -> None:
     if wanted < needed:
         raise ConfigError(
-            f"tokenizer.vocab_size: must hold {what}, {needed} tokens; got {wanted}. Try"
-            f" {max(2 * needed, 1024)}, or a smaller tokenizer.coverage."
+            Fault(
+                "tokenizer.vocab_size",
+                f"must hold {what}, {needed} tokens",
+                got=f"{wanted}",
+                fix=f"Try {max(2 * needed, 1024)}, or a smaller tokenizer.coverage.",
+            )
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from xformer_kit.data.tokenizer.base import Stream, Tokenizer, flat
 from xformer_kit.data.tokenizer.pieces import Rule, rule_of, without_prefix
 from xformer_kit.data.tokenizer.texts import as_text, batches, utf8, whole_words
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Library(Tokenizer):
@@ -95,7 +95,11 @@ class Library(Tokenizer):
     def _cannot(self, texts: list[str], error: Exception) -> Exception:
         """The error for texts that the library cannot encode."""
         return ConfigError(
-            f"tokenizer: the text must be one that it can encode; got {texts[0][:40]!r} ({error})."
+            Fault(
+                "tokenizer",
+                "the text must be one that it can encode",
+                got=f"{texts[0][:40]!r} ({error})",
+            )
         )
 
     def encode_all(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
@@ -236,8 +240,12 @@ def parsed(text: str) -> Any:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
         raise ConfigError(
-            "tokenizer: must be a tokenizer.json of the library tokenizers; got another file"
-            f" ({error}). Save it again with a version of today."
+            Fault(
+                "tokenizer",
+                "must be a tokenizer.json of the library tokenizers",
+                got=f"another file ({error})",
+                fix="Save it again with a version of today.",
+            )
         ) from None
 
 

@@ -7,11 +7,12 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS
 from xformer_kit.data.tokenizer.library import Library, parsed
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 from xformer_kit.registry.messages import one_line
 
 FILE = "tokenizer.json"
@@ -52,7 +53,7 @@ class Pretrained(Library):
             self.adopt(parsed(text))
         except ConfigError as error:
             raise ConfigError(
-                fault.replace("tokenizer:", f"tokenizer.path: '{path}'", 1)
+                replace(fault, path="tokenizer.path", rule=f"'{path}' {fault.rule}")
                 for fault in error.faults
             ) from None
 
@@ -66,22 +67,28 @@ class Pretrained(Library):
 
 
 TOKENIZERS.mistaken |= {
-    model: (
+    model: Fault(
+        "",
         f"'{model}' is a tokenizer that is trained already: tokenizer=pretrained"
-        f" tokenizer.path={path}. tokenizer={kind} learns one of that kind from your text."
+        f" tokenizer.path={path}",
+        fix=f"tokenizer={kind} learns one of that kind from your text.",
     )
     for model, (path, kind) in MODELS.items()
 }
 
 
-def _fault(path: str) -> str | None:
+def _fault(path: str) -> Fault | None:
     """Why a path cannot be a tokenizer, without the network."""
     place = Path(path).expanduser()
     if place.is_dir() and not (place / FILE).is_file():
         there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
-        return (
-            f"path: must hold a {FILE}; '{path}' holds {there}. Save it there, e.g. with"
-            " transformers' AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+        return Fault(
+            "path",
+            f"must hold a {FILE}; '{path}' holds {there}",
+            fix=(
+                "Save it there, e.g. with transformers'"
+                " AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+            ),
         )
     local = (
         path.startswith((".", "/", "~"))
@@ -89,9 +96,10 @@ def _fault(path: str) -> str | None:
         or not HUB_NAME.fullmatch(path)
     )
     if local and not place.exists():
-        return (
-            f"path: must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is"
-            " not there."
+        return Fault(
+            "path",
+            f"must be a {FILE}, a directory that holds one, or a name on the hub; '{path}' is not"
+            " there",
         )
     return None
 
@@ -108,7 +116,11 @@ def _read(path: str) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"tokenizer.path: must be a file in utf-8 that can be read; got '{file}' ({error})."
+            Fault(
+                "tokenizer.path",
+                "must be a file in utf-8 that can be read",
+                got=f"'{file}' ({error})",
+            )
         ) from None
 
 
@@ -140,7 +152,7 @@ def _download(name: str) -> str:
     except Exception as error:  # of the network or of the name, by several libraries
         reason = f"the hub did not give it ({one_line(error)}). Download {FILE}, and give its path"
     raise ConfigError(
-        f"tokenizer.path: must be a {FILE} or a name on the hub; got '{name}': {reason}."
+        Fault("tokenizer.path", f"must be a {FILE} or a name on the hub", got=f"'{name}': {reason}")
     )
 
 

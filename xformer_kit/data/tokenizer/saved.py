@@ -5,11 +5,12 @@ ConfigError.
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, nearest
 from xformer_kit.registry.messages import one_line
 
 KEYS = ("tokenizer", "state")
@@ -60,7 +61,8 @@ def _library(file: Path, text: str, data: Mapping[str, Any]) -> Tokenizer:
         if not isinstance(error, ConfigError):
             raise _other(file, error) from None
         raise ConfigError(
-            fault.replace("got another file", f"got '{file}'", 1) for fault in error.faults
+            replace(fault, got=fault.got.replace("another file", f"'{file}'", 1))
+            for fault in error.faults
         ) from None
 
 
@@ -73,8 +75,13 @@ def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
     name, state = str(data["tokenizer"]), data["state"]
     if name not in TOKENIZERS:
         raise ConfigError(
-            f"tokenizer: no tokenizer is called '{name}' here, but '{file}' needs"
-            f" it.{nearest(name, TOKENIZERS)} If it is your own, name its file in parts=[...]."
+            Fault(
+                "tokenizer",
+                f"no tokenizer is called '{name}' here, but '{file}' needs it",
+                fix=(
+                    f"{nearest(name, TOKENIZERS)}If it is your own, name its file in parts=[...]."
+                ),
+            )
         )
     part = TOKENIZERS[name]
     if not isinstance(state, dict) or part.save is not Tokenizer.save:
@@ -119,4 +126,6 @@ def _other(file: Path, error: Exception, what: str = "") -> ConfigError:
 
 
 def _refused(got: str, way: str = "Bring a copy of the file back") -> ConfigError:
-    return ConfigError(f"tokenizer: must be a file that a run saved; got '{got}. {way}.")
+    return ConfigError(
+        Fault("tokenizer", "must be a file that a run saved", got=f"'{got}", fix=f"{way}.")
+    )

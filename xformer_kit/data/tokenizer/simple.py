@@ -8,7 +8,7 @@ import numpy as np
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS, Tokenizer
 from xformer_kit.data.tokenizer.texts import as_text, first_few, utf8
-from xformer_kit.registry import ConfigError, at_least
+from xformer_kit.registry import ConfigError, Fault, at_least
 
 
 @TOKENIZERS.register("byte", also_called=("utf8", "bytes"))
@@ -64,8 +64,12 @@ class Char(Tokenizer):
             unknown = {text[i] for i in np.flatnonzero(ids < 0).tolist()}
             named = first_few(f"{c!r} (U+{ord(c):04X})" for c in sorted(unknown))
             raise ConfigError(
-                f"tokenizer: the alphabet of 'char' is the {self.vocab_size} characters of its"
-                f" corpus; got {named}. Leave them out of the text, or train with tokenizer=byte."
+                Fault(
+                    "tokenizer",
+                    f"the alphabet of 'char' is the {self.vocab_size} characters of its corpus",
+                    got=f"{named}",
+                    fix="Leave them out of the text, or train with tokenizer=byte.",
+                )
             )
         return ids.astype(self.dtype)
 
@@ -113,9 +117,11 @@ class Word(Tokenizer):
     @classmethod
     def check(cls, options, context):
         if options.vocab_size is not None and options.vocab_size < 2:
-            yield (
-                f"vocab_size: must be at least 2, `<unk>` and a word; got {options.vocab_size}."
-                " null is all words."
+            yield Fault(
+                "vocab_size",
+                "must be at least 2, `<unk>` and a word",
+                got=f"{options.vocab_size}",
+                fix="null is all words.",
             )
         yield from at_least(options, "time", min_count=1)
 
@@ -133,8 +139,12 @@ class Word(Tokenizer):
                 or (word, unknown) == (UNKNOWN, "token")
             ):
                 raise ConfigError(
-                    f"tokenizer: words must be texts without white space, each once; got {word!r}."
-                    " Change it in the list."
+                    Fault(
+                        "tokenizer",
+                        "words must be texts without white space, each once",
+                        got=f"{word!r}",
+                        fix="Change it in the list.",
+                    )
                 )
             seen.add(word)
         return cls.restore({"words": words, "unknown": unknown})
@@ -170,8 +180,12 @@ class Word(Tokenizer):
         if (ids < 0).any():
             named = first_few(map(repr, sorted({*words} - self._id_of.keys())))
             raise ConfigError(
-                f"tokenizer: the words of 'word' are the {self.vocab_size} of its list; got"
-                f" {named}. Leave them out of the text, or train with tokenizer.unknown=token."
+                Fault(
+                    "tokenizer",
+                    f"the words of 'word' are the {self.vocab_size} of its list",
+                    got=f"{named}",
+                    fix="Leave them out of the text, or train with tokenizer.unknown=token.",
+                )
             )
         return ids.astype(self.dtype)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 Item = TypeVar("Item")
 
@@ -16,8 +16,12 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ConfigError(
-            "tokenizer: text must be Unicode; got half a surrogate pair at character"
-            f" {error.start}. Leave it out."
+            Fault(
+                "tokenizer",
+                "text must be Unicode",
+                got=f"half a surrogate pair at character {error.start}",
+                fix="Leave it out.",
+            )
         ) from None
 
 
@@ -28,8 +32,12 @@ def as_text(data: str | bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"tokenizer: text must be utf-8; got byte 0x{data[error.start]:02X} at position"
-            f" {error.start}. Use tokenizer=byte."
+            Fault(
+                "tokenizer",
+                "text must be utf-8",
+                got=f"byte 0x{data[error.start]:02X} at position {error.start}",
+                fix="Use tokenizer=byte.",
+            )
         ) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xformer_kit.registry import ConfigError, nearest
+from xformer_kit.registry import ConfigError, Fault, choices
 from xformer_kit.study.answer import Runs, Verdict
 from xformer_kit.study.metric import Metric
 from xformer_kit.study.results import Outcome, Results
@@ -140,8 +140,11 @@ def require(results: Results, key: str, name: str, known: Sequence[str]) -> None
     finished = [one for one in results.outcomes if one.status == "finished"]
     if finished and not any(name in one.facts for one in finished):
         raise ConfigError(
-            f"study.{key}: no finished run has '{name}'.{nearest(name, known)} They have:"
-            f" {', '.join(known) or 'none'}."
+            Fault(
+                f"study.{key}",
+                f"no finished run has '{name}'",
+                fix=choices(name, known, "They have"),
+            )
         )
 
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from xformer_kit.attention import check_heads
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import Unused, above, at_least
 from xformer_kit.zoo.attn._whole_text import Whole, rows
 
 
@@ -42,17 +42,16 @@ class Landmarks(Whole):
         yield from above(options, "null is head_dim^-0.5.", scale=0)
 
     @classmethod
-    def vain(cls, context):
-        """Options that change nothing in a composition, each with the reason and the way out."""
-        wanted, longest = context.options["attn"]["landmarks"], context.max_len
+    def cannot(cls, options, context):
+        yield from super().cannot(options, context)
+        wanted, longest = options.landmarks, context.max_len
         if wanted > longest and context.position.bounded:
-            yield (
+            yield Unused(
                 "landmarks",
-                (
-                    f"position '{context.names['position']}' ends at model.max_len={longest}"
-                    f" tokens, and a text has no more landmarks than tokens; got {wanted}. Try"
-                    f" {max(1, longest // 4)}, or model.max_len={wanted}"
-                ),
+                f"position '{context.names['position']}' ends at model.max_len={longest} tokens,"
+                " and a text has no more landmarks than tokens",
+                got=f"{wanted}",
+                fix=f"Try {max(1, longest // 4)}, or model.max_len={wanted}.",
             )
 
     def forward(self, x, source, view, cache=None):

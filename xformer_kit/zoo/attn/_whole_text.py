@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from xformer_kit.attention import Attention, Cache
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import Context, listed
+from xformer_kit.registry import Context, Fault, listed
 
 
 class Rows(NamedTuple):
@@ -143,10 +143,13 @@ class Whole(Attention):
         return replace(super().traits(options, dim), maskable=False)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         name, position, mask = (context.names[kind] for kind in ("attn", "position", "mask"))
         if context.cross and cls.crosses:
-            return f"{name} {cls.crosses}. Choose model.decoder.cross.name=multi_head"
+            yield Fault(
+                "", f"{name} {cls.crosses}", fix="Choose model.decoder.cross.name=multi_head."
+            )
+            return
         why, ways = [], []
         if context.mask.band != (math.inf, math.inf):
             why.append(f"{name} mixes all tokens of a text, and mask '{mask}' hides some")
@@ -163,7 +166,8 @@ class Whole(Attention):
             ways = [f"{way} position=learned" for way in ways] or [
                 f"position={other}" for other in others
             ]
-        return f"{'; '.join(why)}. Choose {listed(ways)}" if why else None
+        if why:
+            yield Fault("", "; ".join(why), fix=f"Choose {listed(ways)}.")
 
     def weighed(self, calls, probed):
         return probed(self.head_dim)

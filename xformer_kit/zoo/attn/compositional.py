@@ -7,7 +7,7 @@ from torch import nn
 
 from xformer_kit.attention import ATTENTIONS, KeyValueCache, MultiHead, device_and_dtype
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Unused, at_least
 
 
 @ATTENTIONS.register(
@@ -79,12 +79,11 @@ class Compositional(MultiHead):
         yield from at_least(options, "channel", choice_dim=1)
 
     @classmethod
-    def vain(cls, context):
-        yield from super().vain(context)
-        options = context.options["attn"]
-        if options["choice_dim"] is not None and options["retrievals"] == 1:
-            got = f"got {options['choice_dim']}. Leave it null, or try attn.retrievals=2"
-            yield (
+    def cannot(cls, options, context):
+        yield from super().cannot(options, context)
+        if options.choice_dim is not None and options.retrievals == 1:
+            got = f"got {options.choice_dim}. Leave it null, or try attn.retrievals=2"
+            yield Unused(
                 "choice_dim",
                 f"is where one of several retrievals is chosen, and attn.retrievals is 1; {got}",
             )

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import ATTENTIONS, L2, MultiHead
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import above
+from xformer_kit.registry import Fault, above
 
 
 class Sharpened(nn.Module):
@@ -60,7 +60,9 @@ class Cosine(MultiHead):
         yield from super().check(options, context)
         yield from above(options, start=0)
         if options.largest < options.start:
-            yield (
-                f"largest: must be at least attn.start; got {options.largest} and {options.start}."
-                f" Try {options.start:g}."
+            yield Fault(
+                "largest",
+                "must be at least attn.start",
+                got=f"{options.largest} and {options.start}",
+                fix=f"Try {options.start:g}.",
             )

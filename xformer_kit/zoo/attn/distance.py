@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import ATTENTIONS, MultiHead, Score, Softmax, channels
 from xformer_kit.kernel import Kernel, spread
+from xformer_kit.registry import Fault
 
 
 @ATTENTIONS.register("distance", also_called=("l2_distance", "l2_attention", "euclidean"))
@@ -58,19 +59,23 @@ class Distance(MultiHead):
         return replace(traits, width=traits.head_dim + channels(traits.head_dim, 2))
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if (score := context.attn.score) in ("relu2", "selective"):
             why = (
                 f"scores are minus squared distances, and attn.score '{score}' works with what is"
                 " above 0"
             )
-            return f"{why}; choose attn.score=softmax"
+            yield Fault("", why, fix="Choose attn.score=softmax.")
+            return
         if not context.position.isometric:
-            return (
+            yield Fault(
+                "",
                 f"position '{context.names['position']}' makes queries and keys longer and shorter,"
-                " by which their distance would tell where they stand; choose position=rotary"
+                " by which their distance would tell where they stand",
+                fix="Choose position=rotary.",
             )
-        return super().cannot(context)
+            return
+        yield from super().cannot(options, context)
 
     def compared(
         self, q: Tensor, k: Tensor, scores: Tensor | None

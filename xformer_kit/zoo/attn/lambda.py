@@ -15,7 +15,7 @@ from xformer_kit.attention import (
     unmixed,
 )
 from xformer_kit.model.tokens import View
-from xformer_kit.registry import above, at_least
+from xformer_kit.registry import Fault, above, at_least
 
 # powers of e between the largest factor and the largest number, for products with queries and
 # gradients
@@ -87,14 +87,16 @@ class Lambda(Attention):
         yield from above(options, scale=0)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         position = context.names["position"]
         if set(context.position.enters) - {"embed"}:
-            return (
+            yield Fault(
+                "",
                 f"lambda has no score of two tokens, into which position '{position}' enters, and"
-                " places of its own; choose position=none, learned or sinusoidal"
+                " places of its own",
+                fix="Choose position=none, learned or sinusoidal.",
             )
-        return None
+            return
 
     def initial(
         self, name: str, shape: tuple[int, ...], generator: torch.Generator

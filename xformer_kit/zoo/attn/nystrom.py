@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.attn._landmarks import Landmarks
 from xformer_kit.zoo.attn._whole_text import RAGGED, over
 
@@ -57,9 +57,11 @@ class Nystrom(Landmarks):
         yield from super().check(options, context)
         yield from at_least(options, "token", conv=1)
         if options.conv and options.conv % 2 == 0:
-            yield (
-                f"conv: must be odd, as many tokens before as behind; got {options.conv}. Try"
-                f" {options.conv + 1}."
+            yield Fault(
+                "conv",
+                "must be odd, as many tokens before as behind",
+                got=f"{options.conv}",
+                fix=f"Try {options.conv + 1}.",
             )
 
     def initial(

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.kernel import Kernel
+from xformer_kit.registry import Fault
 from xformer_kit.zoo.attn._landmarks import Landmarks
 from xformer_kit.zoo.attn._whole_text import RAGGED, over
 
@@ -45,14 +46,17 @@ class Orthoformer(Landmarks):
         super().__init__(dim, kernel, heads, head_dim, landmarks, bias, scale)
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if not context.position.isometric:
-            return (
+            yield Fault(
+                "",
                 f"position '{context.names['position']}' makes queries longer and shorter, so that"
                 " their angles, by which orthoformer chooses landmarks, would tell where a text"
-                " begins; choose position=rotary"
+                " begins",
+                fix="Choose position=rotary.",
             )
-        return super().cannot(context)
+            return
+        yield from super().cannot(options, context)
 
     def mixed(self, q, k, v, view, length, real):
         chosen, there = self._chosen(q.detach(), real)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from xformer_kit.mask import MASKS
+from xformer_kit.registry import Fault
 from xformer_kit.zoo.mask._factorized import Factorized
 
 
@@ -21,9 +22,11 @@ class Fixed(Factorized):
     def check(cls, options, context):
         yield from super().check(options, context)
         if options.summary > options.stride >= 1:
-            yield (
-                f"summary: must be at most mask.stride; got {options.summary} and {options.stride}."
-                f" Try {options.stride}."
+            yield Fault(
+                "summary",
+                "must be at most mask.stride",
+                got=f"{options.summary} and {options.stride}",
+                fix=f"Try {options.stride}.",
             )
 
     def pattern(self, query, key, head):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from xformer_kit.mask import MASKS
-from xformer_kit.registry import shown
+from xformer_kit.registry import Fault, shown
 from xformer_kit.zoo.mask._drawn import Drawn, hashed
 
 
@@ -37,14 +37,18 @@ class RandomKeys(Drawn):
     def check(cls, options, context):
         given = options.probabilities
         if not given or min(given) < 0 or max(given) > 1:
-            yield (
-                f"probabilities: must list at least one number from 0 to 1; got {shown(given)}. Try"
-                " [1.0, 0.5]."
+            yield Fault(
+                "probabilities",
+                "must list at least one number from 0 to 1",
+                got=shown(given),
+                fix="Try [1.0, 0.5].",
             )
         elif not any(given):
-            yield (
-                f"probabilities: must not all be 0, or no token sees any; got {shown(given)}. Try"
-                " [1.0, 0.5]."
+            yield Fault(
+                "probabilities",
+                "must not all be 0, or no token sees any",
+                got=shown(given),
+                fix="Try [1.0, 0.5].",
             )
 
     def pattern(self, query, key, head):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.placement._blend import blend
 
 
@@ -100,9 +100,10 @@ class HyperConnections(Placement):
         yield from at_least(options, iterations=1)
         if options.mixing == "free" and options.iterations is not None:
             got = f"got {options.iterations}"
-            yield (
-                f"iterations: belongs to mixing=doubly_stochastic, and mixing is free; {got}. Leave"
-                " it null."
+            yield Fault(
+                "iterations",
+                f"belongs to mixing=doubly_stochastic, and mixing is free; {got}",
+                fix="Leave it null.",
             )
 
     @classmethod

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from xformer_kit.placement import PLACEMENTS, Channels, MakeNorm, Norms, Placement
+from xformer_kit.registry import Unused
 
 
 @PLACEMENTS.register("normformer", also_called=("norm_former",))
@@ -35,15 +36,14 @@ class NormFormer(Placement):
         self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
 
     @classmethod
-    def vain(cls, context):
-        yield from super().vain(context)
+    def cannot(cls, options, context):
+        yield from super().cannot(options, context)
         if "ffn" not in context.parallel:
-            yield (
+            yield Unused(
                 "scale_residual",
-                (
-                    "weighs the stream beside a feed-forward network, and no layer has one; got"
-                    " true. Set it to false"
-                ),
+                "weighs the stream beside a feed-forward network, and no layer has one",
+                got="true",
+                fix="Set it to false.",
             )
 
     def forward(self, state, sublayers, total, tokens):

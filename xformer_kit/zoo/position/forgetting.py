@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, exact
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.position._added import Added
 
 
@@ -64,22 +64,28 @@ class Forgetting(Position):
     def check(cls, options, context):
         yield from at_least(options, "channel", gate_dim=1)
         if options.gates == "token" and options.gate_dim != 8:
-            yield (
-                f"gate_dim: belongs to gates=pair; got {options.gate_dim}. Leave it out, or try"
-                " position.gates=pair."
+            yield Fault(
+                "gate_dim",
+                "belongs to gates=pair",
+                got=f"{options.gate_dim}",
+                fix="Leave it out, or try position.gates=pair.",
             )
         if options.gates == "pair" and options.start != 5.0:
-            yield (
-                f"start: belongs to gates=token; got {options.start}. Leave it out, or try"
-                " position.gates=token."
+            yield Fault(
+                "start",
+                "belongs to gates=token",
+                got=f"{options.start}",
+                fix="Leave it out, or try position.gates=token.",
             )
 
     @classmethod
-    def cannot(cls, context):
+    def cannot(cls, options, context):
         if context.cross:
-            return (
+            yield Fault(
+                "",
                 "forgetting counts what the tokens between two forget, and tokens of two texts have"
-                " none between them; choose another position in model.decoder.cross, e.g. alibi"
+                " none between them",
+                fix="Choose another position in model.decoder.cross, e.g. alibi.",
             )
 
     def initial(

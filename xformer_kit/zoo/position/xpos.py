@@ -67,8 +67,8 @@ class XPos(Rotary):
         yield from above(options, theta=0, span=0, gamma=0)
 
     @classmethod
-    def cannot(cls, context):
-        return unpaired(context)
+    def cannot(cls, options, context):
+        yield from unpaired(context)
 
     def begin(self, query: Tokens, key: Tokens) -> Growth:  # type: ignore[override]
         grown = self._grown(query)

@@ -5,7 +5,7 @@ from functools import partial
 from torch import Tensor
 
 from xformer_kit.attention import SCORES, Score
-from xformer_kit.registry import above
+from xformer_kit.registry import Fault, above
 
 
 @SCORES.register("inverted", also_called=("slot", "slot_attention", "inverted_attention"))
@@ -40,17 +40,22 @@ class Inverted(Score):
         return "inverted"
 
     @classmethod
-    def cannot(cls, context):
-        if context.options["attn"].get("memory"):
-            return (
+    def cannot(cls, options, context):
+        if context.outer.memory:
+            yield Fault(
+                "",
                 "score 'inverted' lets queries compete for keys, and for a learned key those of all"
-                " texts would compete; choose attn.memory=0, or attn.score=softmax"
+                " texts would compete",
+                fix="Choose attn.memory=0, or attn.score=softmax.",
             )
+            return
         if context.cross:
-            return (
+            yield Fault(
+                "",
                 "score 'inverted' lets queries compete for keys, so that across two stacks tokens"
                 " would know of later ones, and of other documents, through what is left of the"
-                " source; choose another score in model.decoder.cross"
+                " source",
+                fix="Choose another score in model.decoder.cross.",
             )
 
     def of(self, view, cache):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from xformer_kit.attention import SCORES, Score
 from xformer_kit.model.tokens import View
+from xformer_kit.registry import Unused
 
 
 @SCORES.register("residual", also_called=("realformer", "residual_attention"))
@@ -23,15 +24,16 @@ class Residual(Score):
     across = True
 
     @classmethod
-    def vain(cls, options, context):
+    def cannot(cls, options, context):
         if "score" not in context.paired:
-            ways = "Try model.layers=2, or softmax" if context.layers == 1 else "Set it to softmax"
-            yield (
+            ways = (
+                "Try model.layers=2, or softmax." if context.layers == 1 else "Set it to softmax."
+            )
+            yield Unused(
                 "name",
-                (
-                    "'residual' adds the scores of an earlier attention with as many heads and"
-                    f" learned keys, and there is none, nor a later one that takes these. {ways}"
-                ),
+                "'residual' adds the scores of an earlier attention with as many heads and learned"
+                " keys, and there is none, nor a later one that takes these",
+                fix=ways,
             )
 
     @classmethod

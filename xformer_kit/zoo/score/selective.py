@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import SCORES, KeyValueCache, Score
 from xformer_kit.model.tokens import Tokens, View
-from xformer_kit.registry import ConfigError
+from xformer_kit.registry import ConfigError, Fault
 
 
 class Keys(KeyValueCache):
@@ -29,8 +29,12 @@ class Keys(KeyValueCache):
     def rewind(self, n: int) -> None:
         if n:
             raise ConfigError(
-                "rewind: attn.score 'selective' keeps what all queries took away from a key as one"
-                f" sum; got {n}. Begin again with the prompt."
+                Fault(
+                    "rewind",
+                    "attn.score 'selective' keeps what all queries took away from a key as one sum",
+                    got=f"{n}",
+                    fix="Begin again with the prompt.",
+                )
             )
 
     @property
@@ -68,17 +72,21 @@ class Selective(Score):
         return "selective"
 
     @classmethod
-    def cannot(cls, context):
-        if context.options["attn"].get("memory"):
-            return (
+    def cannot(cls, options, context):
+        if context.outer.memory:
+            yield Fault(
+                "",
                 "score 'selective' lets tokens say which of those before them later ones need, and"
-                " a learned key stands before none; choose attn.memory=0, or attn.score=softmax"
+                " a learned key stands before none",
+                fix="Choose attn.memory=0, or attn.score=softmax.",
             )
+            return
         if context.cross:
-            return (
+            yield Fault(
+                "",
                 "score 'selective' lets tokens of one text say which of those before them later"
-                " ones need, and the tokens of a source do not stand before any; choose another"
-                " score in model.decoder.cross"
+                " ones need, and the tokens of a source do not stand before any",
+                fix="Choose another score in model.decoder.cross.",
             )
 
     def of(self, view, cache):

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.attention import SCORES, Score
+from xformer_kit.registry import Fault
 
 
 @SCORES.register("talking_heads", also_called=("talking", "th"))
@@ -32,9 +33,10 @@ class TalkingHeads(Score):
     @classmethod
     def check(cls, options, context):
         if not options.logits and not options.probabilities and not options.scaled:
-            yield (
-                "logits: mixes nothing where probabilities=false and scaled=false too; set one of"
-                " them, or attn.score.name=softmax."
+            yield Fault(
+                "logits",
+                "mixes nothing where probabilities=false and scaled=false too",
+                fix="Set one of them, or attn.score.name=softmax.",
             )
 
     @classmethod

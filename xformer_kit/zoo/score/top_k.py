@@ -1,6 +1,7 @@
 """Softmax of the largest scores."""
 
 from xformer_kit.attention import SCORES, Score
+from xformer_kit.registry import Fault
 from xformer_kit.zoo.score._largest import largest
 
 
@@ -23,10 +24,14 @@ class TopK(Score):
     @classmethod
     def check(cls, options, context):
         if options.k < 2:
-            yield (
-                f"k: must be at least 2 keys; got {options.k}. One key alone always has weight 1,"
-                " so that queries and keys would not learn; attn.score.name=hard learns as softmax"
-                " does."
+            yield Fault(
+                "k",
+                "must be at least 2 keys",
+                got=f"{options.k}",
+                fix=(
+                    "One key alone always has weight 1, so that queries and keys would not learn;"
+                    " attn.score.name=hard learns as softmax does."
+                ),
             )
 
     @classmethod

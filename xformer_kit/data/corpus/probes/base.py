@@ -11,7 +11,7 @@ import numpy as np
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
 from xformer_kit.data.random_stream import RandomStream
-from xformer_kit.registry import at_least
+from xformer_kit.registry import Fault, at_least
 
 FRESH = 2**31  # training examples: more than any run reads
 MANY = 2**20  # largest number of words or tokens that an option accepts
@@ -40,11 +40,18 @@ class Probe(Corpus):
         for name, least in cls.bounds.items():
             value = getattr(options, name)
             if value is not None and value > MANY:
-                yield f"{name}: must be at most {MANY:,}; got {value:,}. Try {least * 16}."
+                yield Fault(
+                    name,
+                    f"must be at most {MANY:,}",
+                    got=f"{value:,}",
+                    fix=f"Try {least * 16}.",
+                )
         if options.shortest is not None and options.shortest > options.length:
-            yield (
-                f"shortest: must be at most length; got {options.shortest} and {options.length}."
-                f" Try {options.length}."
+            yield Fault(
+                "shortest",
+                "must be at most length",
+                got=f"{options.shortest} and {options.length}",
+                fix=f"Try {options.length}.",
             )
 
     def words(self) -> list[str]:

@@ -16,6 +16,7 @@ from xformer_kit.data.corpus.probes.base import (
     predicted_from,
 )
 from xformer_kit.data.random_stream import RandomStream
+from xformer_kit.registry import Fault
 
 
 @dataclass(kw_only=True, eq=False)
@@ -104,9 +105,11 @@ class SelectiveCopy(Probe):
         for name in ("length", "test_length"):
             value = getattr(options, name)
             if value is not None and value < options.marked:
-                yield (
-                    f"{name}: must be at least marked; got {value} and {options.marked}. Try"
-                    f" {4 * options.marked}."
+                yield Fault(
+                    name,
+                    "must be at least marked",
+                    got=f"{value} and {options.marked}",
+                    fix=f"Try {4 * options.marked}.",
                 )
 
     def words(self) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from xformer_kit.data.corpus.base import CORPORA
 from xformer_kit.data.corpus.probes.base import Labelled, SizedProbe, predicted_from
 from xformer_kit.data.random_stream import RandomStream
+from xformer_kit.registry import Fault
 
 PLUS, EQUALS = 10, 11
 BRACKETS = "()", "[]", "{}", "<>"
@@ -100,9 +101,11 @@ class Dyck(SizedProbe):
         for name in ("length", "shortest", "test_length"):
             value = getattr(options, name)
             if value is not None and value % 2:
-                yield (
-                    f"{name}: must be even, as every bracket is closed; got {value}. Try"
-                    f" {value + 1}."
+                yield Fault(
+                    name,
+                    "must be even, as every bracket is closed",
+                    got=f"{value}",
+                    fix=f"Try {value + 1}.",
                 )
 
     def words(self) -> list[str]:

@@ -15,6 +15,7 @@ from xformer_kit.data.corpus.probes.base import (
     predicted_from,
 )
 from xformer_kit.data.random_stream import RandomStream
+from xformer_kit.registry import Fault
 
 
 @CORPORA.register("recall", also_called=("mqar", "associative_recall", "zoology"))
@@ -56,19 +57,24 @@ class Recall(Probe):
         found = list(super().check(options, context))
         yield from found
         if not 0 < options.power <= 50:  # beyond it weights of many slots overflow
-            yield f"power: must be above 0 and at most 50; got {options.power}. Try 0.01."
+            yield Fault(
+                "power", "must be above 0 and at most 50", got=f"{options.power}", fix="Try 0.01."
+            )
         if found:
             return
         if options.length < 4 * options.pairs:
-            yield (
-                "length: must be at least 4 * pairs, a key and its value twice; got"
-                f" {options.length} and pairs={options.pairs}. Try {4 * options.pairs}."
+            yield Fault(
+                "length",
+                "must be at least 4 * pairs, a key and its value twice",
+                got=f"{options.length} and pairs={options.pairs}",
+                fix=f"Try {4 * options.pairs}.",
             )
         if options.vocabulary % 2 or options.vocabulary < 2 * options.pairs:
-            yield (
-                "vocabulary: must be even and at least 2 * pairs, as keys and values of an example"
-                f" differ; got {options.vocabulary} and pairs={options.pairs}. Try"
-                f" {max(2 * options.pairs, options.vocabulary + 1)}."
+            yield Fault(
+                "vocabulary",
+                "must be even and at least 2 * pairs, as keys and values of an example differ",
+                got=f"{options.vocabulary} and pairs={options.pairs}",
+                fix=f"Try {max(2 * options.pairs, options.vocabulary + 1)}.",
             )
 
     def words(self) -> list[str]:

@@ -1,0 +1,69 @@
+"""Faults: what is wrong with a config, as values that are formatted once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from xformer_kit.registry.printable import printable
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A rule that a value of a config breaks.
+
+    As text: "{path}: {rule}; got {got}. {fix}"
+    """
+
+    # Config path of the value. A component gives the path inside its own node, "" for the
+    # component itself; the registry and the plan complete it with `at`.
+    path: str
+    rule: str  # what must hold, or why the value has no use, without a full stop
+    got: str = ""  # the value, or several
+    fix: str = ""  # what to set instead, in whole sentences
+
+    # Whether it is an option without effect in one composition, see Unused.
+    unused: ClassVar[bool] = False
+
+    def at(self, path: str) -> Self:
+        """The same fault of a component at a config path."""
+        return replace(self, path=f"{path}.{self.path}".strip("."))
+
+    def with_fix(self, more: str) -> Self:
+        """The same fault with one more sentence, or with a note such as [job 3]."""
+        return replace(self, fix=f"{self.fix} {more}".strip())
+
+    def __str__(self) -> str:
+        if not (self.path or self.got or self.fix):
+            return self.rule  # a whole sentence
+        of = f"{self.path}: " if self.path else ""
+        got = f"; got {self.got}" if self.got else ""
+        fix = f" {self.fix}" if self.fix else ""
+        return f"{of}{self.rule}{got}.{fix}"
+
+
+@dataclass(frozen=True)
+class Unused(Fault):
+    """An option that has no effect in one composition of its component.
+
+    It is a fault of the config only if the option has no effect in any of the sublayers that take
+    it from the same place of the config.
+    """
+
+    unused = True
+
+
+class ConfigError(ValueError):
+    """A config that cannot run, with all its faults.
+
+    A text in place of a fault is a whole sentence about what has no config path, such as a file.
+    """
+
+    def __init__(self, faults: Fault | str | Iterable[Fault | str]):
+        every = [faults] if isinstance(faults, (Fault, str)) else faults
+        self.faults = tuple(Fault("", one) if isinstance(one, str) else one for one in every)
+        super().__init__("\n".join(self.messages))
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Each fault as a sentence that starts with its config path."""
+        return tuple(printable(str(fault)) for fault in self.faults)
