@@ -182,8 +182,7 @@ def test_ranges_are_answered_in_a_sentence():
     prefix = Context(
         names={"mask": "prefix"}, attn=AttentionTraits(), mask=MaskTraits(sees_prefix=True)
     )
-    assert (
-        OBJECTIVES[TASK].cannot(prefix)
-        == "mask 'prefix' is for a prefix, which masked_language_modeling does not have. Use"
+    assert messages(OBJECTIVES.cannot(TASK, prefix)) == [
+        "mask 'prefix' is for a prefix, which masked_language_modeling does not have. Use"
         " mask=full."
-    )
+    ]

@@ -5,6 +5,7 @@ import torch
 from objective_models import alike, generator, ids, made
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.attention.base import AttentionTraits
 from xformer_kit.data.batch import collate
 from xformer_kit.mask.base import MaskTraits
@@ -69,15 +70,13 @@ def test_masks_without_a_meaning_are_refused_with_the_way_out():
             mask=MaskTraits(sees_future=mask == "full", sees_prefix=mask == "prefix"),
         )
 
-    assert OBJECTIVES[TASK].cannot(meeting("prefix")) is None
-    assert OBJECTIVES[TASK].cannot(meeting("causal")) is None
-    assert (
-        OBJECTIVES[TASK].cannot(meeting("full"))
-        == "mask 'full' sees the future, so prefix_language_modeling would read the token that it"
+    assert messages(OBJECTIVES.cannot(TASK, meeting("prefix"))) == []
+    assert messages(OBJECTIVES.cannot(TASK, meeting("causal"))) == []
+    assert messages(OBJECTIVES.cannot(TASK, meeting("full"))) == [
+        "mask 'full' sees the future, so prefix_language_modeling would read the token that it"
         " has to predict. Use mask=prefix."
-    )
-    assert (
-        OBJECTIVES["language_modeling"].cannot(meeting("prefix"))
-        == "mask 'prefix' lets the tokens of a prefix see each other, and language_modeling has no"
+    ]
+    assert messages(OBJECTIVES.cannot("language_modeling", meeting("prefix"))) == [
+        "mask 'prefix' lets the tokens of a prefix see each other, and language_modeling has no"
         " prefix. Use mask=causal, or task=prefix_language_modeling."
-    )
+    ]

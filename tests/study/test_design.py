@@ -350,7 +350,9 @@ def test_bad_questions_get_one_sentence(node, fault):
 def test_faults_are_told_before_anything_is_chosen():
     with pytest.raises(ConfigError, match="nothing to compare"):
         levels_of(complete({"factors": {"norm": ["rms"]}, "baseline": {"norm": "rms"}}, "name"))
-    assert read({"factors": 3})[1] == ["study.factors: must be a mapping of factors; got 3."]
+    assert messages(read({"factors": 3})[1]) == [
+        "study.factors: must be a mapping of factors; got 3."
+    ]
 
 
 def test_a_sample_is_of_what_is_not_left_out():

@@ -214,12 +214,12 @@ def test_rungs_that_cannot_be_trained(plan):
     ):
         ladder_steps.with_steps(replace(first, config=short), 0.01, costs)
     alike = [replace(v, cost={**v.cost, "params": 7.0}) for v in plan.variants]
-    fault, _ = ladder_steps.unfit(alike)
+    fault, _ = messages(ladder_steps.unfit(alike))
     assert fault.startswith(
         "study.design.sizes: must differ in parameters; model.dim=8 has 7, model.dim=12 has 7"
     )
     steep = [replace(v, cost={**v.cost, "tokens": 20 * v.cost["params"]}) for v in plan.variants]
-    assert ladder_steps.unfit(steep)[0].startswith(
+    assert messages(ladder_steps.unfit(steep))[0].startswith(
         "study.design: A scaling law of parameters and tokens needs at least 6 pairs"
     )
 

@@ -136,7 +136,7 @@ def _enough(options: Any) -> Iterator[Fault]:
             else f"{multiples} numbers of tokens per parameter"
         )
         more = (
-            " Or give a second multiple, with which 3 do."
+            "Or give a second multiple, with which 3 do."
             if multiples == 1 and count == fewest(2)
             else ""
         )

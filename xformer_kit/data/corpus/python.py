@@ -35,13 +35,15 @@ class _Library(Corpus):
     def check(cls, options, context):
         library = Path(sysconfig.get_path("stdlib"))
         if not any(library.glob("*.py")):
-            yield Fault("name", cls._absent(library))
+            yield cls._absent(library)
 
     @classmethod
-    def _absent(cls, library: Path) -> str:
-        return (
-            f"corpus '{cls.name}' needs the sources of the standard library; got none in"
-            f" '{library}'. Use data=text data.path=FILE, or a Python that has them."
+    def _absent(cls, library: Path) -> Fault:
+        return Fault(
+            "name",
+            f"corpus '{cls.name}' needs the sources of the standard library",
+            got=f"none in '{library}'",
+            fix="Use data=text data.path=FILE, or a Python that has them.",
         )
 
     def stamp(self) -> list[Any]:
@@ -66,7 +68,7 @@ class _Library(Corpus):
             self._texts = self._read()
             splits = {_for_validation(name) for name in self._texts}
             if splits != {False, True}:
-                raise ConfigError(f"data.name: {self._absent(self.library)}")
+                raise ConfigError(self._absent(self.library).at("data"))
         return self._texts
 
     def _read(self) -> dict[str, str]:
