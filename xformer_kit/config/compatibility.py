@@ -6,6 +6,7 @@ from typing import Any
 from xformer_kit.extra import EXTRAS
 from xformer_kit.kernel import refusal
 from xformer_kit.objective import OBJECTIVES
+from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import (
     KINDS,
     OUTPUT_LAWS,
@@ -156,7 +157,10 @@ def _of_layout(block, sub, context: Context) -> Iterator[str]:
 
 def _states(block) -> str:
     node = block.nodes["placement"]
-    return KINDS["placement"][node["name"]].carries(node)
+    streams = PLACEMENTS[node["name"]].streams(node)
+    if isinstance(streams, str):
+        return f"all earlier {streams}"
+    return f"{streams} stream{'s' * (streams > 1)}"
 
 
 def _meets(config, part: Any, kind: str, context: Context, block, sub) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from xformer_kit.placement import normed
 from xformer_kit.plan import (
     CROSS_DEFAULTS,
     KINDS,
@@ -170,7 +171,7 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     name, parts = sub.component["name"], KINDS[sub.kind]
     with_options = getattr(parts[name], "norms_with", None)
     inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.component))
-    return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
+    return inside or normed(block.nodes["placement"]["name"])
 
 
 def _blocks(plan: StackPlan, variant: str | None) -> Iterable[BlockPlan]:

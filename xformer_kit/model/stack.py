@@ -55,7 +55,7 @@ class Stack(nn.Module):
             self.add_module(str(at), block)
         self.future = nn.ModuleDict({str(n): block for n, block in enumerate(future, 2)})
         self.placement = placement
-        self.states = placement.streams(plan.placement)
+        self.streams = placement.streams(plan.placement)
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
@@ -178,7 +178,7 @@ class Stack(nn.Module):
             x = extra.embed(x, inputs[name])
         report: Report = {}
         memory: Memory = {}
-        state = self.placement.start(x, self.states)
+        state = self.placement.start(x, self.streams)
         for depth, block in enumerate(self.calls):
             # By sublayer: an index into all contexts would give each layer a graph of its own.
             at = {
