@@ -88,7 +88,6 @@ class Latent(Attention):
         ]
 
     packed: Packed | None = None
-    projects = True
     no_gradient = ("k_rope.bias",)  # unrotated, it adds the same to every score of a row
 
     @classmethod
@@ -99,7 +98,7 @@ class Latent(Attention):
             traits,
             head_dim=width,
             head_dim_option="rope_head_dim",
-            key_heads=1,
+            kv_heads=1,
             width=traits.head_dim + width,
         )
 

@@ -95,11 +95,10 @@ def _grouped(norm: Norm, groups: int, channels: int) -> nn.Module:
 class QKNorm:
     """Base of all norms of queries and keys; here neither has one.
 
-    after: whether they stand behind rotation. unit: whether they make unit vectors, and need no
-    norm of the block.
+    after: whether they are applied after the rotation.
     """
 
-    after = unit = False
+    after = False
 
     def __init__(self, norm: Norm):
         self.norm = norm
@@ -142,8 +141,12 @@ class NoQKNorm(QKNorm):
 
 
 class Normed(QKNorm):
-    """Base of those that are there."""
+    """Base of those that are there.
 
+    unit: whether they make unit vectors, and need no norm of the block.
+    """
+
+    unit = False
     over, said = "head", "the channels of a head"
 
     def __init__(

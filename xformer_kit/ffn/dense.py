@@ -17,12 +17,9 @@ Report = dict[str, Tensor]
 
 
 class FFN(nn.Module):
-    """Base of all feed-forward networks.
-
-    residual: names of the matrices that write to the residual stream.
+    """Base of all feed-forward networks. The matrix that writes to the residual stream is called
+    `down`.
     """
-
-    residual: tuple[str, ...] = ("down",)
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
         """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.

@@ -132,7 +132,7 @@ class Rotary(Position):
     @staticmethod
     def _heads(some: int | None, attn: Any) -> str | None:
         """Why so many heads cannot turn, or None."""
-        heads, keys = attn.heads, attn.key_heads
+        heads, keys = attn.heads, attn.kv_heads
         if some is None or (some <= heads and some * keys % heads == 0):
             return None
         if heads == keys:
