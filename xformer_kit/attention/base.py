@@ -17,18 +17,17 @@ from xformer_kit.registry.traits import AttentionTraits
 class Attention(nn.Module):
     """Base of all attentions.
 
-    The matrix that writes to the residual stream is called `o`.
-
     no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias
     under softmax.
     computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either, and asks nothing.
-    max_len: the largest number of tokens that it can look at, None where there is no limit.
+    bounded: whether it supports at most model.max_len tokens.
     """
 
+    residual = "o"  # the matrix that writes to the residual stream, if there is one
     no_gradient: tuple[str, ...] = ()
     computes = "scores"
-    max_len: int | None = None
+    bounded = False
 
     def forward(
         self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None

@@ -146,7 +146,7 @@ def _takers(
         yield from (
             _of(sub, kind) for sub in subs if not (sub.cross and kind in ("mask", "position"))
         )
-        if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].hooks():
+        if kind == "position" and "embed" in KINDS[kind][base.nodes[kind]["name"]].enters:
             yield base.nodes[kind]
 
 

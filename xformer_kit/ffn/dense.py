@@ -17,9 +17,9 @@ Report = dict[str, Tensor]
 
 
 class FFN(nn.Module):
-    """Base of all feed-forward networks. The matrix that writes to the residual stream is called
-    `down`.
-    """
+    """Base of all feed-forward networks."""
+
+    residual = "down"  # the matrix that writes to the residual stream, if there is one
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
         """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.

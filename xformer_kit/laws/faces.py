@@ -315,7 +315,7 @@ def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
     if (
         isinstance(norms, dict)
         and norms.get("after")
-        and "rotate" not in KINDS["position"][position].hooks()
+        and "rotate" not in KINDS["position"][position].enters
     ):
         return {**attn, "qk_norm": {**norms, "after": False}}
     return attn

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.attention import Attention
-from xformer_kit.ffn import FFN
 from xformer_kit.model.init import Init, Matrix
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "module.")
@@ -38,8 +36,8 @@ def generator(seed: int, name: str) -> torch.Generator:
 def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
     """Every matrix that writes to the residual stream, of a model's `named_modules()`."""
     for path, module in modules:
-        name = "o" if isinstance(module, Attention) else "down"
-        if isinstance(module, (Attention, FFN)) and hasattr(module, name):
+        name = getattr(module, "residual", "")
+        if name and hasattr(module, name):
             yield f"{path}.{name}.weight"
 
 

@@ -73,7 +73,7 @@ class Rotary(Position):
     # GPT-NeoX and Llama. The two differ by a fixed permutation of channels, which the query and key
     # projections absorb.
 
-    tables: type | None = Turns
+    enters: tuple[str, ...] = ("rotate",)
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Rotary(Position):
             " null"
         )
 
-    def begin(self, query: Tokens, key: Tokens) -> Turns:
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Turns:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
         return Turns(

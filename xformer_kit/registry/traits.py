@@ -44,8 +44,10 @@ class PositionTraits:
 
     enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
     relative: bool = True
-    isometric: bool = True
+    isometric: bool = True  # whether rotation keeps the lengths of queries and keys
     learned: bool = False
+    # whether `scores` depend on the channels of queries and keys; else they are q k^T * scale and
+    # what `read` returns
     channels: bool = True
     bounded: bool = False
 

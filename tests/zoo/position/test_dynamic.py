@@ -95,7 +95,7 @@ def test_it_needs_no_queries(name):
     """Its tables turn nothing, so that the plain mean of all tokens may have it, as it may have
     other biases.
     """
-    assert "rotate" not in POSITIONS[name].hooks()
+    assert "rotate" not in POSITIONS[name].enters
     assert faults(tiny(attn="mean", position=name)) == []
 
 
