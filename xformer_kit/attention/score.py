@@ -21,12 +21,10 @@ class Score(nn.Module):
 
     cache: the class of the attention's cache.
     across: whether it takes something of an earlier layer.
-    sparse: whether a key that is seen may have a weight of exactly 0, and with it no gradient.
     """
 
     cache: type[KeyValueCache] = KeyValueCache
     across = False
-    sparse = False
 
     @classmethod
     def beyond(cls, options: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """Feed-forward networks that send every token through the same weights."""
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -139,12 +140,13 @@ class Scales(nn.ParameterList):
 class Dense(FFN):
     """Maps that lead to `width` channels, what is done with those, and `down`, which leads back.
 
-    enters: names of the maps that lead there. What they give, `between` turns into what `down`
-    takes, channel by channel, so that the same part is one network for all tokens and, with maps of
-    another kind, an expert of many: it makes its maps with `linear(in, out, bias)`.
+    enters: names of the maps that lead there, the parameters of `activated_channels`. What they
+    give, `between` turns into what `down` takes, channel by channel, so that the same part is one
+    network for all tokens and, with maps of another kind, an expert of many: it makes its maps with
+    `linear(in, out, bias)`.
     """
 
-    enters: tuple[str, ...] = ("up",)
+    enters: tuple[str, ...] = ()
     down: Any
     width: int
     inner_norm: nn.Module | None
@@ -152,6 +154,10 @@ class Dense(FFN):
     dropout: float
 
     factors: tuple[float, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.enters = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,7 +316,7 @@ class GLU(Dense):
                 yield f"soft_clamp[{i}]: must be above 0; got {bound}. null clamps nothing."
 
     packed: Packed | None = None
-    packs = enters = ("gate", "up")
+    packs = ("gate", "up")
 
     def activated_channels(self, gate, up):
         if self.activated == "up":
