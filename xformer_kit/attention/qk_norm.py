@@ -98,10 +98,9 @@ class QKNorm:
     after: whether they are applied after the rotation.
     """
 
-    after = False
-
-    def __init__(self, norm: Norm):
+    def __init__(self, norm: Norm, after: bool = False):
         self.norm = norm
+        self.after = after
 
     @classmethod
     def fits(cls, options: Mapping[str, Any], kv_heads: int, head_dim: int) -> Iterator[str]:
@@ -139,6 +138,9 @@ QK_NORMS = Registry(
 class NoQKNorm(QKNorm):
     """Queries and keys as projected."""
 
+    def __init__(self, norm: Norm):
+        super().__init__(norm)
+
 
 class Normed(QKNorm):
     """Base of those that are there.
@@ -156,8 +158,7 @@ class Normed(QKNorm):
         after: bool = False,  # whether it stands behind rotation
         groups: int = 1,  # equal parts of the channels that it is over, each with a norm of its own
     ):
-        super().__init__(norm)
-        self.after = after
+        super().__init__(norm, after)
         self.groups = groups
 
     @classmethod

@@ -334,8 +334,8 @@ def _lone(stack: Any) -> Iterator[Mask]:
 
 def _sparse(attention: Any) -> bool:
     """Whether its score gives keys that are seen a weight of exactly 0, and with it no gradient."""
-    score = getattr(attention, "score", None)
-    if not isinstance(score, Score):
+    score = next((module for module in attention.modules() if isinstance(module, Score)), None)
+    if score is None:
         return False
     draw = torch.Generator().manual_seed(3)
     shape = 1, attention.q.out_features // attention.head_dim, 4, KEYS
