@@ -60,10 +60,10 @@ def _looks(kind: str, name: str) -> Iterator[tuple[str, Context]]:
     """The part as it is and with each of its switches, in the first composition that is not
     refused: the options that are turned, and what a kernel is asked there.
     """
-    nodes, needed = faces(kind, name), getattr(PARTS[kind][name], "tried_with", {})
+    nodes = faces(kind, name)
     for node in nodes:
         for companions in COMPANIONS:
-            changes: dict[str, Any] = {**companions, **needed, **chosen(kind, node)}
+            changes: dict[str, Any] = {**companions, **chosen(kind, node)}
             config = tiny(**changes)
             if not faults(config):
                 plan = stacks(config)[-1]

@@ -20,7 +20,7 @@ def position(figure: Any, name: str) -> str:
     part = KINDS["position"][name]
     slot = torch.arange(LENGTH)[None]
     tokens = Tokens(slot=slot, position=slot)
-    draw = next(draw for hook, draw in HOOKS.items() if hook in part.hooks())
+    draw = next(draw for hook, draw in HOOKS.items() if hook in part.enters)
     with torch.no_grad():
         return draw(figure, name, tokens)
 

@@ -72,7 +72,7 @@ def drawn() -> Iterator[tuple[str, str, Draw]]:
     ):
         yield from ((kind, name, draw) for name in KINDS[kind])
     for name, part in KINDS["position"].items():
-        if set(part.hooks()) & {"rotate", "bias"} or name == "sinusoidal":
+        if set(part.enters) & {"rotate", "bias"} or name == "sinusoidal":
             yield "position", name, position
     for name, part in KINDS["attn.score"].items():
         if not part.across and part.of is Score.of:

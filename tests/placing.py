@@ -35,9 +35,8 @@ def made(name, kinds, **options):
 
 
 def result(part, sublayers, factor=1.0, finish=True):
-    state = part(
-        part.start(X, part.states), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
-    )
+    streams = part.streams({"streams": getattr(part, "states", 1)})
+    state = part(part.start(X, streams), sublayers, lambda outputs: factor * sum(outputs), UNKNOWN)
     state = part(
         state, sublayers, lambda outputs: factor * sum(outputs), UNKNOWN
     )  # twice, so that each stream is read

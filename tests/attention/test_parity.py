@@ -83,7 +83,7 @@ def ours(
         place, dim=DIM, heads=options["heads"], head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
     view = View(tokens, tokens, Causal(), table.begin(tokens, tokens), depth=DEPTH, memo={})
-    biased = "bias" in POSITIONS[position].hooks()
+    biased = "bias" in POSITIONS[position].enters
     return layer(
         x(),
         None,

@@ -340,7 +340,7 @@ class ResiDual(Placement):
     norm(d) (Xie et al., 2023, arXiv:2304.14802, section 3.1).
     """
 
-    states = 2
+    streams = classmethod(lambda cls, options: 2)
 
     def __init__(self, norm: Callable[[], nn.Module]):
         super().__init__()

@@ -30,7 +30,7 @@ def view(kernel, mask, key: Tokens, queries: int | None = None, position: str = 
     query = key if queries is None else key.map(lambda field: field[:, -queries:])
     made = View(query, key, mask, place)
     return made._replace(
-        prepared=kernel.prepare(made, HEADS, "bias" in place.hooks(), torch.float64)
+        prepared=kernel.prepare(made, HEADS, "bias" in place.enters, torch.float64)
     )
 
 

@@ -22,7 +22,7 @@ from xformer_kit.position import POSITIONS
 
 FLEX, PLAIN, HEADS = KERNELS["flex"](), KERNELS["reference"](), 4
 SIGHT = {"document": [4, 7, 99], "real": [13, 9, -5]}
-BIASES = [name for name in POSITIONS if "bias" in POSITIONS[name].hooks()]
+BIASES = [name for name in POSITIONS if "bias" in POSITIONS[name].enters]
 
 
 def place(node: dict) -> nn.Module:
@@ -41,7 +41,7 @@ def same(mask, position, weigh=None, **sight) -> None:
     key = tokens(13, **sight)._replace(
         prefix=torch.arange(13)[None] < torch.tensor([[3], [0], [5]])
     )
-    biased = "bias" in type(position).hooks()
+    biased = "bias" in position.enters
     with torch.no_grad():
         for query in (key,) if sight else (key, key.map(lambda field: field[:, -6:])):
             q, k, v = inputs(3, query.length, 13)

@@ -95,11 +95,9 @@ class Leaving(MultiHead):
 class Growing(Placement):
     """A stream for each group of sublayers."""
 
-    grows = True
-
     @classmethod
-    def carries(cls, options):
-        return "all"
+    def streams(cls, options):
+        return "streams"
 
     def forward(self, state, sublayers, total, tokens):
         return *state, state[-1] + total([f(state[-1]) for f in sublayers])

@@ -27,23 +27,17 @@ from xformer_kit.registry.traits import AttentionTraits
 class Attention(nn.Module):
     """Base of all attentions.
 
-    residual: names of the matrices that write to the residual stream.
     no_gradient: parameter names whose gradient is zero by their mathematics, e.g. a key's bias
     under softmax.
-    projects: whether it has `queries_of` and `keys_of`, through which a position's `scores` may
-    send a table of its own.
-    changes_values: whether it applies `view.values`, the extras' changes of values.
     computes: what it asks of its kernel: `scores`; `recurrence`, the steps of a state; or
     `mixture`: it mixes tokens without either, and asks nothing.
-    max_len: the largest number of tokens that it can look at, None where there is no limit.
+    bounded: whether it supports at most model.max_len tokens.
     """
 
-    residual: tuple[str, ...] = ("o",)
+    residual = "o"  # the matrix that writes to the residual stream, if there is one
     no_gradient: tuple[str, ...] = ()
-    projects = False
-    changes_values = False
     computes = "scores"
-    max_len: int | None = None
+    bounded = False
 
     def forward(
         self, x: Tensor, source: Tensor | None, view: View, cache: Cache | None = None
@@ -56,7 +50,7 @@ class Attention(nn.Module):
 
     def queries_of(self, x: Tensor) -> Tensor:
         """(b, n, dim) -> the queries of these rows that a position sees, unrotated, (b, heads, n,
-        head_dim).
+        head_dim): a position's `scores` may send a table of its own through them.
         """
         raise NotImplementedError
 
@@ -96,12 +90,10 @@ class Attention(nn.Module):
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            key_heads=kv_heads,
             v_head_dim=options.get("v_head_dim") or head_dim,
-            values=cls.changes_values,
             width=head_dim,
             computes=cls.computes,
-            projects=cls.projects,
+            projects=cls.queries_of is not Attention.queries_of,
             memory=memory,
         )
         if (score := options.get("score")) is None:

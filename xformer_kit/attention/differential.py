@@ -65,7 +65,6 @@ class Differential(Attention):
 
     packed: Packed | None = None
     packs = ("q", "k", "v")
-    projects = True
     no_gradient = ("k.bias",)
 
     @classmethod
@@ -100,6 +99,12 @@ class Differential(Attention):
     def split(self, x: Tensor) -> Tensor:
         """(b, t, h * 2 * d) -> (b, 2 * h, t, d): the first of all heads, then the second of all."""
         return x.view(*x.shape[:2], -1, 2, self.head_dim).permute(0, 3, 2, 1, 4).flatten(1, 2)
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        return self.split(self.q(x))
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        return self.split(self.k(x))
 
     def forward(self, x, source, view, cache=None):
         if source is None:
@@ -164,7 +169,7 @@ class _Half:
         self.scale = attn.scale
 
     def queries_of(self, x: Tensor) -> Tensor:
-        return self.attn.split(self.attn.q(x)).chunk(2, 1)[self.half]
+        return self.attn.queries_of(x).chunk(2, 1)[self.half]
 
     def keys_of(self, x: Tensor) -> Tensor:
-        return self.attn.split(self.attn.k(x)).chunk(2, 1)[self.half]
+        return self.attn.keys_of(x).chunk(2, 1)[self.half]

@@ -14,7 +14,6 @@ class Unprojected(Attention):
     no weights.
     """
 
-    residual = ()
     here: Tensor
 
     def __init__(self, dim: int, kernel: Kernel, dropout: float):

@@ -88,19 +88,17 @@ class Latent(Attention):
         ]
 
     packed: Packed | None = None
-    projects = True
     no_gradient = ("k_rope.bias",)  # unrotated, it adds the same to every score of a row
 
     @classmethod
     def traits(cls, options, dim):
-        traits = super().traits(options, dim)
-        width = decoupled(traits.head_dim, options.get("rope_head_dim"))
+        traits = super().traits({**options, "kv_heads": 1}, dim)
+        rotated = decoupled(traits.head_dim, options.get("rope_head_dim"))
         return replace(
             traits,
-            head_dim=width,
+            head_dim=rotated,
             head_dim_option="rope_head_dim",
-            key_heads=1,
-            width=traits.head_dim + width,
+            width=traits.head_dim + rotated,
         )
 
     @classmethod

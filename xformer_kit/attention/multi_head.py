@@ -125,8 +125,6 @@ class MultiHead(Attention):
 
     packed: Packed | None = None
     packs = ("q", "k", "v")
-    projects = True
-    changes_values = True
     share: Tensor | None  # of the scale in this layer, with scale=by_layer: 1 / its number
 
     @classmethod
@@ -161,7 +159,7 @@ class MultiHead(Attention):
 
     @classmethod
     def traits(cls, options, dim):
-        traits = super().traits(options, dim)
+        traits = replace(super().traits(options, dim), values=True)
         values = VALUES.complete(options.get("values") or "plain")
         if values["residual"] == "none":
             return traits
@@ -294,5 +292,5 @@ class MultiHead(Attention):
         shapes = (
             (rows, self.kv_heads, length, channels) for channels in (self.head_dim, self.v_head_dim)
         )
-        made = KeyValueCache if self.score is None else self.score.keeps or KeyValueCache
+        made = KeyValueCache if self.score is None else self.score.cache
         return made(*shapes, dtype=dtype, device=device)

@@ -104,14 +104,12 @@ def _grouped(norm: Norm, groups: int, channels: int) -> nn.Module:
 class QKNorm:
     """Base of all norms of queries and keys; here neither has one.
 
-    after: whether they stand behind rotation. unit: whether they make unit vectors, and need no
-    norm of the block.
+    after: whether they are applied after the rotation.
     """
 
-    after = unit = False
-
-    def __init__(self, norm: Norm):
+    def __init__(self, norm: Norm, after: bool = False):
         self.norm = norm
+        self.after = after
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -138,10 +136,17 @@ QK_NORMS = Registry(
 class NoQKNorm(QKNorm):
     """Queries and keys as projected."""
 
+    def __init__(self, norm: Norm):
+        super().__init__(norm)
+
 
 class Normed(QKNorm):
-    """Base of those that are there."""
+    """Base of those that are there.
 
+    unit: whether they make unit vectors, and need no norm of the block.
+    """
+
+    unit = False
     over, said = "head", "the channels of a head"
 
     def __init__(
@@ -151,8 +156,7 @@ class Normed(QKNorm):
         after: bool = False,  # whether it stands behind rotation
         groups: int = 1,  # equal parts of the channels that it is over, each with a norm of its own
     ):
-        super().__init__(norm)
-        self.after = after
+        super().__init__(norm, after)
         self.groups = groups
 
     @classmethod

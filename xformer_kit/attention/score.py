@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import Context, Fault, Options, Registry, above
 
@@ -18,15 +19,12 @@ class Score(nn.Module):
     """Base of all scores: override `weights`, and `before` or `behind` where something is done
     outside of the mask.
 
-    keeps: the class of the cache, where an attention with this score keeps more of the past than
-    keys and values.
+    cache: the class of the attention's cache.
     across: whether it takes something of an earlier layer.
-    sparse: whether a key that is seen may have a weight of exactly 0, and with it no gradient.
     """
 
-    keeps: type | None = None
+    cache: type[KeyValueCache] = KeyValueCache
     across = False
-    sparse = False
 
     @classmethod
     def beyond(cls, options: Mapping[str, Any]) -> str | None:

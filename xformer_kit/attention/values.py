@@ -48,11 +48,6 @@ class Values(nn.Module):
         if depth:  # the first layer has nothing to mix in
             self.mix = mixed_in(residual, dim, kv_heads)
 
-    @property
-    def bare(self) -> bool:
-        """Whether values are summed as projected."""
-        return self.norm is None and not self.shares
-
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
         """Why its mathematics is undefined in a composition, and options without effect."""
@@ -131,6 +126,11 @@ class Plain(Values):
         residual: Residual = "none",  # how values of the first layer are mixed in
     ):
         super().__init__(dim, depth, norm, kv_heads, v_head_dim, norm_over, residual)
+
+    @property
+    def bare(self) -> bool:
+        """Whether values are summed as projected."""
+        return self.norm is None and not self.shares
 
 
 @VALUES.register("laser", also_called=("log_sum_exp",))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from xformer_kit.extra import EXTRAS
 from xformer_kit.kernel import refusal
 from xformer_kit.objective import OBJECTIVES
+from xformer_kit.placement import PLACEMENTS
 from xformer_kit.plan import (
     KINDS,
     OUTPUT_LAWS,
@@ -125,10 +126,7 @@ def extra_faults(config: Node, model: ModelPlan) -> Iterator[Fault]:
 
 def _of_placement(base: BlockPlan, block: BlockPlan) -> Iterator[Fault]:
     """A block whose residual stream is another than that of its stack."""
-    streams = [
-        KINDS["placement"][node["name"]].carries(node)
-        for node in (base.nodes["placement"], block.nodes["placement"])
-    ]
+    streams = [_streams(b.nodes["placement"]) for b in (base, block)]
     if streams[0] != streams[1]:
         name, other = (b.nodes["placement"]["name"] for b in (block, base))
         yield Fault(
@@ -139,6 +137,13 @@ def _of_placement(base: BlockPlan, block: BlockPlan) -> Iterator[Fault]:
                 f"Leave it out, or give the stack the same at {provenance_of('placement', base)}."
             ),
         )
+
+
+def _streams(node: Node) -> str:
+    streams = PLACEMENTS[node["name"]].streams(node)
+    if isinstance(streams, str):
+        return f"all earlier {streams}"
+    return f"{streams} stream{'s' * (streams > 1)}"
 
 
 def _of_layout(block: BlockPlan, sub: SublayerPlan) -> Iterator[Fault]:

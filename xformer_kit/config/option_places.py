@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from xformer_kit.config.compatibility import ComponentAt, Refusals
+from xformer_kit.placement import normed
 from xformer_kit.plan import (
     CROSS_DEFAULTS,
     KINDS,
@@ -152,7 +153,7 @@ class _Takers:
             for block, sub in self.subs(variant):
                 if sub.kind == of and not (sub.cross and kind in ("mask", "position")):
                     yield self.taker(block, sub, kind)
-            if kind == "position" and "embed" in KINDS[kind][base["name"]].hooks():
+            if kind == "position" and "embed" in KINDS[kind][base["name"]].enters:
                 yield Taker(base)
 
     def taker(self, block: BlockPlan, sub: SublayerPlan, kind: str) -> Taker:
@@ -184,4 +185,4 @@ def _normed(block: BlockPlan, sub: SublayerPlan) -> bool:
     name, parts = sub.component["name"], KINDS[sub.kind]
     with_options = getattr(parts[name], "norms_with", None)
     inside = "norm" in parts.wanted(name) and (with_options is None or with_options(sub.component))
-    return inside or KINDS["placement"][block.nodes["placement"]["name"]].normed
+    return inside or normed(block.nodes["placement"]["name"])

@@ -1,5 +1,6 @@
 """Feed-forward networks that send every token through the same weights."""
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,12 +18,9 @@ Report = dict[str, Tensor]
 
 
 class FFN(nn.Module):
-    """Base of all feed-forward networks.
+    """Base of all feed-forward networks."""
 
-    residual: names of the matrices that write to the residual stream.
-    """
-
-    residual: tuple[str, ...] = ("down",)
+    residual = "down"  # the matrix that writes to the residual stream, if there is one
 
     def forward(self, x: Tensor, tokens: Tokens = UNKNOWN) -> tuple[Tensor, Report]:
         """x (b, t, dim), tokens of (b, t) -> x of the same shape, and what there is to report.
@@ -146,12 +144,13 @@ class Scales(nn.ParameterList):
 class Dense(FFN):
     """Maps that lead to `width` channels, what is done with those, and `down`, which leads back.
 
-    enters: names of the maps that lead there. What they give, `between` turns into what `down`
-    takes, channel by channel, so that the same part is one network for all tokens and, with maps of
-    another kind, an expert of many: it makes its maps with `linear(in, out, bias)`.
+    enters: names of the maps that lead there, the parameters of `activated_channels`. What they
+    give, `between` turns into what `down` takes, channel by channel, so that the same part is one
+    network for all tokens and, with maps of another kind, an expert of many: it makes its maps with
+    `linear(in, out, bias)`.
     """
 
-    enters: tuple[str, ...] = ("up",)
+    enters: tuple[str, ...] = ()
     down: Any
     width: int
     inner_norm: nn.Module | None
@@ -159,6 +158,10 @@ class Dense(FFN):
     dropout: float
 
     factors: tuple[float, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.enters = tuple(inspect.signature(cls.activated_channels).parameters)[1:]
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,7 +327,7 @@ class GLU(Dense):
                 )
 
     packed: Packed | None = None
-    packs = enters = ("gate", "up")
+    packs = ("gate", "up")
 
     def activated_channels(self, gate, up):
         if self.activated == "up":

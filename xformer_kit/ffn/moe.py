@@ -81,7 +81,6 @@ class MixtureOfExperts(FFN):
     with a capacity `dropped`, how many of those it did not.
     """
 
-    residual: tuple[str, ...] = ()  # those of its networks say it themselves
     breaks = {
         "kernels in bf16": (
             "which experts take a token is no continuous function, and of two scores that are near,"

@@ -14,13 +14,13 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.data.tokenizer import TOKENIZERS
 from xformer_kit.inspect import flops, memory, parameters
-from xformer_kit.inspect.explain import dropping
+from xformer_kit.inspect.explain import how_it_runs
 from xformer_kit.inspect.provenance import Origins, Value
 from xformer_kit.inspect.tree import Node, ranges, tree
 from xformer_kit.kernel import KERNELS, against, choose
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.objective import objective_of
 from xformer_kit.plan import StackPlan, max_len, stacks
 from xformer_kit.registry import ConfigError, Context, Fault
@@ -124,7 +124,7 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
     """
     for plan in plans:
         stack: Any = model.get_submodule(plan.name)
-        how = _how(stack, config["data"]["seq_len"])
+        views = _views(stack, config["data"]["seq_len"])
         found: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         for depth, block in enumerate(plan.blocks):
             looks = stack.calls[depth].group_of
@@ -132,7 +132,7 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
                 if sub.kind == "attn":
                     name, why = chosen(sub.kernel["name"], sub.context)
                     at = looks[sub.name]
-                    said = "; ".join(filter(None, (how[at], dropping(stack, at, sub))))
+                    said = how_it_runs(stack, at, views[at], sub).how if views else ""
                     if (
                         "kernel"
                         not in inspect.signature(ATTENTIONS[sub.component["name"]]).parameters
@@ -149,20 +149,18 @@ def kernels(config: Mapping[str, Any], plans: list[StackPlan], model: Model) -> 
             yield Choice(f"{plan.name}.{ranges(depths)}.{sublayer}", name, why)
 
 
-def _how(stack: Any, seq_len: int) -> list[str]:
-    """In the order of the stack's looks, how their kernels run on one sequence without padding, and
-    such a source.
+def _views(stack: Any, seq_len: int) -> list[View] | None:
+    """In the order of the stack's groups, for one sequence without padding, and such a source; None
+    for a component that reads values.
     """
     tokens, source = (
         Tokens(ids=torch.zeros(1, seq_len, dtype=torch.int64, device="meta")).placed()
         for _ in range(2)
     )
     try:
-        views = stack.contexts(tokens, tokens, source, torch.float32)
-        pairs = zip(stack.groups, views, strict=True)
-        return [stack.kernels[look.kernel].explain(view.prepared) for look, view in pairs]
+        return stack.contexts(tokens, tokens, source, torch.float32)
     except (RuntimeError, NotImplementedError):
-        return [""] * len(stack.groups)
+        return None
 
 
 def chosen(wanted: str, context: Context) -> tuple[str, tuple[str, ...]]:

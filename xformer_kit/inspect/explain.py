@@ -15,11 +15,12 @@ from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config.size import ensure_countable
 from xformer_kit.inspect import memory
 from xformer_kit.inspect.tree import ranges
-from xformer_kit.kernel import KERNELS, against, choose
+from xformer_kit.kernel import KERNELS, Kernel, against, choose
+from xformer_kit.kernel import Explanation as KernelExplanation
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
-from xformer_kit.model.tokens import Tokens
+from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.plan import StackPlan, SublayerPlan, stacks
 from xformer_kit.registry import Context
 
@@ -74,13 +75,14 @@ def _of_stack(
     config: Any, plan: StackPlan, model: Model, rows: int, documents: bool
 ) -> Iterator[Explained]:
     stack: Any = model.get_submodule(plan.name)
-    runs = list(_runs(config, stack, rows, documents))
+    views = views_of(config, stack, rows, documents)
     alike: dict[Explained, list[int]] = {}
     for depth, block in enumerate(plan.blocks):
         for sub in block.sublayers:
             if sub.kind == "attn":
                 at = stack.calls[depth].group_of[sub.name]
-                item = _explained(sub, sub.context, _trained(runs[at], dropping(stack, at, sub)))
+                run = None if views is None else _run(config, stack, rows, at, views[at], sub)
+                item = _explained(sub, sub.context, run)
                 alike.setdefault(item, []).append(depth)
     for item, depths in alike.items():
         yield item._replace(where=f"{plan.name}.{ranges(depths)}.{item.where}", layers=len(depths))
@@ -94,16 +96,11 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
     return Explained(sub.name, 1, part, mask, position, name, run, tuple(refused(name, context)))
 
 
-def dropping(stack: Any, look: int, sub: SublayerPlan) -> str:
-    """How the kernel behind a stack's look drops weights in training, as the sublayer asks; ""
-    where as it runs else.
-    """
-    return stack.kernels[stack.groups[look].kernel].drops(sub.component.get("dropout") or 0.0)
-
-
-def _trained(run: Run | None, said: str) -> Run | None:
-    """The run where dropout of weights is computed as is said, with no scores kept."""
-    return run._replace(how=f"{run.how}; {said}", kept=0) if run and said else run
+def how_it_runs(stack: Any, group: int, view: View, sub: SublayerPlan) -> KernelExplanation:
+    """How the kernel of an attention of a stack's group runs in training."""
+    kernel: Kernel = stack.kernels[stack.groups[group].kernel]
+    lengths = view.query.length, view.key.length + view.memory
+    return kernel.explain(view.prepared, *lengths, sub.component.get("dropout") or 0.0)
 
 
 def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
@@ -116,28 +113,23 @@ def refused(name: str, context: Context) -> Iterator[tuple[str, str]]:
             yield other, against(other, context) or "could too: kernel=auto takes it"
 
 
-def _runs(config: Any, stack: Stack, rows: int, documents: bool) -> Iterator[Run | None]:
-    """In the order of the stack's looks."""
+def views_of(config: Any, stack: Stack, rows: int, documents: bool) -> list[View] | None:
+    """In the order of the stack's groups; None for a component that reads values."""
     length, dtype = config["data"]["seq_len"], memory.weights_dtype(config)
     ids = torch.zeros(rows, length, dtype=torch.int64, device="meta")
     tokens = Tokens(ids=ids, document=torch.zeros_like(ids) if documents else None).placed()
     source = Tokens(ids=torch.zeros_like(ids)).placed()
     try:
-        views = stack.contexts(tokens, tokens, source, dtype)
-    except (RuntimeError, NotImplementedError):  # a part of a user's own that reads values
-        yield from [None] * len(stack.groups)
-        return
-    for look, view in zip(stack.groups, views, strict=True):
-        kernel, queries, keys = (
-            stack.kernels[look.kernel],
-            view.query.length,
-            view.key.length + view.memory,
-        )
-        made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
-        tables = sum(x.numel() * x.element_size() for x in made.values())
-        scores = (
-            kernel.keeps(view.prepared, queries, keys) + view.scored * queries * keys
-        )  # its own are one more
-        yield Run(
-            kernel.explain(view.prepared), tables, rows * look.heads * scores * dtype.itemsize
-        )
+        return stack.contexts(tokens, tokens, source, dtype)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _run(config: Any, stack: Stack, rows: int, group: int, view: View, sub: SublayerPlan) -> Run:
+    made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
+    tables = sum(x.numel() * x.element_size() for x in made.values())
+    how, kept = how_it_runs(stack, group, view, sub)
+    pairs = view.query.length * (view.key.length + view.memory)
+    scores = kept + view.scored * pairs  # those of the position are one more
+    size = memory.weights_dtype(config).itemsize
+    return Run(how, tables, rows * stack.groups[group].heads * scores * size)

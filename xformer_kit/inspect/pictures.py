@@ -183,7 +183,7 @@ def _biases(given: Any, length: int, heads: int, future: bool) -> Iterator[Bias]
 
 def _biased() -> str:
     """The names of the positions with a bias."""
-    return ", ".join(name for name, part in POSITIONS.items() if "bias" in part.hooks())
+    return ", ".join(name for name, part in POSITIONS.items() if "bias" in part.enters)
 
 
 def _biases_of(model: Model, length: int) -> Iterator[Bias]:
@@ -203,7 +203,7 @@ def _biases_of(model: Model, length: int) -> Iterator[Bias]:
 @torch.no_grad()
 def _bias(name: str, position: Position, length: int, heads: int, future: bool) -> Bias:
     kind = POSITIONS.name_of(type(position)) or type(position).__name__
-    if "bias" not in position.hooks():
+    if "bias" not in position.enters:
         raise ConfigError(
             Fault(
                 "position", f"'{kind}' adds no bias to scores", fix=f"Those that do: {_biased()}."

@@ -11,6 +11,7 @@ from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
 from xformer_kit.model.head import Shape
 from xformer_kit.model.model import Model
+from xformer_kit.placement import normed
 from xformer_kit.plan import CARRIED, KINDS, BlockPlan, StackPlan, SublayerPlan
 from xformer_kit.position import POSITIONS
 
@@ -172,7 +173,11 @@ class _Tree:
             if cost is not None:  # the sublayers run inside the placement
                 cost = max(0.0, cost - sum(sub.flops or 0 for sub in sublayers))
             what = part(plan.nodes["placement"], "placement")
-            what += f", norm {part(group[0].norm, 'norm')}" if placement.normed else ""
+            what += (
+                f", norm {part(group[0].norm, 'norm')}"
+                if normed(plan.nodes["placement"]["name"])
+                else ""
+            )
             if len(group) > 1:
                 what += f", {' and '.join(sub.name for sub in group)} in parallel"
             children += [

@@ -203,7 +203,7 @@ class Watching(Kernel):
         self.biased = biased
         self.on = False
         self.calls: list[Tensor] = []
-        for rest in ("prepare", "recur", "explain", "keeps"):
+        for rest in ("prepare", "recur", "explain"):
             setattr(self, rest, getattr(kernel, rest))
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):

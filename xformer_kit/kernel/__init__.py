@@ -1,6 +1,15 @@
 """How are scores computed? Which kernel, and why?"""
 
-from xformer_kit.kernel.base import KERNELS, Kernel, against, choose, refusal, untrained, visible
+from xformer_kit.kernel.base import (
+    KERNELS,
+    Explanation,
+    Kernel,
+    against,
+    choose,
+    refusal,
+    untrained,
+    visible,
+)
 from xformer_kit.kernel.chunked import Chunked
 from xformer_kit.kernel.flex import Either, Flex
 from xformer_kit.kernel.recurrence import Recurrence, segments
@@ -13,6 +22,7 @@ __all__ = [
     "SDPA",
     "Chunked",
     "Either",
+    "Explanation",
     "Flex",
     "Kernel",
     "Recurrence",

@@ -6,7 +6,7 @@ by a composition; the composition never is, for `reference` can compute every on
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,13 @@ Weigh = Callable[
 ]  # (scores with biases, what is seen or None: all) -> weights
 
 
+class Explanation(NamedTuple):
+    """How a kernel runs, for `xformer explain`."""
+
+    how: str = ""  # in a few words
+    kept: int = 0  # scores that each layer keeps for the gradient, of one head and sequence
+
+
 class Kernel:
     """Base of all kernels. A kernel is a value without weights.
 
@@ -28,14 +35,11 @@ class Kernel:
     trains_on: the kinds of devices on which it computes gradients; None: all.
     computes: what attentions may ask of it: `scores` of `__call__`, or `recurrence` of `recur`;
     with `mixture` it also stands where nothing is asked.
-    tried_with: kind -> part that the laws take beside it, where the usual companions would be
-    refused.
     """
 
     speed: float = 0
     trains_on: tuple[str, ...] | None = None
     computes: tuple[str, ...] = ("scores",)
-    tried_with: dict[str, str] = {}
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -48,19 +52,9 @@ class Kernel:
         """
         return None
 
-    def explain(self, prepared: Any) -> str:
-        """How the kernel runs with what `prepare` made, in a few words, for `xformer explain`."""
-        return ""
-
-    def keeps(self, prepared: Any, queries: int, keys: int) -> int:
-        """How many scores each layer keeps for the gradient, at least, of one head and sequence."""
-        return 0
-
-    def drops(self, dropout: float) -> str:
-        """How it runs in training with that dropout of weights, where that is a way of its own,
-        which keeps no scores.
-        """
-        return ""
+    def explain(self, prepared: Any, queries: int, keys: int, dropout: float) -> "Explanation":
+        """How it runs in training with what `prepare` made and that dropout of weights."""
+        return Explanation()
 
     def __call__(
         self,

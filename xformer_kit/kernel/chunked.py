@@ -1,6 +1,6 @@
 """Recurrences in chunks: as products of matrices, where their equations go token by token."""
 
-from xformer_kit.kernel.base import KERNELS, Kernel
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel
 from xformer_kit.kernel.recurrence import chunks, steps
 
 
@@ -13,10 +13,9 @@ class Chunked(Kernel):
 
     speed = 1
     computes = ("recurrence",)
-    tried_with = {"attn": "linear"}
 
-    def explain(self, prepared):
-        return "in chunks of attn.chunk tokens, in generation token by token"
+    def explain(self, prepared, queries, keys, dropout):
+        return Explanation("in chunks of attn.chunk tokens, in generation token by token")
 
     def recur(self, recurrence, state, chunk):
         if recurrence.q.shape[2] == 1:

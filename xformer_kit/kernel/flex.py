@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from xformer_kit.kernel.base import KERNELS, Kernel
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError, Fault
 
@@ -103,11 +103,11 @@ class Flex(Kernel):
             biased,
         )
 
-    def explain(self, prepared):
+    def explain(self, prepared, queries, keys, dropout):
         left = (
             "" if prepared.blocks is None else ", without the blocks of pairs that the mask hides"
         )
-        return f"with mask and bias as functions of a pair of tokens{left}"
+        return Explanation(f"with mask and bias as functions of a pair of tokens{left}")
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         if q.device.type == "cpu":
@@ -242,18 +242,11 @@ class Either(Kernel):
         kernel = self.flex if able and self.usual.tabled(view, biased) else self.usual
         return kernel.prepare(view, heads, biased, dtype)
 
-    def explain(self, prepared):
-        return (
-            f"by flex, {self.flex.explain(prepared)}"
-            if isinstance(prepared, Asked)
-            else self.usual.explain(prepared)
-        )
-
-    def keeps(self, prepared, queries, keys):
-        return 0 if isinstance(prepared, Asked) else self.usual.keeps(prepared, queries, keys)
-
-    def drops(self, dropout):
-        return self.usual.drops(dropout)
+    def explain(self, prepared, queries, keys, dropout):
+        if not isinstance(prepared, Asked):
+            return self.usual.explain(prepared, queries, keys, dropout)
+        how, kept = self.flex.explain(prepared, queries, keys, dropout)
+        return Explanation(f"by flex, {how}", kept)
 
     def __call__(self, q, k, v, view, *args, **options):
         kernel = self.flex if isinstance(view.prepared, Asked) else self.usual

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.kernel.base import KERNELS, Kernel, bias, visible, with_memory
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, bias, visible, with_memory
 from xformer_kit.kernel.recurrence import steps
 
 
@@ -19,12 +19,9 @@ class Reference(Kernel):
         added = bias(view, heads).to(dtype) if biased else None
         return with_memory(visible(view, heads), view, True), with_memory(added, view, 0)
 
-    def explain(self, prepared):
-        return "step by step, as the equations are written"
-
-    def keeps(self, prepared, queries, keys):
+    def explain(self, prepared, queries, keys, dropout):
         copies = 1 if prepared[0] is None else 2  # weights, and those of rows that see something
-        return copies * queries * keys
+        return Explanation("step by step, as the equations are written", copies * queries * keys)
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         return self.weights(q, k, view, scale, dropout, scores, weigh) @ spread(v, q.shape[1])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from xformer_kit.kernel import dropout as dropping
-from xformer_kit.kernel.base import KERNELS, Kernel, covers, with_memory
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers, with_memory
 from xformer_kit.kernel.blocks import Block, cut, slices, table
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, Fault, at_least
@@ -83,7 +83,20 @@ class SDPA(Kernel):
         """Whether it needs a table of what is seen, or of a bias."""
         return bare(view, biased) is None
 
-    def explain(self, prepared):
+    def explain(self, prepared, queries, keys, dropout):
+        how = self.described(prepared)
+        if dropping.able(dropout):
+            return Explanation(
+                f"{how}; in training on a CPU by blocks that drop weights, and compute them again"
+                " for the gradient"
+            )
+        if not unfused(prepared):
+            return Explanation(how)
+        scores = sum((b.stop - b.start) * b.keys for b in prepared.blocks)
+        return Explanation(how, scores or queries * keys)
+
+    def described(self, prepared: Request) -> str:
+        """How torch's function is called, in a few words."""
         causal, dense, newest, blocks = prepared
         learned = (
             "; torch has no fused kernel for a learned bias on a CPU" if unfused(prepared) else ""
@@ -96,19 +109,6 @@ class SDPA(Kernel):
             return ("with torch's own causal mask" if causal else "without a mask") + some
         what = "mask" if dense.dtype == torch.bool else "bias"
         return f"with a dense {what}, {' x '.join(map(str, dense.shape))}{learned}"
-
-    def keeps(self, prepared, queries, keys):
-        if not unfused(prepared):
-            return 0
-        return sum((b.stop - b.start) * b.keys for b in prepared.blocks) or queries * keys
-
-    def drops(self, dropout):
-        if not dropping.able(dropout):
-            return ""
-        return (
-            "in training on a CPU by blocks that drop weights, and compute them again for the"
-            " gradient"
-        )
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         causal, dense, newest, blocks = view.prepared

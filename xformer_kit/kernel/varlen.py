@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.kernel.base import KERNELS
+from xformer_kit.kernel.base import KERNELS, Explanation
 from xformer_kit.kernel.sdpa import SDPA, beyond_softmax
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import ConfigError, Fault
@@ -100,16 +100,14 @@ class Varlen(SDPA):
     def tabled(self, view: View, biased: bool) -> bool:
         return False
 
-    def explain(self, prepared):
+    def explain(self, prepared, queries, keys, dropout):
         if isinstance(prepared, Packed):
-            return (
+            return Explanation(
                 f"{len(prepared.keys.starts) - 1} texts of {prepared.keys.longest} tokens at most,"
                 " each alone"
             )
-        return f"as sdpa, {super().explain(prepared)}"
-
-    def keeps(self, prepared, queries, keys):
-        return 0 if isinstance(prepared, Packed) else super().keeps(prepared, queries, keys)
+        how, kept = super().explain(prepared, queries, keys, dropout)
+        return Explanation(f"as sdpa, {how}", kept)
 
     def __call__(self, q, k, v, view, scale, dropout=0.0, scores=None, weigh=None):
         if not isinstance(view.prepared, Packed):

@@ -349,7 +349,7 @@ def unordered(config: Node, stack: str, looks: Iterable[Context]) -> bool:
         return False
     # Also if no attention of the stack's own attends through it.
     base = stack_plan(config, stack).base.nodes["position"]["name"]
-    if "embed" in POSITIONS[base].hooks():
+    if "embed" in POSITIONS[base].enters:
         return False
     everything = math.inf, math.inf
     return all(not x.position.enters and x.mask.band == everything for x in looks)

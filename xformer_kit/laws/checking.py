@@ -9,6 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
+from xformer_kit.attention import ATTENTIONS
 from xformer_kit.config import GROUPS, INNER, MANY, import_parts
 from xformer_kit.extra import EXTRAS
 from xformer_kit.laws.book import LAWS, SLOW
@@ -174,13 +175,27 @@ class _Verdict:
 
 
 def compositions(kind: str, name: str) -> Iterator[dict[str, Any]]:
-    """The part with each of its faces in turn among its companions, and those that it names in
-    `tried_with`.
-    """
-    nodes, needed = faces(kind, name), getattr(PARTS[kind][name], "tried_with", {})
+    """The part with each of its faces in turn among its companions."""
+    nodes, needed = faces(kind, name), _needed(kind, name)
     for i, companions in enumerate(COMPANIONS * (1 + (len(nodes) - 1) // len(COMPANIONS))):
         changes: dict[str, Any] = {**companions, **needed, **chosen(kind, nodes[i % len(nodes)])}
         yield tiny(**changes)
+
+
+def _needed(kind: str, name: str) -> dict[str, Any]:
+    """For a kernel that computes no scores, the attention among those that it can compute which
+    fits most companions.
+    """
+    if kind != "kernel" or "scores" in KINDS[kind][name].computes:
+        return {}
+    able = [
+        attn for attn, part in ATTENTIONS.items() if part.computes in KINDS[kind][name].computes
+    ]
+    fits = {
+        attn: sum(not faults(tiny(**{**companions, "attn": attn})) for companions in COMPANIONS)
+        for attn in able
+    }
+    return {"attn": max(fits, key=fits.__getitem__)}
 
 
 def faces(kind: str, name: str) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
 from xformer_kit.norm import NORMS, Squash
+from xformer_kit.placement import normed
 from xformer_kit.plan import KINDS, stacks
 from xformer_kit.registry import Fault
 
@@ -272,7 +273,7 @@ def _laid(placement: dict[str, Any], layout: dict[str, Any]) -> tuple[dict, dict
         for option, used in {"shared": shares, "scale_residual": networks}.items()
         if not used
     }
-    if entries and not KINDS["placement"][placement["name"]].normed:
+    if entries and not normed(placement["name"]):
         layout = layout | {"layout": [_normless(entry) for entry in entries]}
     return {key: value for key, value in placement.items() if key not in lost}, layout
 
@@ -315,7 +316,7 @@ def _turned(attn: dict[str, Any], position: str) -> dict[str, Any]:
     if (
         isinstance(norms, dict)
         and norms.get("after")
-        and "rotate" not in KINDS["position"][position].hooks()
+        and "rotate" not in KINDS["position"][position].enters
     ):
         return {**attn, "qk_norm": {**norms, "after": False}}
     return attn

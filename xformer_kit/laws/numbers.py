@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.attention import Score
 from xformer_kit.kernel import KERNELS, untrained
 from xformer_kit.laws.book import law
 from xformer_kit.laws.case import LENGTH, SOURCE, VOCAB, Case, faults, sized
@@ -22,6 +23,7 @@ PAIR = MASKS.create({"name": "sliding_window", "window": 2})  # a token and the 
 DRAWS = 1, 5, 20  # of texts and targets: more of them where fewer leave a doubt
 ROUNDINGS = 64  # of the weights, where the draws leave one
 WEIGHTS = LARGER, SMALLER = 2, 3  # draws of the weights beside the first
+KEYS = 64  # of a row of scores that shows whether a score is sparse
 Step = dict[str, Tensor]  # "logits", and the gradient of every parameter by its name
 Request = tuple[
     Tokens, Tokens | None
@@ -325,9 +327,23 @@ def _lone(stack: Any) -> Iterator[Mask]:
     for block in stack.named_blocks.values():
         for name, attention in block.attentions().items():
             seen = picture(mask := stack.groups[block.group_of[name]].mask)
-            sparse = getattr(getattr(attention, "score", None), "sparse", False)
-            if seen.sum(-1).max() < 2 or (sparse and not seen.diagonal(-1, -2, -1).any(-1).all()):
+            before = seen.diagonal(-1, -2, -1).any(-1).all()
+            if seen.sum(-1).max() < 2 or (not before and _sparse(attention)):
                 yield mask
+
+
+def _sparse(attention: Any) -> bool:
+    """Whether its score gives keys that are seen a weight of exactly 0, and with it no gradient."""
+    score = next((module for module in attention.modules() if isinstance(module, Score)), None)
+    if score is None:
+        return False
+    draw = torch.Generator().manual_seed(3)
+    shape = 1, attention.q.out_features // attention.head_dim, 4, KEYS
+    scores, factors = 2 * torch.randn((2, *shape), generator=draw, dtype=torch.float64)
+    with torch.enable_grad():
+        scores.requires_grad_()
+        (grad,) = torch.autograd.grad((score(scores, None) * factors).sum(), scores)
+    return bool((grad == 0).any())
 
 
 def _stacks(model: Model) -> list[Any]:

@@ -103,7 +103,7 @@ class Block(nn.Module):
             context = context._replace(values=changes)
         if context.reads:
             read = context.position.read(x, context, caches.get(READ.format(name)))
-            context = context._replace(position=read)
+            context = context._replace(added=read)
         source = layer.source if name in self.crosses else None
         return getattr(self, name)(x, source=source, view=context, cache=caches.get(name))
 

@@ -18,7 +18,7 @@ def graph_kinds(stack: Stack) -> int:
     """The number of kinds of layers that need a graph each: with a placement whose state grows, no
     two layers have states of one length.
     """
-    return len(stack.order) if stack.placement.grows else stack.kinds
+    return stack.kinds if isinstance(stack.streams, int) else len(stack.order)
 
 
 def compile_blocks(model: nn.Module, **options: Any) -> None:

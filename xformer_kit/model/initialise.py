@@ -36,7 +36,9 @@ def generator(seed: int, name: str) -> torch.Generator:
 def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
     """Every matrix that writes to the residual stream, of a model's `named_modules()`."""
     for path, module in modules:
-        yield from (f"{path}.{name}.weight" for name in getattr(module, "residual", ()))
+        name = getattr(module, "residual", "")
+        if name and hasattr(module, name):
+            yield f"{path}.{name}.weight"
 
 
 @torch.no_grad()
@@ -49,12 +51,10 @@ def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float])
     """
     modules = dict(model.named_modules())
     writes = _writes(modules)
-    gated = {
-        f"{canonical(path)}.up.weight"
-        for path, module in modules.items()
-        if hasattr(module, "gate")
-    }
-    for name, parameter, owner in owned_parameters(modules):
+    owned = list(owned_parameters(modules))
+    gates = (name for name, _, _ in owned if name.endswith(".gate.weight"))
+    gated = {f"{name.removesuffix('.gate.weight')}.up.weight" for name in gates}
+    for name, parameter, owner in owned:
         start = _own(owner, name, parameter, seed)
         if start is None and parameter.ndim >= 2:
             looked_up = isinstance(owner, nn.Embedding) or getattr(owner, "looked_up", False)

@@ -1,6 +1,6 @@
 """A stack: blocks over one residual stream, with the positions, masks and kernels they share."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,12 +55,13 @@ class Stack(nn.Module):
             self.add_module(str(at), block)
         self.future = nn.ModuleDict({str(n): block for n, block in enumerate(future, 2)})
         self.placement = placement
-        self.states = placement.streams(plan.placement)
+        self.streams = placement.streams(plan.placement)
         self.norm = norm
         self.embed_norm = embed_norm
         self.project = project
         self.extra = nn.ModuleDict(extras)
-        self.hooks = {name: type(place).hooks() for name, place in position.items()}
+        self.max_len = plan.max_len
+        self.hooks = {name: place.enters for name, place in position.items()}
         # Blocks of a kind share one graph when they are compiled.
         pairs = zip(plan.own_blocks, blocks, strict=True)
         self.kinds = len({(of_layer.variant, block.hooked) for (_, of_layer), block in pairs})
@@ -72,17 +73,18 @@ class Stack(nn.Module):
     @property
     def longest(self) -> int | None:
         """The longest sequence that its positions and attentions support; None if unlimited."""
-        limits: list[Any] = [p.max_len for p in self.position.values()] + [self.reach]
-        return _least(limits)
+        positions: Any = self.position.values()
+        return self.max_len if any(p.bounded for p in positions) else self.reach
 
     def _reach(self, cross: bool) -> int | None:
         """The longest (source) sequence that its attentions support; None if unlimited."""
-        return _least(
-            attention.max_len
+        bounded = any(
+            attention.bounded
             for block in self.blocks
             for name, attention in block.attentions().items()
             if (name in block.crosses) == cross
         )
+        return self.max_len if bounded else None
 
     def embedded(self, x: Tensor, tokens: Tokens) -> Tensor:
         """Embeddings (b, t, embed_dim) with the base position, if that is added to them, a norm,
@@ -135,14 +137,16 @@ class Stack(nn.Module):
         kernel, hooks = self.kernels[group.kernel], self.hooks[group.position]
         if group.cross:  # positions are compared, not slots, which padding and packing move
             query, key = (tokens._replace(slot=tokens.position) for tokens in (query, source))
-        tables = position.begin(query, key if group.cross or position.whole else query)
+            tables = position.begin(query, key)
+        else:
+            tables = position.begin(query, query, cached=key.length - query.length)
         context = View(
             query,
             key,
             group.mask,
             tables,
             scored="scores" in hooks,
-            reads=position.reads,
+            reads=type(position).read is not Position.read,
             gain=position.score_gain(),
             memory=group.memory,
             cross=group.cross,
@@ -180,7 +184,7 @@ class Stack(nn.Module):
             x = extra.embed(x, inputs[name])
         report: Report = {}
         memory: Memory = {}
-        state = self.placement.start(x, self.states)
+        state = self.placement.start(x, self.streams)
         for depth, block in enumerate(self.calls):
             # By sublayer: an index into all contexts would give each layer a graph of its own.
             at = {
@@ -242,12 +246,6 @@ class Stack(nn.Module):
         held, total = past.tokens, past.length + new
         positions: Any = self.position.values()
         return past.unread > 0 or any(position.stale(held, total) for position in positions)
-
-
-def _least(limits: Iterable[int | None]) -> int | None:
-    """The smallest of the limits that are not None; None if there is none."""
-    found = [limit for limit in limits if limit is not None]
-    return min(found) if found else None
 
 
 def _of_extra(past: GenerationCache | None, name: str) -> Mapping[str, Any] | None:

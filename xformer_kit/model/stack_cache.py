@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from xformer_kit.model.block import READ, Block
-from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
+from xformer_kit.model.cache import Cache, WindowCache
 from xformer_kit.model.generation_cache import GenerationCache
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError, Fault
@@ -51,11 +51,8 @@ def _of_positions(stack: "Stack", block: Block, rows: int, length: int) -> dict[
     found: dict[str, Cache] = {}
     for name, group in block.group_of.items():
         position: Any = stack.position[stack.groups[group].position]
-        if (kept := position.keeps()) is not None and name not in block.crosses:
-            heads, channels = kept
-            like = next(position.parameters())
-            shape = rows, heads, length, channels
-            cache = KeyValueCache(shape, dtype=like.dtype, device=like.device)
+        cache = None if name in block.crosses else position.cache(rows, length)
+        if cache is not None:
             found[READ.format(name)] = cache
     return found
 

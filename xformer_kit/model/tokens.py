@@ -153,6 +153,7 @@ class View(NamedTuple):
     prepared: Any = None  # what the kernel made of mask, padding and position, once for all layers
     scored: bool = False  # the position computes the scores
     reads: bool = False  # the position reads what an attention is given
+    added: Any = None  # what it adds to scores then, (b, h, q, k)
     # factor on scores that the position asks of an attention in which it turns some channels alone
     gain: float = 1.0
     memory: int = 0  # learned keys in front of those of tokens, which every query sees

@@ -1,7 +1,6 @@
 """How is a signal kept in scale? norm(dim) -> Module over the last axis.
 
-One that leaves it as it is says so, `normalises = False`: what asks for a norm of its own is
-refused beside it.
+One that leaves it as it is is an nn.Identity: what needs a norm of its own is refused with it.
 """
 
 from typing import Any, Literal
@@ -184,8 +183,6 @@ class _RMSNorm(torch.autograd.Function):
 @NORMS.register("none", also_called=("identity",))
 class Nothing(nn.Identity):
     """x: no normalisation."""
-
-    normalises = False
 
     def __init__(self):
         super().__init__()

@@ -13,6 +13,7 @@ from xformer_kit.placement.base import (
     State,
     Sublayer,
     Total,
+    normed,
 )
 from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
 from xformer_kit.placement.sphere import Sphere
@@ -36,4 +37,5 @@ __all__ = [
     "State",
     "Sublayer",
     "Total",
+    "normed",
 ]

@@ -19,18 +19,11 @@ MakeNorm = Callable[[], nn.Module]
 class Placement(nn.Module):
     """Base of all placements. `norm()` builds a norm over the residual stream.
 
-    states: how many tensors the residual stream carries, where no option says it; the same for all
-    blocks of a stack.
-    grows: whether each group adds one to them.
     final_norm: whether the stream is normalised once more behind the last block (`model.final_norm`
     overrides it).
-    normed: whether it has norms in its blocks.
     """
 
-    states = 1
-    grows = False
     final_norm = True
-    normed = True
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -45,22 +38,18 @@ class Placement(nn.Module):
             )
 
     @classmethod
-    def streams(cls, options: Mapping[str, Any]) -> int:
-        """How many tensors the stream carries with these options."""
-        return cls.states
-
-    @classmethod
-    def carries(cls, options: Mapping[str, Any]) -> str:
-        """The same in words, which all blocks of a stack must share."""
-        count = cls.streams(options)
-        return f"{count} stream{'s' * (count > 1)}"
+    def streams(cls, options: Mapping[str, Any]) -> int | str:
+        """The number of tensors of the state; if each group adds one, in words what they are of all
+        earlier groups, such as "outputs". The same for all blocks of a stack.
+        """
+        return 1
 
     @staticmethod
-    def start(x: Tensor, states: int) -> State:
-        """The state in front of the first block: x in each of its streams. No tensor stands in it
-        twice: compilation would give that block a graph of its own.
+    def start(x: Tensor, streams: int | str) -> State:
+        """The state in front of the first block: x in each of its streams, or only x if it grows.
+        No tensor stands in it twice: compilation would give that block a graph of its own.
         """
-        return x, *(x.clone() for _ in range(states - 1))
+        return x, *(x.clone() for _ in range(streams - 1 if isinstance(streams, int) else 0))
 
     @staticmethod
     def joined(state: State, earlier: State, join: Callable[[Tensor, Tensor], Tensor]) -> State:
@@ -110,6 +99,11 @@ PLACEMENTS = Registry(
         "stacks",
     ),
 )
+
+
+def normed(name: str) -> bool:
+    """Whether a placement has norms in its blocks."""
+    return "norm" in PLACEMENTS.wanted(name)
 
 
 class Norms(nn.ModuleList):

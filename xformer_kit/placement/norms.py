@@ -125,7 +125,7 @@ class Nothing(Placement):
     block.
     """
 
-    final_norm = normed = False
+    final_norm = False
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class Sphere(Placement):
     norm=rms, and no weight decay: see experiment=ngpt.
     """
 
-    final_norm = normed = False
+    final_norm = False
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Sphere(Placement):
         yield from above(options, "null is 1 / sqrt(dim).", alpha_scale=0)
 
     @staticmethod
-    def start(x, states):
+    def start(x, streams):
         return (unit(x),)
 
     def forward(self, state, sublayers, total, tokens):

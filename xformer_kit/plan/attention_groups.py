@@ -83,7 +83,7 @@ class _Groups:
         """The name of the position with these options: `base`, `other_1`, or `layer_3` for one
         with the option `per_layer`. Attentions share one that is added to the embeddings.
         """
-        hooks = POSITIONS[node["name"]].hooks()
+        hooks = POSITIONS[node["name"]].enters
         layer = depth if node.get("per_layer") else None
         dim = self.plan.embed_dim if "embed" in hooks else self.plan.dim
         wanted = PositionPlan(dict(node), traits.heads, traits.head_dim, dim, layer)
@@ -110,7 +110,7 @@ def attention_groups(plan: "StackPlan") -> AttentionGroups:
     """The positions, kernels and attention groups of a stack."""
     found, base = _Groups(plan), plan.base
     place = base.nodes["position"]
-    if "embed" in POSITIONS[place["name"]].hooks():  # also if no attention attends through it
+    if "embed" in POSITIONS[place["name"]].enters:  # also if no attention attends through it
         found.position(place, base.sublayers[0].context.attn)
     last = len(plan.blocks) - 1
     every = [*plan.own_blocks, *[(last, plan.blocks[last])] * plan.future]

@@ -7,6 +7,8 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.extra import EXTRAS
 from xformer_kit.mask import MASKS
@@ -171,7 +173,7 @@ def _in(context: Context, sub: SublayerNodes, block: BlockPlan) -> Context:
         attn=ATTENTIONS[nodes["attn"]["name"]].traits(dict(nodes["attn"]), context.dim),
         mask=MASKS.create(nodes["mask"]).traits(),
         position=POSITIONS[nodes["position"]["name"]].traits(),
-        norm=NormTraits(getattr(norm, "normalises", True)),
+        norm=NormTraits(not (isinstance(norm, type) and issubclass(norm, nn.Identity))),
         cross=sub.cross,
     )
 

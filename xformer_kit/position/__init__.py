@@ -3,14 +3,13 @@ needs.
 """
 
 from xformer_kit.position.absolute import Learned, Sinusoidal
-from xformer_kit.position.base import POSITIONS, Position, plain, still
+from xformer_kit.position.base import POSITIONS, Position, plain, spread, still
 from xformer_kit.position.content import (
     Disentangled,
     Shaw,
     TransformerXL,
     apart,
     chosen,
-    spread,
 )
 from xformer_kit.position.relative import T5, Alibi, exact
 from xformer_kit.position.rotary import Rotary, Turns, unpaired

@@ -32,7 +32,6 @@ class Learned(Position):
         offset: int = 0,  # the row of the first position; those before it are never read
     ):
         super().__init__()
-        self.max_len = max_len
         self.offset = offset
         self.weight = nn.Parameter(torch.zeros(max_len + offset, dim))
 

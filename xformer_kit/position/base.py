@@ -1,4 +1,4 @@
-"""The contract of a position, and none at all.
+"""The contract of a position, and none at all. It enters at one or several places:
 
 embed:  on the token embeddings, before the first block     (learned, sinusoidal)
 rotate: on queries and keys, inside every attention         (rotary)
@@ -15,6 +15,8 @@ from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Registry
 from xformer_kit.registry.traits import PositionTraits
 
+PLACES = ("embed", "rotate", "rotate_key", "bias", "scores")
+
 
 def plain(tokens: Tokens) -> bool:
     """Whether the tokens' positions are their slots: then the number of tokens bounds them, without
@@ -26,40 +28,35 @@ def plain(tokens: Tokens) -> bool:
 class Position(nn.Module):
     """Base of all positions: does nothing at each of the four places.
 
+    enters: the places where it enters, of `embed`, `rotate`, `bias` and `scores`; and `rotate_key`
+    if keys are rotated otherwise than queries, which changes their lengths. Those of its own
+    methods are among them; a position declares those of the tables that `begin` returns.
     relative: whether only distances between tokens matter.
-    isometric: whether rotation keeps the lengths of queries and keys, so that a norm behind it
-    takes nothing away.
     learned: whether its bias has weights.
-    channels: whether its `scores` depend on the channels of queries and keys; else it adds to q k^T
-    * scale, whatever those are.
-    whole: whether `begin` is given all keys, those that are cached too.
-    reads: whether `read` is called before each attention, with what the tokens hold.
-    tables: the class of what `begin` returns, where that is not the position: it answers `rotate`,
-    `bias`, `scores`.
-    per_layer: not an attribute but an option that a position may have: whether each layer has one
-    of its own, in place of the stack's.
-    max_len: the largest number of positions, None where there is no limit. bounded: whether
-    model.max_len is always one.
+    bounded: whether it supports at most model.max_len tokens.
+
+    An option `per_layer` states whether each layer has one of its own, in place of the stack's.
     """
 
+    enters: tuple[str, ...] = ()
     relative = True
-    isometric = True
     learned = False
-    channels = True
-    whole = False
-    reads = False
-    tables: type | None = None
     bounded = False
-    max_len: int | None = None
 
-    def begin(self, query: Tokens, key: Tokens) -> Any:
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = {place for place in PLACES if getattr(cls, place) is not getattr(Position, place)}
+        own |= {"scores"} if cls.read is not Position.read else set()
+        cls.enters = tuple(place for place in PLACES if place in own or place in cls.enters)
+
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Any:
         """Called once per forward of the stack; returns what answers `rotate`, `bias` and `scores`
         in this forward.
 
-        By default the position itself. One that needs tables returns a NamedTuple of them, of the
-        class `tables`, with those methods. Keys are rotated before they are cached, so `key` holds
-        the same new tokens as `query`; in attention to another stack it holds that stack's tokens,
-        and for a position that is `whole` all tokens, cached ones included.
+        By default the position itself. One that needs tables returns a NamedTuple of them with
+        those methods. Keys are rotated before they are cached, so `key` holds the same new tokens
+        as `query`, after `cached` earlier ones; in attention to another stack it holds that stack's
+        tokens.
         """
         return self
 
@@ -83,22 +80,22 @@ class Position(nn.Module):
         """Added to the scaled scores. Point-wise like `Mask.allows`: broadcasts to (b, h, q, k)."""
         raise NotImplementedError
 
-    def scores(self, attn: nn.Module, q: Tensor, k: Tensor, view: View) -> Tensor:
+    def scores(self, attn: Any, q: Tensor, k: Tensor, view: View) -> Tensor:
         """Scaled scores (b, h, q, k) in place of q k^T * scale; may use the attention's
-        projections.
+        projections. By default q k^T * scale and what `read` returned.
+        """
+        content = q @ spread(k, q.shape[1]).mT * attn.scale
+        return content + view.added.to(content.dtype)
+
+    def read(self, x: Tensor, view: View, cache: Any) -> Tensor:
+        """What is added to the scaled scores of an attention with the input x (b, t, dim), (b, h,
+        q, k). `cache`: its own, None outside of generation.
         """
         raise NotImplementedError
 
-    def read(self, x: Tensor, view: View, cache: Any) -> Any:
-        """Called before each attention with its input x (b, t, dim); returns what answers `rotate`
-        and `scores` in it. `cache` holds what `keeps` says of the past, and is None outside of
-        generation.
-        """
-        return self
-
-    def keeps(self) -> tuple[int, int] | None:
-        """Heads and channels of what its cache holds of each token, where it reads them; None where
-        it needs nothing of the past.
+    def cache(self, rows: int, length: int) -> Any:
+        """An empty cache for `read`, for `rows` sequences of at most `length` tokens; None if it
+        needs nothing of earlier tokens.
         """
         return None
 
@@ -116,26 +113,24 @@ class Position(nn.Module):
 
     @classmethod
     def traits(cls) -> PositionTraits:
-        given = (cls.relative, cls.isometric, cls.learned, cls.channels, cls.bounded)
-        return PositionTraits(cls.hooks(), *given)
-
-    @classmethod
-    def hooks(cls) -> tuple[str, ...]:
-        """At which of the four places the scheme enters: the position itself, or for the last three
-        its tables.
-        """
-        places = ("embed", "rotate", "bias", "scores")
-        own = {place for place in places if getattr(cls, place) is not getattr(Position, place)}
-        return tuple(
-            place
-            for place in places
-            if place in own or getattr(cls.tables, place, still) is not still
+        return PositionTraits(
+            enters=tuple(place for place in cls.enters if place != "rotate_key"),
+            relative=cls.relative,
+            isometric="rotate_key" not in cls.enters,
+            learned=cls.learned,
+            channels=cls.read is Position.read,
+            bounded=cls.bounded,
         )
 
 
 def still(tables: Any, x: Tensor, tokens: Tokens) -> Tensor:
     """The `rotate` and `rotate_key` of tables that turn nothing."""
     return x
+
+
+def spread(x: Tensor, heads: int) -> Tensor:
+    """Keys for every query head: (b, kv, k, d) -> (b, h, k, d)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 POSITIONS = Registry(

@@ -6,13 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from xformer_kit.model.tokens import View
-from xformer_kit.position.base import POSITIONS, Position, plain
+from xformer_kit.position.base import POSITIONS, Position, plain, spread
 from xformer_kit.registry import Fault, at_least
-
-
-def spread(x: Tensor, heads: int) -> Tensor:
-    """Keys for every query head: (b, kv, k, d) -> (b, h, k, d)."""
-    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def apart(view: View) -> Tensor:

@@ -74,7 +74,7 @@ class Rotary(Position):
     # GPT-NeoX and Llama. The two differ by a fixed permutation of channels, which the query and key
     # projections absorb.
 
-    tables: type | None = Turns
+    enters: tuple[str, ...] = ("rotate",)
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Rotary(Position):
     @staticmethod
     def _heads(options: Options, attn: AttentionTraits) -> Iterator[Fault]:
         """Why so many heads cannot turn."""
-        some, heads, keys = options.rotated_heads, attn.heads, attn.key_heads
+        some, heads, keys = options.rotated_heads, attn.heads, attn.kv_heads
         if some is None or (some <= heads and some * keys % heads == 0):
             return
         if heads == keys:
@@ -154,7 +154,7 @@ class Rotary(Position):
             fix=f"Try {near(some, list(range(heads // keys, heads + 1, heads // keys)))}, or null.",
         )
 
-    def begin(self, query: Tokens, key: Tokens) -> Turns:
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Turns:
         table = self._table(query)
         of_key = table if key.position is query.position else self._table(key)
         return Turns(

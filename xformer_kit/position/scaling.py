@@ -14,13 +14,12 @@ from xformer_kit.registry import Fault, Registry, above, at_least
 
 
 class Scaling:
-    """Base of all scalings: rates as they are.
+    """Base of all scalings: rates as they are."""
 
-    by_length: whether rates depend on the length of the text. What a cache holds of a shorter one
-    then no longer holds.
-    """
-
-    by_length = False
+    @property
+    def by_length(self) -> bool:
+        """Whether rates depend on the length of the text, and what a cache holds may be stale."""
+        return type(self).stale is not Scaling.stale
 
     def rates(self, theta: float, share: Tensor, length: Tensor, trained: int) -> Tensor:
         """Radians per token. `share` is 2i / r for each pair, (r / 2,) in fp32; `length` the tokens
@@ -105,8 +104,6 @@ class Dynamic(Stretched):
 
     factor: float = 1.0  # how fast theta grows with the length
     original: int | None = None  # tokens of the training; null is model.max_len
-
-    by_length = True
 
     @classmethod
     def breaks(cls, options):
@@ -263,8 +260,6 @@ class LongRope(Stretched):
     factor: float = 1.0
     original: int | None = None  # tokens of the training; null is model.max_len
     attention_factor: float | None = None  # the gain itself; null follows from factor
-
-    by_length = True
 
     @classmethod
     def check(cls, options, context):

@@ -10,9 +10,8 @@ class AttentionTraits:
     """What positions, kernels and checks need to know of an attention with its options."""
 
     heads: int = 1  # query heads
-    kv_heads: int = 1  # key and value heads
+    kv_heads: int = 1  # key heads that a position rotates, and value heads
     head_dim: int = 0  # channels of a head that a position rotates
-    key_heads: int = 1  # heads of the keys that a position rotates
     v_head_dim: int = 0  # channels of a head's values
     values: bool = False  # whether extras can change its values
     width: int = 0  # channels of queries and keys of which a kernel takes products
@@ -45,8 +44,10 @@ class PositionTraits:
 
     enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
     relative: bool = True
-    isometric: bool = True
+    isometric: bool = True  # whether rotation keeps the lengths of queries and keys
     learned: bool = False
+    # whether `scores` depend on the channels of queries and keys; else they are q k^T * scale and
+    # what `read` returns
     channels: bool = True
     bounded: bool = False
 
@@ -55,4 +56,4 @@ class PositionTraits:
 class NormTraits:
     """What checks need to know of a norm."""
 
-    normalises: bool = True  # False for one that leaves its input as it is
+    normalises: bool = True  # False for an identity

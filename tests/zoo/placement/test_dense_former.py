@@ -31,7 +31,7 @@ def parts(name):
 
 
 def through(made, factor=1.0):
-    state = type(made[0]).start(X, type(made[0]).states)
+    state = type(made[0]).start(X, type(made[0]).streams({}))
     for part, layer in zip(made, LAYERS, strict=True):
         state = part(state, [layer], lambda outputs: factor * sum(outputs), UNKNOWN)
     return made[0].finish(state, lambda x: 3 * x)

@@ -15,4 +15,4 @@ def test_resi_dual_carries_a_normalised_and_a_plain_stream(sublayers):
         added = sum(f(x) for f in sublayers)
         x, dual = part.norm(x + added), dual + added
     assert_close(result(part, sublayers), x + 3 * dual)
-    assert PLACEMENTS["resi_dual"].states == 2
+    assert PLACEMENTS["resi_dual"].streams({}) == 2

@@ -24,7 +24,7 @@ def added(model: str, **options):
 
     def watched(x, view, cache):
         made = read(x, view, cache)
-        held.setdefault("seen", (x, made.added))
+        held.setdefault("seen", (x, made))
         return made
 
     place.read = watched

@@ -96,8 +96,8 @@ def test_it_needs_no_queries(name):
     """Its tables turn nothing, so that the plain mean of all tokens may have it, as it may have
     other biases.
     """
-    assert "rotate" not in POSITIONS[name].hooks()
-    assert messages(faults(tiny(attn="mean", position=name))) == []
+    assert "rotate" not in POSITIONS[name].enters
+    assert not faults(tiny(attn="mean", position=name))
 
 
 @pytest.mark.parametrize("position", ["dynamic", "transformer_xl"])

@@ -30,7 +30,7 @@ def layer(node: dict, model: str = "decoder", **fields):
 
     place.read = watched
     case.read(built, case.ids[:1], **fields)
-    return place, held["x"], held["made"].added[0]
+    return place, held["x"], held["made"][0]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ class Fourier(Whole):
     # own length.
 
     breaks = RAGGED | {"symmetry": "waves run in the order of the tokens"}
-    residual = ()
     computes = "mixture"
     crosses = "has no queries that could look at a source"
 

@@ -49,6 +49,7 @@ class Lambda(Attention):
         "source order": "a row of E belongs to a distance from the token that asks",
     }
     computes = "mixture"
+    bounded = True
     no_gradient = ("k.bias",)  # the same factor above and below in the softmax over tokens
 
     def __init__(

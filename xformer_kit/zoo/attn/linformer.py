@@ -38,6 +38,7 @@ class Linformer(Whole):
         "source order": "a column of E and F belongs to a place in the text",
     }
     enters = ("embed", "rotate")
+    bounded = True
 
     def __init__(
         self,
@@ -55,7 +56,6 @@ class Linformer(Whole):
     ):
         super().__init__()
         self.head_dim = head_dim or dim // heads
-        self.max_len = max_len
         self.rank = rank
         self.heads = heads
         self.scale = self.head_dim**-0.5 if scale is None else scale

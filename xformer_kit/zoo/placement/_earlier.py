@@ -17,16 +17,15 @@ class Earlier(Placement):
     told: what the v are, in words.
     """
 
-    grows = True
     breaks = BREAKS
     told: str
 
     @classmethod
-    def carries(cls, options):
-        return f"all earlier {cls.told}"
+    def streams(cls, options):
+        return cls.told
 
     @staticmethod
-    def start(x, states):
+    def start(x, streams):
         return x, x.clone()
 
     @staticmethod

@@ -1,7 +1,5 @@
 """Sublayers that read a mix of all streams so far."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement, State
@@ -22,7 +20,6 @@ class LIMe(Placement):
     block have its weights, counted from the newest.
     """
 
-    grows = True
     breaks = BREAKS
 
     def __init__(
@@ -41,8 +38,8 @@ class LIMe(Placement):
         self.route = nn.Linear(dim, latest + 1) if latest else None  # the newest first
 
     @classmethod
-    def carries(cls, options: Any) -> str:
-        return "all earlier streams"
+    def streams(cls, options):
+        return "streams"
 
     def forward(self, state, sublayers, total, tokens):
         x = state[-1]

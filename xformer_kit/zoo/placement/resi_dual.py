@@ -9,11 +9,13 @@ class ResiDual(Placement):
     norm(d), with the final norm (Xie et al., 2023, arXiv:2304.14802).
     """
 
-    states = 2
-
     def __init__(self, norm: MakeNorm):
         super().__init__()
         self.norm = norm()
+
+    @classmethod
+    def streams(cls, options):
+        return 2
 
     def forward(self, state, sublayers, total, tokens):
         x, dual = state

@@ -20,7 +20,6 @@ class Reversible(Placement):
     """
 
     variants = [{"shared": False}]
-    states = 2
 
     def __init__(
         self,
@@ -31,6 +30,10 @@ class Reversible(Placement):
     ):
         super().__init__()
         self.norm = Norms(norm, parallel, shared)
+
+    @classmethod
+    def streams(cls, options):
+        return 2
 
     def forward(self, state, sublayers, total, tokens):
         waiting, read = state

@@ -12,7 +12,7 @@ class ReZero(Placement):
     (Bachlechner et al., 2020, arXiv:2003.04887, eq. 3; there the sublayers of a layer share one).
     """
 
-    final_norm = normed = False
+    final_norm = False
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ from torch.nn import functional as F
 
 from xformer_kit.position import POSITIONS, Position, apart, chosen
 from xformer_kit.registry import at_least
-from xformer_kit.zoo.position._added import Added
 
 
 @POSITIONS.register(
@@ -24,9 +23,6 @@ class Curves(Position):
     """
 
     variants = [{"curves": 3, "longest": 5, "bidirectional": True}]
-    tables = Added
-    learned = reads = True
-    channels = False
 
     def __init__(
         self,
@@ -77,4 +73,4 @@ class Curves(Position):
         index = distance.abs().clamp(max=self.longest - 1)
         index = index + later * self.longest if self.both else index
         added = chosen(wants @ self.curve, index)
-        return Added(added.masked_fill(far if self.both else far | later, 0))
+        return added.masked_fill(far if self.both else far | later, 0)

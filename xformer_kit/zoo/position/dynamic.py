@@ -39,8 +39,7 @@ class Dynamic(Position):
     # f ends without a bias: the same number on every score of a row changes no weight.
 
     variants = [{"hidden": 1, "norm": True, "activation": "relu", "per_layer": True}]
-    tables = Curve
-    learned = whole = True
+    learned = True
 
     def __init__(
         self,
@@ -70,8 +69,8 @@ class Dynamic(Position):
         yield from at_least(options, "layer", hidden=1)
         yield from at_most(options, "layers", hidden=100)
 
-    def begin(self, query: Tokens, key: Tokens) -> "Curve | Dynamic":
-        if key is not query or not plain(query):
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> "Curve | Dynamic":
+        if cached or key is not query or not plain(query):
             return self
         first = 1 - query.length
         x = torch.arange(first, query.length, device=query.position.device)

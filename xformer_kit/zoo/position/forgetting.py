@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xformer_kit.attention import KeyValueCache
 from xformer_kit.position import POSITIONS, Position, exact
 from xformer_kit.registry import Fault, at_least
-from xformer_kit.zoo.position._added import Added
 
 
 @POSITIONS.register("forgetting", also_called=("fox", "forget_gates", "data_dependent_alibi"))
@@ -29,9 +29,6 @@ class Forgetting(Position):
     # Authors' code: b starts at 0, gates at 1/2.   Here: at 5, as in x-transformers.
 
     variants = [{"gates": "pair", "gate_dim": 3, "bidirectional": True}]
-    tables = Added
-    learned = reads = True
-    channels = False
 
     def __init__(
         self,
@@ -93,8 +90,9 @@ class Forgetting(Position):
     ) -> Tensor | None:
         return torch.full(shape, self.start) if name == "offset" else None
 
-    def keeps(self) -> tuple[int, int]:
-        return self.gates, self.gate_dim or 1
+    def cache(self, rows, length):
+        shape = rows, self.gates, length, self.gate_dim or 1
+        return KeyValueCache(shape, dtype=self.weight.dtype, device=self.weight.device)
 
     def read(self, x, view, cache):
         made = F.linear(x, self.weight, self.offset)
@@ -111,7 +109,7 @@ class Forgetting(Position):
         logs = F.logsigmoid(gates)
         if view.key.real is not None:
             logs = logs.masked_fill(~view.key.real[:, None, None], 0)
-        return Added(self._summed(logs, x.shape[1]))
+        return self._summed(logs, x.shape[1])
 
     def _summed(self, logs: Tensor, t: int) -> Tensor:
         """Sums over the tokens between two: (b, gates, 1 or t, s) -> (b, h, t, s)."""

@@ -43,8 +43,7 @@ class XPos(Rotary):
     # powers small.
 
     variants = [{"span": 8.0, "pairing": "interleaved"}]
-    tables = Growth
-    isometric = False
+    enters = ("rotate", "rotate_key")
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class XPos(Rotary):
     def cannot(cls, options, context):
         yield from unpaired(context)
 
-    def begin(self, query: Tokens, key: Tokens) -> Growth:  # type: ignore[override]
+    def begin(self, query: Tokens, key: Tokens, cached: int = 0) -> Growth:  # type: ignore[override]
         grown = self._grown(query)
         of_key = grown if key.position is query.position else self._grown(key)
         return Growth(super().begin(query, key), grown, of_key)

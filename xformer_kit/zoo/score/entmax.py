@@ -28,7 +28,6 @@ class Entmax(Score):
     """
 
     variants: list[dict[str, Any]] = [{}]
-    sparse = True
 
     def __init__(
         self,

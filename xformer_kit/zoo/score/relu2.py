@@ -10,8 +10,6 @@ class ReLU2(Score):
     3).
     """
 
-    sparse = True
-
     @classmethod
     def beyond(cls, options):
         return "relu2"

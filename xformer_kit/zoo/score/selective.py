@@ -57,7 +57,7 @@ class Selective(Score):
 
     breaks = {"symmetry": "what a token takes away is taken from those that come later"}
     variants: list[dict[str, Any]] = [{}]
-    keeps = Keys
+    cache = Keys
 
     def __init__(
         self,

@@ -11,8 +11,6 @@ class TopK(Score):
     arXiv:1912.11637). A row that sees k keys or fewer is softmax.
     """
 
-    sparse = True
-
     def __init__(
         self,
         *,
