@@ -28,7 +28,6 @@ MAY: dict[str, set[str]] = {
     "model.fused_projections": set(),
     "kernel": GROUND,
     **dict.fromkeys(KINDS, GROUND),
-    "placement": GROUND | {"model.init"},
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
     "extra": GROUND | {"model.cache", "model.initialise"},
     "ffn": GROUND | {"model.fused_projections"},

@@ -13,9 +13,10 @@ from torch.testing import assert_close
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
-from xformer_kit.model.init import INITS, deepnet
+from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.placement.weighted import deepnorm_factors
 
 
 def gated(p, x, y):
@@ -154,24 +155,18 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
         ({"encoder": 100, "decoder": 3}, "decoder", math.sqrt(3), 36**-0.25),
     ],
 )
-def test_the_table_of_deepnet(stacks, stack, alpha, beta):
-    assert deepnet(stack, stacks) == pytest.approx((alpha, beta))
+def test_the_table_of_deepnorm(stacks, stack, alpha, beta):
+    assert deepnorm_factors(stack, stacks) == pytest.approx((alpha, beta))
 
 
-def test_deepnet_scales_values_outputs_and_networks_once():
-
-    plain, deep, init = (
-        built(placement, init)
-        for placement, init in (("post", "xavier"), ("deep", "xavier"), ("post", "deepnet"))
-    )
-    both = built("deep", "deepnet")
+def test_deepnorm_scales_values_outputs_and_networks():
+    plain, deep = (built(placement, "xavier") for placement in ("post", "deep"))
     for name, value in plain.items():
         stack, *_, matrix, kind = name.split(".") if name.count(".") > 1 else ("", "", "")
         factor = 1.0
         if kind == "weight" and matrix in ("v", "o", "up", "down"):
-            factor = deepnet(stack, {"encoder": 3, "decoder": 2}).beta
-        for other in (deep, init, both):
-            assert_close(other[name], value * factor)
+            _, factor = deepnorm_factors(stack, {"encoder": 3, "decoder": 2})
+        assert_close(deep[name], value * factor)
 
 
 def built(placement, init):

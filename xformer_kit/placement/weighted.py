@@ -7,9 +7,19 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.init import deepnet
 from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
 from xformer_kit.registry import above
+
+
+def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, float]:
+    """(alpha, beta) of a stack; `stacks`: stack -> layers (Wang et al., 2022, figure 2)."""
+    layers = stacks[stack]
+    if len(stacks) == 1:
+        return (2 * layers) ** 0.25, (8 * layers) ** -0.25
+    if stack == "decoder":
+        return (3 * layers) ** 0.25, (12 * layers) ** -0.25
+    both = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
+    return 0.81 * both, 0.87 / both
 
 
 @PLACEMENTS.register("deep", also_called=("deepnorm", "deep_norm", "deepnet"))
@@ -35,10 +45,9 @@ class Deep(Placement):
         beta: float | None = None,  # factor of the initial standard deviation; null is the figure's
     ):
         super().__init__()
-        own = deepnet(stack, stacks)
-        self.alpha, self.beta = (
-            there if said is None else said for said, there in zip((alpha, beta), own, strict=True)
-        )
+        published = deepnorm_factors(stack, stacks)
+        self.alpha = published[0] if alpha is None else alpha
+        self.beta = published[1] if beta is None else beta
         self.norm = norm()
 
     @classmethod
