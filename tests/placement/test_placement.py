@@ -54,7 +54,7 @@ EQUATIONS = {
         lambda p, x, m: p.after(x + m * F(p.before[0](x))),
         lambda p, x, m: p.after(x + m * (F(p.before[0](x)) + G(p.before[1](x)))),
     ),
-    "deep": (
+    "deepnorm": (
         {},
         lambda p, x, m: p.norm(8**0.25 * x + m * F(x)),
         lambda p, x, m: p.norm(8**0.25 * x + m * (F(x) + G(x))),
@@ -66,7 +66,7 @@ EQUATIONS = {
             x + m * (p.scale[0].weight * F(p.norm[0](x)) + p.scale[1].weight * G(p.norm[0](x)))
         ),
     ),
-    "sphere": (
+    "ngpt": (
         {"alpha_init": 0.3, "alpha_scale": 0.1},
         lambda p, x, m: unit(
             unit(x) + m * 3 * p.steps[0].weight.abs() * (unit(F(unit(x))) - unit(x))
@@ -160,7 +160,7 @@ def test_the_table_of_deepnorm(stacks, stack, alpha, beta):
 
 
 def test_deepnorm_scales_values_outputs_and_networks():
-    plain, deep = (built(placement, "xavier") for placement in ("post", "deep"))
+    plain, deep = (built(placement, "xavier") for placement in ("post", "deepnorm"))
     for name, value in plain.items():
         stack, *_, matrix, kind = name.split(".") if name.count(".") > 1 else ("", "", "")
         factor = 1.0
@@ -189,7 +189,7 @@ def built(placement, init):
             r"model\.residual_multiplier: must be above 0; got 0\.0\. Try 1\.0\.",
         ),
         (
-            {"placement": {"name": "deep", "alpha": 0.0}},
+            {"placement": {"name": "deepnorm", "alpha": 0.0}},
             r"placement\.alpha: must be above 0; got 0\.0\. null is that of the paper\.",
         ),
         (
@@ -197,7 +197,7 @@ def built(placement, init):
             r"placement\.streams: must be at least 1 stream; got 0\.",
         ),
         (
-            {"placement": {"name": "sphere", "alpha_init": 0.0}},
+            {"placement": {"name": "ngpt", "alpha_init": 0.0}},
             r"placement\.alpha_init: must be above 0; got 0\.0\. Try 0\.05\.",
         ),
         (

@@ -83,7 +83,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     ],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
-    "sphere": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
+    "ngpt": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
     "mlp": [{"bias": True}],
     "glu": [
         {},

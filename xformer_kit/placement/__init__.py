@@ -14,14 +14,15 @@ from xformer_kit.placement.base import (
     Sublayer,
     Total,
 )
+from xformer_kit.placement.ngpt import NGPT
 from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
-from xformer_kit.placement.sphere import Sphere
-from xformer_kit.placement.weighted import Channels, Deep, LayerScale
+from xformer_kit.placement.weighted import Channels, DeepNorm, LayerScale
 
 __all__ = [
+    "NGPT",
     "PLACEMENTS",
     "Channels",
-    "Deep",
+    "DeepNorm",
     "LayerScale",
     "MakeNorm",
     "Norms",
@@ -32,7 +33,6 @@ __all__ = [
     "Pre",
     "PreAndSum",
     "Sandwich",
-    "Sphere",
     "State",
     "Sublayer",
     "Total",

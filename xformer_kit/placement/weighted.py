@@ -22,8 +22,8 @@ def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, floa
     return 0.81 * both, 0.87 / both
 
 
-@PLACEMENTS.register("deep", also_called=("deepnorm", "deep_norm", "deepnet"))
-class Deep(Placement):
+@PLACEMENTS.register("deepnorm", also_called=("deep_norm", "deepnet"))
+class DeepNorm(Placement):
     """norm(alpha x + f(x)), and matrices of values, outputs and feed-forward networks that start
     beta times smaller (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
 

@@ -20,10 +20,10 @@ def attended(query: Tensor, given: Sequence[Tensor]) -> Tensor:
 
 
 @PLACEMENTS.register(
-    "aggregated",
-    also_called=("attention_residuals", "attn_res", "attnres", "attn_aggregated_residuals"),
+    "attention_residuals",
+    also_called=("attn_res", "attnres", "attn_aggregated_residuals"),
 )
-class Aggregated(Earlier):
+class AttentionResiduals(Earlier):
     """v_k = f(norm(x)) and x <- sum_i a_i v_i with a = softmax_i(w^T v_i / rms(v_i)): attention
     over all outputs so far in the place of their sum (Attention Residuals: Kimi Team, 2026,
     arXiv:2603.15031, its full form).
