@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.model.tokens import UNKNOWN, Tokens
 from xformer_kit.registry import Registry, above, apart, at_least, within
 
@@ -312,7 +312,7 @@ class GLU(Dense):
             if not bound > 0:
                 yield f"soft_clamp[{i}]: must be above 0; got {bound}. null clamps nothing."
 
-    packed: Packed | None = None
+    packed: FusedProjections | None = None
     packs = enters = ("gate", "up")
 
     def activated_channels(self, gate, up):

@@ -15,7 +15,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
-from xformer_kit.norm import NORMS, Squash
+from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.plan import KINDS, stacks
 
 CAUSAL, WINDOW = {"name": "causal"}, {"name": "sliding_window", "window": 2}
@@ -327,7 +327,7 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
     norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
         return norm == "none"
-    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], Squash)
+    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], PointwiseNorm)
     small = norm in ("none", "l2") or squashed or chosen["placement"]["name"] == "none"
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 

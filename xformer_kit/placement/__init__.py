@@ -8,14 +8,21 @@ first block and `finish` behind its last.
 from xformer_kit.placement.base import (
     PLACEMENTS,
     MakeNorm,
-    Norms,
     Placement,
     State,
     Sublayer,
+    SublayerNorms,
     Total,
 )
 from xformer_kit.placement.ngpt import NGPT
-from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
+from xformer_kit.placement.norms import (
+    NoPlacement,
+    Output,
+    PostNorm,
+    PreAndSumNorm,
+    PreNorm,
+    Sandwich,
+)
 from xformer_kit.placement.weighted import Channels, DeepNorm, LayerScale
 
 __all__ = [
@@ -25,15 +32,15 @@ __all__ = [
     "DeepNorm",
     "LayerScale",
     "MakeNorm",
-    "Norms",
-    "Nothing",
+    "NoPlacement",
     "Output",
     "Placement",
-    "Post",
-    "Pre",
-    "PreAndSum",
+    "PostNorm",
+    "PreAndSumNorm",
+    "PreNorm",
     "Sandwich",
     "State",
     "Sublayer",
+    "SublayerNorms",
     "Total",
 ]

@@ -113,7 +113,7 @@ PLACEMENTS = Registry(
 )
 
 
-class Norms(nn.ModuleList):
+class SublayerNorms(nn.ModuleList):
     """One norm shared by the sublayers of a group, or one for each. What they give is multiplied by
     `factor`.
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
 
 
@@ -98,7 +98,7 @@ class LayerScale(Placement):
         super().__init__()
         if start is None:
             start = 0.1 if layers <= 18 else 1e-5 if layers <= 24 else 1e-6
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.scale = nn.ModuleList(Channels(dim, start) for _ in range(parallel))
 
     def forward(self, state, sublayers, total, tokens):
