@@ -63,7 +63,7 @@ class Stack(nn.Module):
         self.hooks = {name: type(place).hooks() for name, place in position.items()}
         # Blocks of a kind share one graph when they are compiled.
         pairs = zip(plan.own_blocks, blocks, strict=True)
-        self.kinds = len({(of_layer.variant, block.hooked) for (_, of_layer), block in pairs})
+        self.kinds = len({(of_layer.variant, *block.extras) for (_, of_layer), block in pairs})
         self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         self.breaks = plan.breaks
@@ -185,7 +185,7 @@ class Stack(nn.Module):
                 name: contexts[group]._replace(depth=depth)
                 for name, group in block.group_of.items()
             }
-            caches = None if past is None else past.caches[depth]
+            caches = {} if past is None else past.caches[depth]
             state, inputs, added = self._before(state, inputs, depth)
             in_block = {
                 name: layer._replace(memory=given[name] | added[name])
@@ -203,7 +203,7 @@ class Stack(nn.Module):
         streams = [self._finished(state, inputs)]
         # They come last, so that the draws of dropout before them stay the same.
         for ahead, later in self.future.items():
-            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches=None))
+            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches={}))
             add(report, of_block, f"future.{ahead}")
             streams.append(self._finished(state, inputs))
         return torch.stack(streams), report
