@@ -20,6 +20,7 @@ from xformer_kit.registry.messages import (
 )
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
 from xformer_kit.registry.registry import ConfigError, Option, Registry
+from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "MaskTraits",
     "NormTraits",
     "Option",
+    "OptionGroup",
     "Options",
     "PositionTraits",
     "Registry",
