@@ -59,7 +59,6 @@ EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
         "xformer_kit/data/prepare.py _one",
         "xformer_kit/inspect/lines.py plot_curves",
         "xformer_kit/inspect/tree.py _Tree.stack",
-        "xformer_kit/model/stack.py Stack.forward",
         "xformer_kit/registry/option_types.py mismatch",
         "xformer_kit/registry/registry.py Registry.faults",
         "xformer_kit/study/scaling.py fit",
