@@ -28,14 +28,12 @@ MAY: dict[str, set[str]] = {
     "model.fused_projections": set(),
     "kernel": GROUND,
     **dict.fromkeys(KINDS, GROUND),
-    "placement": GROUND | {"model.init"},
     "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
     "extra": GROUND | {"model.cache", "model.initialise"},
     "ffn": GROUND | {"model.fused_projections"},
     "plan": {*KINDS, "extra", "kernel", "registry"},
     "model.generation_cache": GROUND | {"model.cache"},
-    "model.block": GROUND
-    | {"attention", "extra", "ffn", "placement", "model.cache", "model.report"},
+    "model.block": GROUND | {"attention", "extra", "placement", "model.cache", "model.report"},
     "model.stack_cache": GROUND | {"model.block", "model.cache", "model.generation_cache"},
     "model.stack": GROUND
     | {"extra", "kernel", "placement", "position"}

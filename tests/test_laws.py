@@ -150,7 +150,7 @@ def test_the_laws_that_parts_say_they_break():
             "cache": "a new token competes for keys with those before it, which have been answered",
         },
         ("ffn.router", "round_robin"): dict.fromkeys(("shift", "symmetry", "source order"), turn),
-        ("placement", "aggregated"): growing,
+        ("placement", "attention_residuals"): growing,
         ("placement", "dense_former"): growing,
         ("placement", "lime"): growing,
         ("placement", "mv_split"): {

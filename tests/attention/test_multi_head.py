@@ -177,8 +177,8 @@ def test_unit_queries_and_keys_have_scores_within_the_learned_scale():
 @pytest.mark.parametrize(
     ("words", "norm"),
     [
-        (["attn.qk_norm=true"], "RMS"),
-        (["attn.qk_norm=head"], "RMS"),
+        (["attn.qk_norm=true"], "RMSNorm"),
+        (["attn.qk_norm=head"], "RMSNorm"),
         (["attn={qk_norm: {name: l2, after: true}}"], "Unit"),
         (["attn.qk_norm=true", "model.decoder.attn={qk_norm: {groups: 2}}"], "Grouped"),
         (["attn.qk_norm=false"], "NoneType"),

@@ -60,8 +60,8 @@ BUILT_IN = {
         "ffn.router={name: sigmoid, correction: 0.1}",
         "ffn.expert.bias=true",
     ],
-    "sphere": [  # weights that change behind the optimizer's step
-        "placement=sphere",
+    "ngpt": [  # weights that change behind the optimizer's step
+        "placement=ngpt",
         "extra.unit_weights={}",
         "model.logit_scale=learned",
         "model.tie_embeddings=false",

@@ -86,7 +86,7 @@ def test_each_process_holds_its_share(name, saved):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_tied_head_is_the_embedding_and_an_untied_is_not(name, saved):
-    tied = VARIANTS[name][0] not in ("untied", "two_apart", "sphere")
+    tied = VARIANTS[name][0] not in ("untied", "two_apart", "ngpt")
     for rank in saved[name]:
         assert rank["tied"] == tied
         assert ("head.weight" in rank["state"]) == (not tied)

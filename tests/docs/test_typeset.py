@@ -66,8 +66,8 @@ def test_lines_that_explain_an_option_begin_anew():
             ["mask all_of", "mask causal", "mask chunked"],
         ),
         (
-            {"study": {"factors": {"placement": ["post", "deep"]}}},
-            ["placement post", "placement deep"],
+            {"study": {"factors": {"placement": ["post", "deepnorm"]}}},
+            ["placement post", "placement deepnorm"],
         ),
         (
             {"factors": {"network": {"geglu": {"ffn": "glu", "ffn.activation": "gelu"}}}},

@@ -192,10 +192,10 @@ def test_weights_start_as_matrices_of_the_expert_and_biases_at_zero():
     )
 
 
-def test_placement_deep_scales_experts_as_it_scales_dense_networks():
+def test_placement_deepnorm_scales_experts_as_it_scales_dense_networks():
     deep, plain = (
         tiny_model(ffn={"name": "moe", "shared": 1}, placement=name).state_dict()
-        for name in ("deep", "post")
+        for name in ("deepnorm", "post")
     )
     for name in ("experts.up", "experts.down", "shared.gate", "router"):
         name = f"decoder.1.ffn.{name}.weight"

@@ -9,7 +9,7 @@ import torch
 from looking import BOTH, HEADS, KV, WINDOW, inputs, tokens, view
 
 from xformer_kit.kernel import KERNELS
-from xformer_kit.kernel.blocks import Block
+from xformer_kit.kernel.blocks import QueryBlock
 from xformer_kit.kernel.dropout import FEW, ROWS, STEPS, able, attend, thin
 from xformer_kit.mask import Causal, Full
 
@@ -21,7 +21,7 @@ def kept(rows: int, length: int, probability: float, blocks=None) -> torch.Tenso
     zeros = torch.zeros(rows, HEADS, length, 2, dtype=torch.float64)
     names = torch.eye(length, dtype=torch.float64).expand(rows, KV, length, length)
     return attend(
-        zeros, zeros[:, :KV], names, blocks or (Block(0, length, 0, length),), 1.0, probability
+        zeros, zeros[:, :KV], names, blocks or (QueryBlock(0, length, 0, length),), 1.0, probability
     )
 
 
@@ -96,7 +96,7 @@ def test_a_learned_bias_has_its_gradient(shape):
     def dropped(q, k, v, bias):
         torch.manual_seed(3)
         return attend(
-            q, k, v, (Block(0, 9, 0, 9, table=bias.masked_fill(FAR, -math.inf)),), 0.4, 0.3
+            q, k, v, (QueryBlock(0, 9, 0, 9, table=bias.masked_fill(FAR, -math.inf)),), 0.4, 0.3
         )
 
     assert torch.autograd.gradcheck(
@@ -111,7 +111,12 @@ def test_blocks_that_share_a_table_share_its_gradient():
     def dropped(q, k, v, bias):
         torch.manual_seed(3)
         return attend(
-            q, k, v, (Block(0, 4, 0, 5, table=bias), Block(4, 8, 4, 9, table=bias)), 0.4, 0.3
+            q,
+            k,
+            v,
+            (QueryBlock(0, 4, 0, 5, table=bias), QueryBlock(4, 8, 4, 9, table=bias)),
+            0.4,
+            0.3,
         )
 
     assert torch.autograd.gradcheck(dropped, (q, k, v, bias), fast_mode=True)
@@ -120,7 +125,7 @@ def test_blocks_that_share_a_table_share_its_gradient():
 def test_a_table_is_cut_once_for_all_blocks_that_share_it():
     count = ROWS + 9
     table, parts = torch.zeros(1, 1, count, 20), {}
-    blocks = [Block(i * count, (i + 1) * count, 0, 20, table=table) for i in range(3)]
+    blocks = [QueryBlock(i * count, (i + 1) * count, 0, 20, table=table) for i in range(3)]
     assert len({id(part.table) for block in blocks for part in thin(block, parts)}) == 2
 
 
@@ -131,7 +136,7 @@ def test_the_gradient_of_a_table_is_summed_in_single():
         table = torch.zeros(1, 1, 1, 16, dtype=dtype, requires_grad=True)
         torch.manual_seed(3)
         attend(
-            q, k, v.abs(), (Block(0, 16, 0, 16, table=table),), 0.4, 0.3
+            q, k, v.abs(), (QueryBlock(0, 16, 0, 16, table=table),), 0.4, 0.3
         ).square().sum().backward()
         found.append(table.grad)
     assert found[0].dtype == torch.bfloat16 and torch.equal(found[0], found[1].bfloat16())
@@ -140,7 +145,7 @@ def test_the_gradient_of_a_table_is_summed_in_single():
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e8, 1e12])
 def test_weights_sum_to_one_for_the_gradient_too_however_large_the_scores(size):
     q, v = (torch.ones(1, 1, 64, 1, requires_grad=True) for _ in "qv")
-    out = attend(q, torch.full((1, 1, 64, 1), size), v, (Block(0, 64, 0, 64),), 1.0, 0.1)
+    out = attend(q, torch.full((1, 1, 64, 1), size), v, (QueryBlock(0, 64, 0, 64),), 1.0, 0.1)
     (grad,) = torch.autograd.grad(out.sum(), v)
     torch.testing.assert_close(
         grad.sum(), out.sum()
@@ -157,7 +162,7 @@ def test_draws_do_not_depend_on_the_default_device():
     torch.manual_seed(7)
     with torch.device("meta"):
         assert torch.equal(
-            attend(zeros, zeros[:, :KV], names, (Block(0, 9, 0, 9),), 1.0, 0.5), first
+            attend(zeros, zeros[:, :KV], names, (QueryBlock(0, 9, 0, 9),), 1.0, 0.5), first
         )
 
 
@@ -172,9 +177,9 @@ def test_mixed_precision_computes_in_single():
     q, k, v = (x.detach().bfloat16() for x in inputs(2, 9, 9))
     torch.manual_seed(3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = attend(q, k, v, (Block(0, 9, 0, 9),), 0.4, 0.3)
+        out = attend(q, k, v, (QueryBlock(0, 9, 0, 9),), 0.4, 0.3)
     torch.manual_seed(3)
-    single = attend(q.float(), k.float(), v.float(), (Block(0, 9, 0, 9),), 0.4, 0.3)
+    single = attend(q.float(), k.float(), v.float(), (QueryBlock(0, 9, 0, 9),), 0.4, 0.3)
     assert out.dtype == torch.bfloat16 and torch.equal(out, single.bfloat16())
 
 

@@ -25,7 +25,6 @@ def built(*words):
 
 
 SCALING = [name for name in INITS if "depth_scaled" in INITS.options(name)]
-BETA = (8 * 3) ** -0.25
 
 
 def spread(name, **options):
@@ -50,9 +49,7 @@ def test_the_spread_of_a_matrix_by_eye(name, out, into, std):
 @pytest.mark.parametrize("name", INITS)
 def test_what_is_drawn_has_that_spread(name):
     weights = built(f"init={name}", *(["init.depth_scaled=false"] if name in SCALING else []))
-    of_depth = {"deepnet": BETA, "depth_scaled": 1 / math.sqrt(2)}.get(
-        name, 1.0
-    )  # of the second layer
+    of_depth = 1 / math.sqrt(2) if name == "depth_scaled" else 1.0  # of the second layer
     expected = spread(name)(384, 96) * of_depth
     assert weights["decoder.1.ffn.up.weight"].std().item() == pytest.approx(expected, rel=0.03)
     rows = 1.0 if name == "llama" else 0.02  # of what is looked up
@@ -60,17 +57,14 @@ def test_what_is_drawn_has_that_spread(name):
     assert weights["decoder.position.base.weight"].std().item() == pytest.approx(rows, rel=0.03)
 
 
-def test_inits_that_know_the_depth_differ_from_xavier_by_their_factor():
-    plain, deep, scaled = (built(f"init={name}") for name in ("xavier", "deepnet", "depth_scaled"))
+def test_depth_scaled_differs_from_xavier_by_its_factor():
+    plain, scaled = (built(f"init={name}") for name in ("xavier", "depth_scaled"))
     half = built("init=depth_scaled", "init.alpha=0.5")
     for name, value in plain.items():
         if value.ndim < 2 or not name[len("decoder.")].isdigit():
-            assert torch.equal(value, deep[name])
             assert torch.equal(value, scaled[name])
             continue
-        _, layer, _, matrix, _ = name.split(".")
-        beta = BETA if matrix in ("v", "o", "up", "down") else 1.0
-        torch.testing.assert_close(deep[name], value * beta)
+        layer = name.split(".")[1]
         torch.testing.assert_close(scaled[name], value / math.sqrt(int(layer) + 1))
         torch.testing.assert_close(half[name], scaled[name] / 2)
 

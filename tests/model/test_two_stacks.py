@@ -10,7 +10,7 @@ from xformer_kit.laws.case import randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.model import Model
 from xformer_kit.model.tokens import Tokens
-from xformer_kit.norm import RMS
+from xformer_kit.norm import RMSNorm
 
 VOCAB = 37
 SOURCE, TARGET = torch.arange(7)[None], torch.arange(10, 15)[None]
@@ -31,7 +31,7 @@ def test_shared_parts_reach_both_stack_and_each_has_layers_of_its_own():
     assert {
         (block.attn.q.out_features, block.attn.kv_heads, block.dropout) for block in blocks
     } == {(36, 2, 0.1)}
-    assert {type(stack.norm).__name__ for stack in (model.encoder, model.decoder)} == {"Layer"}
+    assert {type(stack.norm).__name__ for stack in (model.encoder, model.decoder)} == {"LayerNorm"}
     assert {block.cross.head_dim for block in model.decoder.blocks} == {18}
 
 
@@ -137,9 +137,9 @@ def test_a_norm_behind_the_embeddings_makes_their_scale_meaningless():
 
 def test_the_heads_transform_has_the_norm_of_the_stack_that_speaks():
     model = model_of(norm="layer", head_transform=True, decoder={"norm": {"name": "rms"}})
-    assert isinstance(model.head.transform.norm, RMS)
+    assert isinstance(model.head.transform.norm, RMSNorm)
     assert isinstance(model.encoder.norm, nn.Module)
-    assert not isinstance(model.encoder.norm, RMS)
+    assert not isinstance(model.encoder.norm, RMSNorm)
 
 
 def test_what_two_stack_miss_is_said():

@@ -10,7 +10,7 @@ from torch.nn.functional import rms_norm
 from torch.testing import assert_close
 
 from tests.messages import messages
-from xformer_kit.norm import NORMS, RMS, _RMSNorm
+from xformer_kit.norm import NORMS, RMSNorm, _RMSNormFunction
 from xformer_kit.registry import Context
 
 
@@ -26,14 +26,14 @@ def numbers():
 
 def test_rms_is_its_formula(numbers):
     x, weight = numbers
-    norm = RMS(7, eps=1e-3).double()
+    norm = RMSNorm(7, eps=1e-3).double()
     norm.load_state_dict({"weight": weight})
     assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * weight)
 
 
 def test_rms_by_hand_is_torchs_own_and_so_are_its_gradients(numbers):
     x, weight = numbers
-    ours, theirs = _RMSNorm.apply(x, weight, 1e-3)[0], rms_norm(x, (7,), weight, 1e-3)
+    ours, theirs = _RMSNormFunction.apply(x, weight, 1e-3)[0], rms_norm(x, (7,), weight, 1e-3)
     assert_close(ours, theirs)
     g = torch.randn(ours.shape, dtype=torch.float64)
     assert_close(torch.autograd.grad(ours, numbers, g), torch.autograd.grad(theirs, numbers, g))
@@ -41,7 +41,7 @@ def test_rms_by_hand_is_torchs_own_and_so_are_its_gradients(numbers):
 
 @pytest.mark.parametrize("grad", [True, False])
 def test_rms_without_a_weight_is_its_formula_and_so_is_its_gradient(numbers, grad):
-    x, norm = numbers[0], RMS(7, eps=1e-3, weight=False)
+    x, norm = numbers[0], RMSNorm(7, eps=1e-3, weight=False)
     assert not list(norm.parameters())
     with torch.set_grad_enabled(grad):
         ours, theirs = norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt()
@@ -53,7 +53,7 @@ def test_rms_without_a_weight_is_its_formula_and_so_is_its_gradient(numbers, gra
 
 def test_rms_by_hand_has_a_first_and_a_second_derivative(numbers):
     def norm(x, weight):
-        return _RMSNorm.apply(x, weight, 1e-3)[0]
+        return _RMSNormFunction.apply(x, weight, 1e-3)[0]
 
     assert gradcheck(norm, numbers)
     assert gradgradcheck(norm, numbers)
@@ -62,14 +62,14 @@ def test_rms_by_hand_has_a_first_and_a_second_derivative(numbers):
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_rms_trains_what_is_not_frozen(numbers, frozen):
     numbers[frozen].requires_grad_(False)
-    _RMSNorm.apply(*numbers, 1e-3)[0].sum().backward()
+    _RMSNormFunction.apply(*numbers, 1e-3)[0].sum().backward()
     assert numbers[frozen].grad is None
     assert numbers[1 - frozen].grad.any()
 
 
 def test_rms_in_half_precision_keeps_its_type():
     x = torch.randn(3, 7, dtype=torch.bfloat16)
-    assert RMS(7).bfloat16()(x).dtype == torch.bfloat16
+    assert RMSNorm(7).bfloat16()(x).dtype == torch.bfloat16
 
 
 # Against the layers of others. Every parameter is drawn, so that a missing one cannot hide.
@@ -112,7 +112,7 @@ PEERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_rms_without_a_weight_is_the_exact_one_rounded_once(dtype):
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1)).to(dtype) * 3
-    norm = RMS(7, weight=False)
+    norm = RMSNorm(7, weight=False)
     assert torch.equal(norm(x), norm(x.float()).to(dtype))
 
 
@@ -175,7 +175,7 @@ def test_dyt_and_rms_without_a_weight_are_those_of_x_transformers(numbers):
     theirs = pytest.importorskip("x_transformers.x_transformers")
     x = numbers[0].detach()
     dyt = made("dyt")
-    assert_close(RMS(7, weight=False, eps=1e-12)(x), theirs.SimpleRMSNorm(7)(x))
+    assert_close(RMSNorm(7, weight=False, eps=1e-12)(x), theirs.SimpleRMSNorm(7)(x))
     other = theirs.DynamicTanh(7).double()
     other.load_state_dict({"pre_tanh_scale": dyt.alpha[0], "gamma": dyt.weight, "beta": dyt.bias})
     assert_close(dyt(x), other(x))

@@ -14,9 +14,10 @@ from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
-from xformer_kit.model.init import INITS, deepnet
+from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
+from xformer_kit.placement.weighted import deepnorm_factors
 
 
 def gated(p, x, y):
@@ -54,7 +55,7 @@ EQUATIONS = {
         lambda p, x, m: p.after(x + m * F(p.before[0](x))),
         lambda p, x, m: p.after(x + m * (F(p.before[0](x)) + G(p.before[1](x)))),
     ),
-    "deep": (
+    "deepnorm": (
         {},
         lambda p, x, m: p.norm(8**0.25 * x + m * F(x)),
         lambda p, x, m: p.norm(8**0.25 * x + m * (F(x) + G(x))),
@@ -66,7 +67,7 @@ EQUATIONS = {
             x + m * (p.scale[0].weight * F(p.norm[0](x)) + p.scale[1].weight * G(p.norm[0](x)))
         ),
     ),
-    "sphere": (
+    "ngpt": (
         {"alpha_init": 0.3, "alpha_scale": 0.1},
         lambda p, x, m: unit(
             unit(x) + m * 3 * p.steps[0].weight.abs() * (unit(F(unit(x))) - unit(x))
@@ -155,24 +156,18 @@ def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
         ({"encoder": 100, "decoder": 3}, "decoder", math.sqrt(3), 36**-0.25),
     ],
 )
-def test_the_table_of_deepnet(stacks, stack, alpha, beta):
-    assert deepnet(stack, stacks) == pytest.approx((alpha, beta))
+def test_the_table_of_deepnorm(stacks, stack, alpha, beta):
+    assert deepnorm_factors(stack, stacks) == pytest.approx((alpha, beta))
 
 
-def test_deepnet_scales_values_outputs_and_networks_once():
-
-    plain, deep, init = (
-        built(placement, init)
-        for placement, init in (("post", "xavier"), ("deep", "xavier"), ("post", "deepnet"))
-    )
-    both = built("deep", "deepnet")
+def test_deepnorm_scales_values_outputs_and_networks():
+    plain, deep = (built(placement, "xavier") for placement in ("post", "deepnorm"))
     for name, value in plain.items():
         stack, *_, matrix, kind = name.split(".") if name.count(".") > 1 else ("", "", "")
         factor = 1.0
         if kind == "weight" and matrix in ("v", "o", "up", "down"):
-            factor = deepnet(stack, {"encoder": 3, "decoder": 2}).beta
-        for other in (deep, init, both):
-            assert_close(other[name], value * factor)
+            _, factor = deepnorm_factors(stack, {"encoder": 3, "decoder": 2})
+        assert_close(deep[name], value * factor)
 
 
 def built(placement, init):
@@ -195,7 +190,7 @@ def built(placement, init):
             r"model\.residual_multiplier: must be above 0; got 0\.0\. Try 1\.0\.",
         ),
         (
-            {"placement": {"name": "deep", "alpha": 0.0}},
+            {"placement": {"name": "deepnorm", "alpha": 0.0}},
             r"placement\.alpha: must be above 0; got 0\.0\. null is that of the paper\.",
         ),
         (
@@ -203,7 +198,7 @@ def built(placement, init):
             r"placement\.streams: must be at least 1 stream; got 0\.",
         ),
         (
-            {"placement": {"name": "sphere", "alpha_init": 0.0}},
+            {"placement": {"name": "ngpt", "alpha_init": 0.0}},
             r"placement\.alpha_init: must be above 0; got 0\.0\. Try 0\.05\.",
         ),
         (

@@ -161,7 +161,7 @@ def test_rotary_and_none_mix_in_a_stack():
     assert places == ["base", "base", "other_1"] * 2
     assert {name: type(place).__name__ for name, place in model.decoder.position.items()} == {
         "base": "Rotary",
-        "other_1": "Nowhere",
+        "other_1": "NoPosition",
     }
 
 

@@ -10,6 +10,7 @@ from xformer_kit.registry import (
     REQUIRED,
     ConfigError,
     Context,
+    OptionGroup,
     Options,
     Registry,
     UnknownValueError,
@@ -149,6 +150,35 @@ def refused(part, name="wrong", given=("dim",)) -> str:
     with pytest.raises(ConfigError) as caught:
         Registry("hat", given=given).register(name)(part)
     return str(caught.value)
+
+
+@dataclass(frozen=True)
+class Feather(OptionGroup):
+    """A feather on a hat."""
+
+    length: int = 3  # inches
+    colour: str = "red"  # of its tip
+
+
+def test_a_group_of_options_stands_for_its_fields():
+    registry = Registry("hat", given=("dim",), base=Hat)
+
+    @registry.register("hunter")
+    class Hunter(Hat):
+        """A hat with a feather."""
+
+        def __init__(self, dim: int, *, size: int = 1, feather: Feather, brim: int = 2):
+            self.dim, self.size, self.feather, self.brim = dim, size, feather, brim
+
+    node = {"name": "hunter", "size": 1, "length": 3, "colour": "red", "brim": 2}
+    assert list(registry.defaults("hunter").items()) == list(node.items())
+    assert registry.options("hunter")["length"].meaning == "inches"
+    assert registry.wanted("hunter") == ["dim"]
+    hat = registry.create({"name": "hunter", "colour": "blue"}, dim=9)
+    assert (hat.dim, hat.feather, hat.brim) == (9, Feather(3, "blue"), 2)
+    faults = list(registry.faults({"name": "hunter", "lenght": 4}, "hat", Context()))
+    assert len(faults) == 1
+    assert "Did you mean 'length'? It has: size, length, colour, brim." in faults[0]
 
 
 def test_star_args_are_refused():

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Fault, above, at_least, within
 
 
@@ -63,7 +63,7 @@ class Differential(Attention):
         self.dropout = dropout
         self.eps = eps
 
-    packed: Packed | None = None
+    packed: FusedProjections | None = None
     packs = ("q", "k", "v")
     no_gradient = ("k.bias",)
 

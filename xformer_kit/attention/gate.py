@@ -130,7 +130,7 @@ def linear(into: int, out: int, rank: int | None = None, middle: Middle = "none"
 
 
 @GATES.register("head", also_called=("headwise",))
-class Head(Made):
+class HeadGate(Made):
     """The output of each head times sigmoid(x W), a number for the token (Qiu et al., 2025,
     arXiv:2505.06708, section 2.2; with a bias: Bondarenko et al., 2023, arXiv:2306.12929, section
     4.2).

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import Packed, is_plain
+from xformer_kit.model.fused_projections import FusedProjections, is_plain
 from xformer_kit.model.tokens import View
 from xformer_kit.registry import Fault, above, at_least, within
 
@@ -87,7 +87,7 @@ class Latent(Attention):
             : 3 if self.rope_head_dim else 2
         ]
 
-    packed: Packed | None = None
+    packed: FusedProjections | None = None
     no_gradient = ("k_rope.bias",)  # unrotated, it adds the same to every score of a row
 
     @classmethod

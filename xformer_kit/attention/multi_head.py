@@ -15,7 +15,7 @@ from xformer_kit.attention.score import SCORES, Score, Softmax
 from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import Fault, above, at_least, shown, within
 
 
@@ -123,7 +123,7 @@ class MultiHead(Attention):
         weighed = score(heads=heads)
         self.score = None if type(weighed) is Softmax and weighed.plain else weighed
 
-    packed: Packed | None = None
+    packed: FusedProjections | None = None
     packs = ("q", "k", "v")
     share: Tensor | None  # of the scale in this layer, with scale=by_layer: 1 / its number
 

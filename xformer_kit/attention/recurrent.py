@@ -11,7 +11,7 @@ from torch import Tensor
 from xformer_kit.attention.base import Attention, Cache, device_and_dtype
 from xformer_kit.kernel import Kernel
 from xformer_kit.kernel.recurrence import Recurrence
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.registry import ConfigError, Context, Fault, listed
 
 Reason = tuple[str, list[str]]  # why something cannot be, and what could be in its place
@@ -71,7 +71,8 @@ class Recurrent(Attention):
 
     computes = "recurrence"
     of_any_order = False
-    packed: Packed | None = None  # set during generation: its projections `packs` as one product
+    # set during generation: its projections `packs` as one product
+    packed: FusedProjections | None = None
     kernel: Kernel
     chunk: int
 

@@ -30,7 +30,7 @@ class Run:
 
 @SETTINGS.register("model")
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """The model as a whole; its stacks hold differences from the shared parts."""
 
     dim: int = 256  # channels of the residual stream
@@ -166,7 +166,7 @@ class Checkpoints:
 
 @SETTINGS.register("stack")
 @dataclass(frozen=True)
-class Stack:
+class StackSettings:
     """The blocks of a stack; differences from the shared components are next to these."""
 
     layers: int | None = None  # blocks; null is model.layers

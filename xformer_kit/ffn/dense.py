@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -10,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xformer_kit.model.fused_projections import Packed
+from xformer_kit.model.fused_projections import FusedProjections
 from xformer_kit.model.tokens import UNKNOWN, Tokens
-from xformer_kit.registry import Fault, Registry, above, apart, at_least, within
+from xformer_kit.registry import Fault, OptionGroup, Registry, above, apart, at_least, within
 
 Report = dict[str, Tensor]
 
@@ -252,6 +253,35 @@ class MLP(Dense):
         return self.down(self.between(self.up(x))), {}
 
 
+@dataclass(frozen=True)
+class GatedProduct(OptionGroup):
+    """act(gate) * up, the product of the two halves of a gated network."""
+
+    activation: Activation = "silu"  # element-wise function of one of the two halves
+    activated: Literal["gate", "up"] = "gate"  # the half that is activated
+    # largest value of the activated half, and size of the other; null: any
+    clamp: float | None = None
+    # bounds of the activated half and the other; null: none
+    soft_clamp: tuple[float, float] | None = None
+    offset: float = 0.0  # added to the half that is not activated
+
+    def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
+        if self.activated == "up":
+            gate, up = up, gate
+        if self.clamp is not None:
+            gate, up = gate.clamp(max=self.clamp), up.clamp(-self.clamp, self.clamp)
+        activated = ACTIVATIONS[self.activation](gate)
+        if self.soft_clamp is not None:
+            bound, other = self.soft_clamp
+            activated, up = activated * _tanhc(gate / bound), other * torch.tanh(up / other)
+        if self.offset:
+            up = up + self.offset
+        return activated * up
+
+
+SWIGLU = GatedProduct()
+
+
 @FFNS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))
 class GLU(Dense):
     """(act(x G) * x U) D, three matrices in place of two (Shazeer, 2020, arXiv:2002.05202, eq. 6).
@@ -281,15 +311,7 @@ class GLU(Dense):
         multiple_of: (
             int | None
         ) = None,  # channels; the expanded width is rounded up to it; null is 8
-        activation: Activation = "silu",  # element-wise function of one of the two halves
-        activated: Literal["gate", "up"] = "gate",  # the half that is activated
-        clamp: (
-            float | None
-        ) = None,  # largest value of the activated half, and size of the other; null: any
-        soft_clamp: (
-            tuple[float, float] | None
-        ) = None,  # bounds of the activated half and the other; null: none
-        offset: float = 0.0,  # added to the half that is not activated
+        product: GatedProduct = SWIGLU,
         bias: bool = False,  # whether the matrices have biases
         # whether the block's norm, of this width, stands in front of the last matrix
         inner_norm: bool = False,
@@ -304,14 +326,10 @@ class GLU(Dense):
         self.down = linear(width, dim, bias)
         self.width = width
         self.inner_norm = norm(width) if inner_norm else None
-        self.activation = ACTIVATIONS[activation]
-        self.activated = activated
+        self.product = product
         self.dropout = dropout
-        self.clamp = clamp
-        self.soft_clamp = soft_clamp
-        self.offset = offset
         if scales:
-            self._scaled(dim, activated)
+            self._scaled(dim, product.activated)
 
     @classmethod
     def check(cls, options, context):
@@ -326,21 +344,11 @@ class GLU(Dense):
                     fix="null clamps nothing.",
                 )
 
-    packed: Packed | None = None
+    packed: FusedProjections | None = None
     packs = ("gate", "up")
 
     def activated_channels(self, gate, up):
-        if self.activated == "up":
-            gate, up = up, gate
-        if self.clamp is not None:
-            gate, up = gate.clamp(max=self.clamp), up.clamp(-self.clamp, self.clamp)
-        activated = self.activation(gate)
-        if self.soft_clamp is not None:
-            bound, other = self.soft_clamp
-            activated, up = activated * _tanhc(gate / bound), other * torch.tanh(up / other)
-        if self.offset:
-            up = up + self.offset
-        return activated * up
+        return self.product(gate, up)
 
     def forward(self, x, tokens=UNKNOWN):
         gate, up = (self.gate(x), self.up(x)) if self.packed is None else self.packed(x)

@@ -23,7 +23,7 @@ EXPERTS.register("glu", also_called=("swiglu", "geglu", "reglu", "gated"))(GLU)
 EXPERTS.register("mlp", also_called=("feed_forward", "dense"))(MLP)
 
 
-class Stack(nn.Module):
+class ExpertLinear(nn.Module):
     """A linear map for each expert: x W_e^T + b_e. weight (experts, out, in), bias (experts,
     out).
     """
@@ -111,7 +111,7 @@ class MixtureOfExperts(FFN):
         given = {key: size for key, size in sizes.items() if size is not None}
         self.top_k = top_k
         self.router = router(dim=dim, experts=experts, top_k=top_k)
-        self.experts = expert(dim=dim, norm=norm, linear=partial(Stack, experts), **given)
+        self.experts = expert(dim=dim, norm=norm, linear=partial(ExpertLinear, experts), **given)
         self.shared = (
             expert(dim=dim, norm=norm, width=shared * self.experts.width) if shared else None
         )
@@ -183,7 +183,7 @@ class MixtureOfExperts(FFN):
             sum(
                 p.numel()
                 for m in self.experts.modules()
-                if isinstance(m, Stack)
+                if isinstance(m, ExpertLinear)
                 for p in m.parameters()
             )
             // experts

@@ -7,6 +7,7 @@ loads and losses.
 
 import math
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from xformer_kit.ffn.grouped import Groups
 from xformer_kit.ffn.routes import ROUTERS, Report, Router, Routes, counted, sent
-from xformer_kit.registry import Fault, Unused, above, apart, at_least, listed
+from xformer_kit.registry import Fault, OptionGroup, Unused, above, apart, at_least, listed
 
 
 class Learned(Router):
@@ -55,12 +56,25 @@ class Learned(Router):
         )
 
 
+@dataclass(frozen=True)
+class ExpertGroups(OptionGroup):
+    """Experts stand in `groups` groups, of which a token takes the `group_limit` best, by their
+    best expert (DeepSeek-V2: arXiv:2405.04434, section 2.2.2) or by the sum of their best two.
+    """
+
+    groups: int = 1  # groups of experts
+    group_limit: int = 1  # groups that a token's experts may be of
+    # a group is as good as its best expert, or as its best two
+    group_score: Literal["max", "top2"] = "max"
+
+
+ONE_GROUP = ExpertGroups()
+
+
 class TokenChoice(Learned):
     """Each token takes the `top_k` experts with the highest score s, and weighs them by it.
 
-    renormalise: weights are divided by their sum. groups: experts stand in so many groups, of which
-    a token takes the `group_limit` best, by their best expert (DeepSeek-V2: arXiv:2405.04434,
-    section 2.2.2) or by the sum of their best two.
+    renormalise: weights are divided by their sum.
     balance: factor of experts * sum_i f_i P_i, with f_i the share of choices that fall on expert i
     and P_i its mean share of scores, 1 where all are even (Switch, eq. 4; for several experts of a
     token DeepSeek-V2, section 2.2.3). correction: no loss, but a bias that is added to scores to
@@ -87,11 +101,7 @@ class TokenChoice(Learned):
         bias: bool = False,  # whether logits have a learned bias
         renormalise: bool = True,  # whether a token's weights sum to 1
         scale: float = 1.0,  # factor on the weights
-        groups: int = 1,  # groups of experts
-        group_limit: int = 1,  # groups that a token's experts may be of
-        group_score: Literal[
-            "max", "top2"
-        ] = "max",  # a group is as good as its best expert, or as its best two
+        grouping: ExpertGroups = ONE_GROUP,
         balance: float = 0.01,  # factor of the loss for even loads
         correction: (
             float | None
@@ -106,9 +116,7 @@ class TokenChoice(Learned):
         self.top_k = top_k
         self.renormalise = renormalise
         self.scale = scale
-        self.groups = groups
-        self.group_limit = group_limit
-        self.group_score = group_score
+        self.grouping = grouping
         self.balance = balance
         self.correction = correction
         self.register_buffer(
@@ -239,11 +247,12 @@ class TokenChoice(Learned):
         """(tokens, experts) each -> (tokens, k): the best, in falling order."""
         if self.correction_bias is not None:
             scores = scores + self.correction_bias
-        if self.group_limit < self.groups:
-            grouped, apart = (part.unflatten(-1, (self.groups, -1)) for part in (scores, logits))
-            count = 2 if self.group_score == "top2" else 1
+        groups, limit = self.grouping.groups, self.grouping.group_limit
+        if limit < groups:
+            grouped, apart = (part.unflatten(-1, (groups, -1)) for part in (scores, logits))
+            count = 2 if self.grouping.group_score == "top2" else 1
             sums = grouped.topk(count).values.sum(-1)
-            best = self.best(sums, beyond(apart.topk(count).values), self.group_limit)
+            best = self.best(sums, beyond(apart.topk(count).values), limit)
             kept = torch.zeros_like(sums).scatter(-1, best, 1.0)
             scores = grouped.masked_fill(kept[..., None] == 0, -float("inf")).flatten(-2)
         return self.best(scores, logits, self.top_k)

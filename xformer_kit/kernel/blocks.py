@@ -16,7 +16,7 @@ from xformer_kit.kernel.base import bias
 from xformer_kit.model.tokens import View
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Queries from `start` to `stop` beside keys from `first` to `last`, both without the end."""
 
     start: int
@@ -33,7 +33,9 @@ class Block(NamedTuple):
         return self.last - self.first
 
 
-def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> tuple[Block, ...]:
+def cut(
+    view: View, heads: int, biased: bool, dtype: torch.dtype, size: int
+) -> tuple[QueryBlock, ...]:
     """The blocks of a view whose mask is a band, `size` queries each. Tables that are equal are one
     tensor.
     """
@@ -41,7 +43,7 @@ def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> 
     queries, keys = view.query.length, view.key.length
     ahead = keys - queries  # keys before the first query: queries are the last of the keys
     alike = view.key.real is None and view.key.document is None and (not biased or _shifts(view))
-    made: list[Block] = []
+    made: list[QueryBlock] = []
     tables: dict[tuple[int, ...], Tensor | None] = {}
     for start in range(0, queries, size):
         stop = min(start + size, queries)
@@ -54,13 +56,13 @@ def cut(view: View, heads: int, biased: bool, dtype: torch.dtype, size: int) -> 
         covered = farthest <= left and nearest >= -right
         square = right == 0 and farthest <= left and stop - start == last - first
         if square and alike and not biased:
-            made.append(Block(start, stop, first, last, causal=stop - start > 1))
+            made.append(QueryBlock(start, stop, first, last, causal=stop - start > 1))
             continue
         shape = (farthest, stop - start, last - first)
         if not alike or shape not in tables:
             part = view.part(slice(start, stop), slice(first, last))
             tables[shape] = table(part, heads, biased, dtype, covered)
-        made.append(Block(start, stop, first, last, table=tables[shape]))
+        made.append(QueryBlock(start, stop, first, last, table=tables[shape]))
     return tuple(made)
 
 
@@ -81,7 +83,7 @@ def _shifts(view: View) -> bool:
     return ordered and getattr(view.position, "relative", False)
 
 
-def slices(x: Tensor, blocks: Sequence[Block]) -> list[Tensor]:
+def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:
     """What each block sees of keys or values (b, kv, s, d).
 
     Made of pieces that x is split into once, so that the backward pass touches every key as often

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from xformer_kit.kernel.blocks import Block
+from xformer_kit.kernel.blocks import QueryBlock
 
 ROWS, CAUSAL_ROWS = (
     256,
@@ -49,7 +49,7 @@ def able(probability: float) -> bool:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[Block], scale: float, probability: float
+    q: Tensor, k: Tensor, v: Tensor, blocks: Sequence[QueryBlock], scale: float, probability: float
 ) -> Tensor:
     """q (b, h, t, d), k (b, kv, s, d), v (b, kv, s, e) -> (b, h, t, e). The blocks share no query
     and leave none out; their tables are (1 or b, 1 or h, 1 or queries, 1 or keys), and a causal
@@ -65,7 +65,7 @@ def attend(
     return Dropped.apply(q, k, v, scale, threshold(probability), bare, which, *tables.values())
 
 
-def thin(block: Block, parts: dict[int, tuple[Tensor, ...]]) -> Iterator[Block]:
+def thin(block: QueryBlock, parts: dict[int, tuple[Tensor, ...]]) -> Iterator[QueryBlock]:
     """A block in parts of few queries. A causal one leaves out the keys that no query of a part
     sees. `parts`: of tables, by their identity.
     """
@@ -84,7 +84,7 @@ def thin(block: Block, parts: dict[int, tuple[Tensor, ...]]) -> Iterator[Block]:
         tables = parts[id(table)]
     for (a, b), table in zip(pairwise(cuts), tables, strict=True):
         last = block.last - (count - b if block.causal else 0)
-        yield Block(block.start + a, block.start + b, block.first, last, block.causal, table)
+        yield QueryBlock(block.start + a, block.start + b, block.first, last, block.causal, table)
 
 
 class Piece(NamedTuple):
@@ -92,7 +92,7 @@ class Piece(NamedTuple):
 
     row: int
     heads: slice  # of keys
-    block: Block
+    block: QueryBlock
     table: int  # which one
 
 
@@ -171,7 +171,7 @@ class Work:
     def __init__(
         self,
         q: Tensor,
-        blocks: list[Block],
+        blocks: list[QueryBlock],
         tables: Sequence[Tensor | None],
         which: list[int],
         seed: int,

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from xformer_kit.kernel import dropout as dropping
 from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers, with_memory
-from xformer_kit.kernel.blocks import Block, cut, slices, table
+from xformer_kit.kernel.blocks import QueryBlock, cut, slices, table
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, Fault, at_least
 
@@ -31,7 +31,7 @@ class Request(NamedTuple):
     # keys that are seen at all, where older ones are not: a number that no step of generation
     # changes
     newest: int | None = None
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[QueryBlock, ...] = ()
 
 
 @KERNELS.register("sdpa", also_called=("flash", "torch"))
@@ -115,7 +115,7 @@ class SDPA(Kernel):
         if newest is not None:
             k, v = k[:, :, -newest:], v[:, :, -newest:]
         if dropout and q.device.type == "cpu" and dropping.able(dropout):
-            whole = Block(0, q.shape[2], 0, k.shape[2], causal, dense)
+            whole = QueryBlock(0, q.shape[2], 0, k.shape[2], causal, dense)
             return dropping.attend(q, k, v, blocks or (whole,), scale, dropout)
         grouped = k.shape[1] != q.shape[1]
         if not blocks:

@@ -15,7 +15,7 @@ from xformer_kit.ffn.dense import ACTIVATIONS
 from xformer_kit.kernel import untrained
 from xformer_kit.laws.case import faults, plain, sized, tiny
 from xformer_kit.mask import MASKS
-from xformer_kit.norm import NORMS, Squash
+from xformer_kit.norm import NORMS, PointwiseNorm
 from xformer_kit.placement import normed
 from xformer_kit.plan import KINDS, stacks
 from xformer_kit.registry import Fault
@@ -85,7 +85,7 @@ FACES: dict[str, list[dict[str, Any]]] = {
     ],
     "dot": [{"scale": 0.02}],  # squares of a residual stream that placement none leaves to grow
     "pre": [{"shared": False, "depth_scaled": True}],
-    "sphere": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
+    "ngpt": [{"alpha_init": 0.4, "alpha_scale": 0.1}],
     "mlp": [{"bias": True}],
     "glu": [
         {},
@@ -329,7 +329,7 @@ def _lost(activation: str, chosen: dict[str, Any]) -> bool:
     norm = chosen["norm"]["name"]
     if activation in ("relu2", "star_relu"):
         return norm == "none"
-    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], Squash)
+    squashed = isinstance(NORMS[norm], type) and issubclass(NORMS[norm], PointwiseNorm)
     small = norm in ("none", "l2") or squashed or chosen["placement"]["name"] == "none"
     return small and activation in ("hardshrink", "softshrink", "tanhshrink")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,6 @@ from torch.nn import functional as F
 
 from xformer_kit.attention import Attention
 from xformer_kit.extra import Extra, ExtraInput
-from xformer_kit.ffn import FFN
 from xformer_kit.model.cache import Cache
 from xformer_kit.model.report import Report, add
 from xformer_kit.model.tokens import UNKNOWN, Tokens, View
@@ -24,10 +22,10 @@ READ = "{}.position"  # name of the cache of what a position reads before an att
 class LayerInput(NamedTuple):
     """What a block receives besides the residual stream."""
 
-    contexts: Mapping[str, View] = MappingProxyType({})  # by sublayer
+    contexts: Mapping[str, View] = {}  # by sublayer
     tokens: Tokens = UNKNOWN
     source: Tensor | None = None  # (b, s, dim)
-    caches: Mapping[str, Cache] | None = None  # by sublayer; None outside of generation
+    caches: Mapping[str, Cache] = {}  # by sublayer; empty outside of generation
     memory: Memory = {}
     extras: Mapping[str, ExtraInput] = {}
 
@@ -38,7 +36,8 @@ class Block(nn.Module):
 
     group_of: attention -> index of its group among the stack's. crosses: attentions to another
     stack. multipliers: factors of what sublayers add to the residual stream. calls: number of
-    layers that call it. extras: hooks of this layer by the extra's name; the stack owns them.
+    layers that call it. extras: by name, those that have a module for this layer; the stack owns
+    them.
     """
 
     def __init__(
@@ -47,11 +46,11 @@ class Block(nn.Module):
         groups: Sequence[Sequence[str]],
         placements: Sequence[Placement],
         group_of: Mapping[str, int],
-        crosses: Sequence[str] = (),
-        dropout: float = 0.0,
-        multipliers: Mapping[str, float] = MappingProxyType({}),
-        calls: int = 1,
-        extras: Mapping[str, Extra] = MappingProxyType({}),
+        crosses: Sequence[str],
+        dropout: float,
+        multipliers: Mapping[str, float],
+        calls: int,
+        extras: Mapping[str, Extra],
     ):
         super().__init__()
         for name, module in sublayers.items():
@@ -64,11 +63,7 @@ class Block(nn.Module):
         self.dropout = dropout
         self.multipliers = dict(multipliers)
         self.called = calls
-        self.hooked = tuple(extras)  # extras that have a module for this layer
-        self.wraps, self.adds, self.changes = (
-            tuple((name, extra) for name, extra in extras.items() if extra.overrides(hook))
-            for hook in ("wrap", "added", "values")
-        )
+        self.extras = dict(extras)
 
     def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, Memory]:
         """The state after the block, the reports of its sublayers (`loss` summed, the rest by
@@ -90,22 +85,25 @@ class Block(nn.Module):
         if name in self.group_of:
             branch: Sublayer = partial(self._attend, name, layer)
         else:
-            branch = partial(_reporting, getattr(self, name), name, layer.tokens, report)
-        for key, extra in self.wraps:
+            branch = partial(self._feed_forward, name, layer.tokens, report)
+        for key, extra in self.extras.items():
             branch = extra.wrap(name, branch, layer.extras[key])
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        caches = layer.caches or {}
-        context = layer.contexts[name]._replace(memo=layer.memory)
-        if self.changes:
-            changes = [partial(_values, extra, layer.extras[key]) for key, extra in self.changes]
-            context = context._replace(values=changes)
+        values = [partial(_values, extra, layer.extras[key]) for key, extra in self.extras.items()]
+        context = layer.contexts[name]._replace(memo=layer.memory, values=values)
         if context.reads:
-            read = context.position.read(x, context, caches.get(READ.format(name)))
-            context = context._replace(added=read)
+            cache = layer.caches.get(READ.format(name))
+            context = context._replace(added=context.position.read(x, context, cache))
         source = layer.source if name in self.crosses else None
-        return getattr(self, name)(x, source=source, view=context, cache=caches.get(name))
+        cache = layer.caches.get(name)
+        return getattr(self, name)(x, source=source, view=context, cache=cache)
+
+    def _feed_forward(self, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
+        x, of_ffn = getattr(self, name)(x, tokens)
+        add(report, of_ffn, name)
+        return x
 
     def _total(self, names: Sequence[str], layer: LayerInput, outputs: Sequence[Tensor]) -> Tensor:
         """What a group adds to the residual stream."""
@@ -115,9 +113,9 @@ class Block(nn.Module):
     def _added(self, name: str, layer: LayerInput, h: Tensor) -> Tensor:
         if self.dropout:
             h = F.dropout(h, self.dropout, self.training)
-        for key, extra in self.adds:
+        for key, extra in self.extras.items():
             h = extra.added(name, h, layer.extras[key])
-        factor = self.multipliers.get(name, 1.0)
+        factor = self.multipliers[name]
         return h if factor == 1.0 else h * factor
 
     def attentions(self) -> dict[str, Attention]:
@@ -126,9 +124,3 @@ class Block(nn.Module):
 
 def _values(extra: Extra, layer: ExtraInput, v: Tensor, x: Tensor) -> Tensor:
     return extra.values(v, x, layer)
-
-
-def _reporting(ffn: FFN, name: str, tokens: Tokens, report: Report, x: Tensor) -> Tensor:
-    x, more = ffn(x, tokens)
-    add(report, more, name)
-    return x

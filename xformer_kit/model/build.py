@@ -14,7 +14,7 @@ from xformer_kit.kernel import KERNELS, Either, Flex, Kernel
 from xformer_kit.model.block import Block
 from xformer_kit.model.head import Head, Shape, TiedHead, Transform
 from xformer_kit.model.init import INITS
-from xformer_kit.model.initialise import initialise, placement_gains
+from xformer_kit.model.initialise import initialise
 from xformer_kit.model.model import Model
 from xformer_kit.model.stack import Stack
 from xformer_kit.norm import NORMS
@@ -68,7 +68,7 @@ def from_plan(plan: ModelPlan, vocab_size: int, source_vocab_size: int | None = 
     )
     if not model.embed.weight.is_meta:
         init = INITS.create(plan.init, dim=plan.dim, stacks=plan.depths)
-        initialise(model, plan.seed, init, placement_gains(model))
+        initialise(model, plan.seed, init)
         model.constrain()
     return model
 

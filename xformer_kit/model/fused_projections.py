@@ -20,7 +20,7 @@ LARGEST = (
 FEW, SEVERAL, NARROW = 4, 64, 512  # rows, rows and channels up to which W x^T is the faster product
 
 
-class Packed(NamedTuple):
+class FusedProjections(NamedTuple):
     """x W^T + b with the maps of W side by side, as the product that is fastest for the rows that
     come.
     """
@@ -55,7 +55,7 @@ def turned(rows: int, outputs: int, inputs: int) -> bool:
     return rows <= FEW or (rows <= SEVERAL and outputs > inputs and inputs <= NARROW)
 
 
-def pack(*maps: nn.Module, rows: int = 1) -> Packed | None:
+def pack(*maps: nn.Module, rows: int = 1) -> FusedProjections | None:
     """The maps as one, for generation of `rows` texts. None where they are more than plain linear
     maps: replaced, sharded, quantized, or watched by hooks.
     """
@@ -70,13 +70,13 @@ def pack(*maps: nn.Module, rows: int = 1) -> Packed | None:
 
 def laid(
     weight: Tensor, bias: Tensor | None, sizes: list[int], rows: int, strided: bool = False
-) -> Packed:
+) -> FusedProjections:
     """For one row, a matrix that widens lies column by column, which a product with one row reads
     fastest.
     """
     if rows == 1 and weight.shape[0] > weight.shape[1] and weight.device.type == "cpu":
-        return Packed(weight.t().contiguous().t(), bias, sizes, turns=False)
-    return Packed(weight, bias, sizes, weight.device.type == "cpu", strided)
+        return FusedProjections(weight.t().contiguous().t(), bias, sizes, turns=False)
+    return FusedProjections(weight, bias, sizes, weight.device.type == "cpu", strided)
 
 
 def is_plain(module: nn.Module) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.model.fused_projections import Packed, laid
+from xformer_kit.model.fused_projections import FusedProjections, laid
 from xformer_kit.model.loss import cross_entropies, cross_entropy
 
 
@@ -40,7 +40,7 @@ class Head(nn.Module):
     """
 
     weight: Tensor
-    packed: Packed | None = None  # while a text is generated
+    packed: FusedProjections | None = None  # while a text is generated
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Head(nn.Module):
         factor = self.root * self.scales
         return weight * factor[:, None], None if bias is None else bias * factor
 
-    def pack(self, rows: int) -> Packed | None:
+    def pack(self, rows: int) -> FusedProjections | None:
         """The fastest product for `rows` texts that are generated; None where the weight is sharded
         or was replaced.
         """

@@ -10,25 +10,6 @@ from torch import Tensor, nn
 from xformer_kit.registry import Fault, Registry, above
 
 
-class Deepnet(NamedTuple):
-    """What DeepNorm wants of a stack (Wang et al., 2022, arXiv:2203.00555, figure 2)."""
-
-    alpha: float  # factor of the residual stream
-    # factor of the initial standard deviation of values, outputs and feed-forward networks
-    beta: float
-
-
-def deepnet(stack: str, stacks: Mapping[str, int]) -> Deepnet:
-    """The figure's table; `stacks`: stack -> layers."""
-    layers = stacks[stack]
-    if len(stacks) == 1:
-        return Deepnet((2 * layers) ** 0.25, (8 * layers) ** -0.25)
-    if stack == "decoder":
-        return Deepnet((3 * layers) ** 0.25, (12 * layers) ** -0.25)
-    both = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
-    return Deepnet(0.81 * both, 0.87 / both)
-
-
 class Matrix(NamedTuple):
     """What an initialisation may know of a matrix (..., out, in)."""
 
@@ -37,15 +18,15 @@ class Matrix(NamedTuple):
     looked_up: bool  # whether its rows are looked up: embeddings, learned positions
     # matrices that write to the residual stream of its stack, itself included; 0 where it does not
     writes: int
-    gain: float = 1.0  # factor that the placement around it asks for
+    gain: float = 1.0  # factor of its standard deviation, set by the placement around it
     # whether its network has a gate beside it, and what it gives is multiplied by that
     gated: bool = False
 
     @property
-    def place(self) -> tuple[str, int, str] | None:
-        """(stack, block, name within the block), counted from 0; None outside of blocks."""
-        stack, block, *rest = self.name.split(".")
-        return (stack, int(block), ".".join(rest)) if block.isdigit() else None
+    def layer(self) -> int | None:
+        """Index of its block in the stack, from 0; None outside of blocks."""
+        _, block, *_ = self.name.split(".")
+        return int(block) if block.isdigit() else None
 
 
 class Init:
@@ -170,8 +151,8 @@ class Llama(Init):
         if matrix.looked_up or not (matrix.writes or matrix.gated):
             return super().std(matrix)
         layers = (
-            matrix.place[1] + 1
-            if self.by_layer and matrix.place
+            matrix.layer + 1
+            if self.by_layer and matrix.layer is not None
             else self.stacks[matrix.name.split(".")[0]]
         )
         return super().std(matrix) / math.sqrt(2 * layers)
@@ -279,32 +260,6 @@ class Small(ByShape):
         return self.output * self.each / self.stacks[matrix.name.split(".")[0]] * matrix.gain
 
 
-@INITS.register("deepnet", also_called=("deep", "deepnorm"))
-class DeepNet(Xavier):
-    """Xavier, and beta times that for values, outputs and feed-forward networks, with the beta of
-    the stack's depth (Wang et al., 2022, arXiv:2203.00555, figure 2; see placement=deep, which asks
-    for the same factor: it is taken once).
-    """
-
-    SCALED = ("v", "o", "gate", "up", "down")
-
-    def __init__(
-        self,
-        stacks: Mapping[str, int],
-        *,
-        embedding: float = 0.02,  # standard deviation of embeddings and learned positions
-    ):
-        super().__init__(embedding=embedding, depth_scaled=False)
-        self.stacks = stacks
-
-    def std(self, matrix):
-        if matrix.place is None or matrix.gain != 1.0:
-            return super().std(matrix)
-        stack, _, rest = matrix.place
-        scaled = len(words := rest.split(".")) > 1 and words[-2] in self.SCALED
-        return super().std(matrix) * (deepnet(stack, self.stacks).beta if scaled else 1.0)
-
-
 @INITS.register("depth_scaled", also_called=("ds_init", "ds"))
 class DepthScaled(Xavier):
     """Xavier, divided by sqrt(l) in layer l of a stack, from 1 on (DS-Init: Zhang et al., 2019,
@@ -326,6 +281,6 @@ class DepthScaled(Xavier):
         yield from above(options, alpha=0, embedding=0)
 
     def std(self, matrix):
-        if matrix.place is None:
+        if matrix.layer is None:
             return super().std(matrix)
-        return super().std(matrix) * self.alpha / math.sqrt(matrix.place[1] + 1)
+        return super().std(matrix) * self.alpha / math.sqrt(matrix.layer + 1)

@@ -42,15 +42,16 @@ def residual_names(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[str]:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, init: Init, gains: dict[str, float]) -> None:
+def initialise(model: Any, seed: int, init: Init) -> None:
     """Matrices N(0, init.std(matrix)^2), biases zero; what else a part holds (the weights of norms,
     ...) stays as it was constructed.
 
     A module's method `initial(name, shape, generator) -> Tensor | None` answers first for its own
-    parameters. `gains` maps names to factors of the standard deviation, as placements ask for them.
+    parameters.
     """
     modules = dict(model.named_modules())
     writes = _writes(modules)
+    gains = placement_gains(model)
     owned = list(owned_parameters(modules))
     gates = (name for name, _, _ in owned if name.endswith(".gate.weight"))
     gated = {f"{name.removesuffix('.gate.weight')}.up.weight" for name in gates}

@@ -20,6 +20,8 @@ from xformer_kit.registry import ConfigError, Fault
 if TYPE_CHECKING:
     from xformer_kit.plan import StackPlan
 
+Memories = Mapping[str, Mapping[str, Tensor]]  # extra -> what its hooks returned
+
 
 class Stack(nn.Module):
     """Blocks, called `0`, `1`, ...; `position` holds the positions that they use; `norm` is the
@@ -64,7 +66,7 @@ class Stack(nn.Module):
         self.hooks = {name: place.enters for name, place in position.items()}
         # Blocks of a kind share one graph when they are compiled.
         pairs = zip(plan.own_blocks, blocks, strict=True)
-        self.kinds = len({(of_layer.variant, block.hooked) for (_, of_layer), block in pairs})
+        self.kinds = len({(of_layer.variant, *block.extras) for (_, of_layer), block in pairs})
         self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         self.breaks = plan.breaks
@@ -174,12 +176,8 @@ class Stack(nn.Module):
                 self.refuse(source_tokens, self.cross_breaks)
         key = tokens if past is None else append(self, past, tokens)
         contexts = self.contexts(tokens, key, source_tokens, x.dtype)
-        inputs = {
-            name: ExtraInput(tokens, key, placement=self.placement, cache=_of_extra(past, name))
-            for name in self.extra
-        }
-        given = {name: extra.begin(inputs[name]) for name, extra in self._extras()}
-        inputs = {name: layer._replace(memory=given[name]) for name, layer in inputs.items()}
+        inputs = self._begin(tokens, key, past)
+        begun = {name: layer.memory for name, layer in inputs.items()}
         for name, extra in self._extras():
             x = extra.embed(x, inputs[name])
         report: Report = {}
@@ -191,12 +189,8 @@ class Stack(nn.Module):
                 name: contexts[group]._replace(depth=depth)
                 for name, group in block.group_of.items()
             }
-            caches = None if past is None else past.caches[depth]
-            state, inputs, added = self._before(state, inputs, depth)
-            in_block = {
-                name: layer._replace(memory=given[name] | added[name])
-                for name, layer in inputs.items()
-            }
+            caches = {} if past is None else past.caches[depth]
+            state, inputs, in_block = self._before(state, inputs, begun, depth)
             layer = LayerInput(at, tokens, source, caches, memory, in_block)
             trunk = state, layer
             state, of_block, memory = block(state, layer)
@@ -204,27 +198,39 @@ class Stack(nn.Module):
             state, inputs = self._after(state, inputs)
             for observe in self.observers:
                 observe(depth, state)
-        if not future:
-            return self._finished(state, inputs), report
         streams = [self._finished(state, inputs)]
         # They come last, so that the draws of dropout before them stay the same.
-        for ahead, later in self.future.items():
-            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches=None))
+        for ahead, later in self.future.items() if future else ():
+            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches={}))
             add(report, of_block, f"future.{ahead}")
             streams.append(self._finished(state, inputs))
-        return torch.stack(streams), report
+        return torch.stack(streams) if future else streams[0], report
 
     def _extras(self) -> Iterator[tuple[str, Extra]]:
         yield from self.extra.items()  # type: ignore[misc]
 
-    def _before(self, state: State, inputs: dict[str, ExtraInput], depth: int):
-        """The state that enters a layer, the extras' inputs, and what their hooks returned."""
-        added: dict[str, dict[str, Tensor]] = {}
+    def _begin(
+        self, tokens: Tokens, key: Tokens, past: GenerationCache | None
+    ) -> dict[str, ExtraInput]:
+        """The extras' inputs with what their `begin` returned."""
+        inputs = {}
+        for name, extra in self._extras():
+            cache = None if past is None else past.extra.get(name, {})
+            layer = ExtraInput(tokens, key, placement=self.placement, cache=cache)
+            inputs[name] = layer._replace(memory=extra.begin(layer))
+        return inputs
+
+    def _before(self, state: State, inputs: dict[str, ExtraInput], begun: Memories, depth: int):
+        """The state that enters a layer, the extras' inputs in the stack, and those in the block:
+        `begun`, what `begin` returned, and what `before_layer` did.
+        """
+        in_block = {}
         inputs = {name: layer._replace(depth=depth) for name, layer in inputs.items()}
         for name, extra in self._extras():
-            state, added[name] = extra.before_layer(state, inputs[name])
-            inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added[name]})
-        return state, inputs, added
+            state, added = extra.before_layer(state, inputs[name])
+            in_block[name] = inputs[name]._replace(memory={**begun[name], **added})
+            inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
+        return state, inputs, in_block
 
     def _after(self, state: State, inputs: dict[str, ExtraInput]):
         for name, extra in self._extras():
@@ -246,7 +252,3 @@ class Stack(nn.Module):
         held, total = past.tokens, past.length + new
         positions: Any = self.position.values()
         return past.unread > 0 or any(position.stale(held, total) for position in positions)
-
-
-def _of_extra(past: GenerationCache | None, name: str) -> Mapping[str, Any] | None:
-    return None if past is None else past.extra.get(name, {})

@@ -2,16 +2,16 @@
 
 from xformer_kit.norm.norms import (
     NORMS,
-    RMS,
-    Squash,
-    _RMSNorm,
+    PointwiseNorm,
+    RMSNorm,
+    _RMSNormFunction,
     to_length,
 )
 
 __all__ = [
     "NORMS",
-    "RMS",
-    "Squash",
-    "_RMSNorm",
+    "PointwiseNorm",
+    "RMSNorm",
+    "_RMSNormFunction",
     "to_length",
 ]

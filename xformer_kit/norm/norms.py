@@ -18,7 +18,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 @NORMS.register("layer", also_called=("layer_norm", "layernorm", "ln"))
-class Layer(nn.Module):
+class LayerNorm(nn.Module):
     """(x - mean) / sqrt(var + eps) * weight + bias, over channels (Ba et al., 2016,
     arXiv:1607.06450, eq. 4).
 
@@ -54,7 +54,7 @@ class Layer(nn.Module):
 
 
 @NORMS.register("rms", also_called=("rms_norm", "rmsnorm"))
-class RMS(nn.Module):
+class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + eps) * weight, over channels (Zhang and Sennrich, 2019,
     arXiv:1910.07467, eq. 4).
 
@@ -107,7 +107,7 @@ class RMS(nn.Module):
         if self.offset is not None:
             weight = 1 + self.offset
         if _by_hand(x, weight):
-            return _RMSNorm.apply(
+            return _RMSNormFunction.apply(
                 x, x.new_ones(self.shape) if weight is None else weight, self.eps
             )[0]
         return F.rms_norm(x, self.shape, weight, self.eps)
@@ -131,9 +131,9 @@ class RMS(nn.Module):
 
 
 def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
-    """Whether `_RMSNorm` is to stand in for torch's own: for gradients on CPU, where that one has
-    no fused kernel and a backward pass of a dozen small operations, but not while compiling, which
-    fuses them.
+    """Whether `_RMSNormFunction` is to stand in for torch's own: for gradients on CPU, where that
+    one has no fused kernel and a backward pass of a dozen small operations, but not while
+    compiling, which fuses them.
     """
     return (
         torch.is_grad_enabled()
@@ -144,7 +144,7 @@ def _by_hand(x: Tensor, weight: Tensor | None) -> bool:
     )
 
 
-class _RMSNorm(torch.autograd.Function):
+class _RMSNormFunction(torch.autograd.Function):
     """y = x r w with r = 1 / sqrt(mean(x^2) + eps), also given, (..., 1).
 
     dL/dx = r (g w - x r mean(g w x r)), dL/dw = sum(g x r). LayerNorm's fused backward pass at mean
@@ -181,7 +181,7 @@ class _RMSNorm(torch.autograd.Function):
 
 
 @NORMS.register("none", also_called=("identity",))
-class Nothing(nn.Identity):
+class NoNorm(nn.Identity):
     """x: no normalisation."""
 
     def __init__(self):
@@ -197,7 +197,7 @@ def to_length(x: Tensor, eps: float) -> Tensor:
 
 
 @NORMS.register("l2", also_called=("l2_norm", "l2norm", "normalize", "unit"))
-class L2(nn.Module):
+class L2Norm(nn.Module):
     """x / max(|x|, eps): every token has length 1, nothing is learned (as Henry et al., 2020,
     arXiv:2010.04245, do with queries and keys).
     """
@@ -221,7 +221,7 @@ class L2(nn.Module):
         return f"eps={self.eps}"
 
 
-class Squash(nn.Module):
+class PointwiseNorm(nn.Module):
     """Base of those that take no statistics of the token: squashed(x) * weight + bias, with learned
     numbers from `starts`.
     """
@@ -250,7 +250,7 @@ class Squash(nn.Module):
 
 
 @NORMS.register("dyt", also_called=("dynamic_tanh", "DynamicTanh"))
-class DyT(Squash):
+class DyT(PointwiseNorm):
     """tanh(alpha x) * weight + bias with one learned alpha: no statistics of the token at all
     (Dynamic Tanh: Zhu et al., 2025, arXiv:2503.10622, section 4 and algorithm 1).
 

@@ -8,34 +8,41 @@ first block and `finish` behind its last.
 from xformer_kit.placement.base import (
     PLACEMENTS,
     MakeNorm,
-    Norms,
     Placement,
     State,
     Sublayer,
+    SublayerNorms,
     Total,
     normed,
 )
-from xformer_kit.placement.norms import Nothing, Output, Post, Pre, PreAndSum, Sandwich
-from xformer_kit.placement.sphere import Sphere
-from xformer_kit.placement.weighted import Channels, Deep, LayerScale
+from xformer_kit.placement.ngpt import NGPT
+from xformer_kit.placement.norms import (
+    NoPlacement,
+    Output,
+    PostNorm,
+    PreAndSumNorm,
+    PreNorm,
+    Sandwich,
+)
+from xformer_kit.placement.weighted import Channels, DeepNorm, LayerScale
 
 __all__ = [
+    "NGPT",
     "PLACEMENTS",
     "Channels",
-    "Deep",
+    "DeepNorm",
     "LayerScale",
     "MakeNorm",
-    "Norms",
-    "Nothing",
+    "NoPlacement",
     "Output",
     "Placement",
-    "Post",
-    "Pre",
-    "PreAndSum",
+    "PostNorm",
+    "PreAndSumNorm",
+    "PreNorm",
     "Sandwich",
-    "Sphere",
     "State",
     "Sublayer",
+    "SublayerNorms",
     "Total",
     "normed",
 ]

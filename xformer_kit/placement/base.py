@@ -106,7 +106,7 @@ def normed(name: str) -> bool:
     return "norm" in PLACEMENTS.wanted(name)
 
 
-class Norms(nn.ModuleList):
+class SublayerNorms(nn.ModuleList):
     """One norm shared by the sublayers of a group, or one for each. What they give is multiplied by
     `factor`.
     """

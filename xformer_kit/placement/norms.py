@@ -1,10 +1,10 @@
 """Norms in front of a sublayer, behind it, around it, or nowhere."""
 
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
 @PLACEMENTS.register("pre", also_called=("pre_norm", "pre_ln", "prenorm"))
-class Pre(Placement):
+class PreNorm(Placement):
     """x + f(norm(x)): the residual stream stays untouched (Xiong et al., 2020, arXiv:2002.04745,
     figure 1b).
 
@@ -27,7 +27,8 @@ class Pre(Placement):
         depth_scaled: bool = False,
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared, (depth + 1) ** -0.5 if depth_scaled else None)
+        factor = (depth + 1) ** -0.5 if depth_scaled else None
+        self.norm = SublayerNorms(norm, parallel, shared, factor)
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
@@ -35,7 +36,7 @@ class Pre(Placement):
 
 
 @PLACEMENTS.register("post", also_called=("post_norm", "post_ln", "postnorm"))
-class Post(Placement):
+class PostNorm(Placement):
     """norm(x + f(x)): the sum is normalised, and so is the output (Vaswani et al., 2017,
     arXiv:1706.03762, section 3.1).
     """
@@ -68,8 +69,8 @@ class Sandwich(Placement):
         shared: bool = True,
     ):
         super().__init__()
-        self.before = Norms(norm, parallel, shared)
-        self.after = Norms(norm, parallel, shared=False)
+        self.before = SublayerNorms(norm, parallel, shared)
+        self.after = SublayerNorms(norm, parallel, shared=False)
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
@@ -87,7 +88,7 @@ class Output(Placement):
 
     def __init__(self, norm: MakeNorm, parallel: int):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared=False)
+        self.norm = SublayerNorms(norm, parallel, shared=False)
 
     def forward(self, state, sublayers, total, tokens):
         (x,) = state
@@ -95,7 +96,7 @@ class Output(Placement):
 
 
 @PLACEMENTS.register("pre_and_sum", also_called=("pre_post",))
-class PreAndSum(Placement):
+class PreAndSumNorm(Placement):
     """norm_sum(x + f(norm_in(x))): pre-norm and post-norm at once, so that the stream itself is
     normalised too.
     """
@@ -111,7 +112,7 @@ class PreAndSum(Placement):
         shared: bool = True,
     ):
         super().__init__()
-        self.before = Norms(norm, parallel, shared)
+        self.before = SublayerNorms(norm, parallel, shared)
         self.after = norm()
 
     def forward(self, state, sublayers, total, tokens):
@@ -120,7 +121,7 @@ class PreAndSum(Placement):
 
 
 @PLACEMENTS.register("none", also_called=("no_norm",))
-class Nothing(Placement):
+class NoPlacement(Placement):
     """x + f(x), or f(x) without the residual stream: no norm anywhere, also none behind the last
     block.
     """

@@ -7,13 +7,23 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.model.init import deepnet
-from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement.base import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
 
 
-@PLACEMENTS.register("deep", also_called=("deepnorm", "deep_norm", "deepnet"))
-class Deep(Placement):
+def deepnorm_factors(stack: str, stacks: Mapping[str, int]) -> tuple[float, float]:
+    """(alpha, beta) of a stack; `stacks`: stack -> layers (Wang et al., 2022, figure 2)."""
+    layers = stacks[stack]
+    if len(stacks) == 1:
+        return (2 * layers) ** 0.25, (8 * layers) ** -0.25
+    if stack == "decoder":
+        return (3 * layers) ** 0.25, (12 * layers) ** -0.25
+    both = (stacks["encoder"] ** 4 * stacks["decoder"]) ** (1 / 16)
+    return 0.81 * both, 0.87 / both
+
+
+@PLACEMENTS.register("deepnorm", also_called=("deep_norm", "deepnet"))
+class DeepNorm(Placement):
     """norm(alpha x + f(x)), and matrices of values, outputs and feed-forward networks that start
     beta times smaller (DeepNorm: Wang et al., 2022, arXiv:2203.00555, figure 2).
 
@@ -35,10 +45,9 @@ class Deep(Placement):
         beta: float | None = None,  # factor of the initial standard deviation; null is the figure's
     ):
         super().__init__()
-        own = deepnet(stack, stacks)
-        self.alpha, self.beta = (
-            there if said is None else said for said, there in zip((alpha, beta), own, strict=True)
-        )
+        published = deepnorm_factors(stack, stacks)
+        self.alpha = published[0] if alpha is None else alpha
+        self.beta = published[1] if beta is None else beta
         self.norm = norm()
 
     @classmethod
@@ -89,7 +98,7 @@ class LayerScale(Placement):
         super().__init__()
         if start is None:
             start = 0.1 if layers <= 18 else 1e-5 if layers <= 24 else 1e-6
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.scale = nn.ModuleList(Channels(dim, start) for _ in range(parallel))
 
     def forward(self, state, sublayers, total, tokens):

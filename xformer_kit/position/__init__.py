@@ -2,7 +2,7 @@
 needs.
 """
 
-from xformer_kit.position.absolute import Learned, Sinusoidal
+from xformer_kit.position.absolute import LearnedPosition, Sinusoidal
 from xformer_kit.position.base import POSITIONS, Position, plain, spread, still
 from xformer_kit.position.content import (
     Disentangled,
@@ -21,7 +21,7 @@ __all__ = [
     "T5",
     "Alibi",
     "Disentangled",
-    "Learned",
+    "LearnedPosition",
     "Position",
     "Rotary",
     "Shaw",

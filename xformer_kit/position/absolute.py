@@ -11,7 +11,7 @@ from xformer_kit.registry import Fault, at_least
 
 
 @POSITIONS.register("learned", also_called=("absolute", "wpe"))
-class Learned(Position):
+class LearnedPosition(Position):
     """x + P[position], one learned row per position (Gehring et al., 2017, arXiv:1705.03122;
     Radford et al., 2018).
 

@@ -139,7 +139,7 @@ POSITIONS = Registry(
 
 
 @POSITIONS.register("none", also_called=("nope",))
-class Nowhere(Position):
+class NoPosition(Position):
     """No position: a causal decoder can still count (Haviv et al., 2022, arXiv:2203.16634;
     Kazemnejad et al., 2023).
     """

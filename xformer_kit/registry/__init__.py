@@ -22,6 +22,7 @@ from xformer_kit.registry.messages import (
 )
 from xformer_kit.registry.option_types import NESTED, REQUIRED, mismatch, nested, plain, type_name
 from xformer_kit.registry.registry import Broken, Option, Registry, registered
+from xformer_kit.registry.signature import OptionGroup
 from xformer_kit.registry.traits import AttentionTraits, MaskTraits, NormTraits, PositionTraits
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "MaskTraits",
     "NormTraits",
     "Option",
+    "OptionGroup",
     "Options",
     "PositionTraits",
     "Registry",

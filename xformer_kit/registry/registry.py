@@ -49,7 +49,7 @@ from xformer_kit.registry.option_types import (
     nested_nodes,
     plain,
 )
-from xformer_kit.registry.signature import meaning, parameters
+from xformer_kit.registry.signature import meaning, option_groups, parameters
 from xformer_kit.registry.zoo import zoo_modules
 
 P = TypeVar("P")
@@ -277,7 +277,9 @@ class Registry(Mapping[str, Any]):
 
     def wanted(self, name: str) -> list[str]:
         """What the model gives a part, by the names of its parameters."""
-        return [p for p in parameters(self[name]) if p not in self._options_of[name]]
+        part = self[name]
+        others = self._options_of[name].keys() | option_groups(part)
+        return [p for p in parameters(part) if p not in others]
 
     def create(self, node: Any, **given: Any) -> Any:
         """Build a part from a node of its config; `given` are the things that the model
@@ -286,6 +288,9 @@ class Registry(Mapping[str, Any]):
         node = dict(self.named(node))
         part, options = self[name := node.pop("name")], self.options(name)
         chosen = {key: nest(options[key].type, value) for key, value in node.items()}
+        for key, group in option_groups(part).items():
+            own = parameters(group).keys() & chosen.keys()
+            chosen[key] = group(**{option: chosen.pop(option) for option in own})
         return part(**{key: given[key] for key in self.wanted(name) if key in given}, **chosen)
 
     def unknown(self, name: object) -> Fault:
@@ -376,6 +381,9 @@ class Registry(Mapping[str, Any]):
         where = f"{self.kind} '{name}'"
         found: dict[str, Option] = {}
         for key, p in parameters(part).items():
+            if (group := option_groups(part).get(key)) is not None:
+                found |= self._read(name, group)
+                continue
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise ConfigError(
                     f"{where} takes {'*' if p.kind is p.VAR_POSITIONAL else '**'}{key}. Name every"

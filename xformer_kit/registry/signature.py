@@ -15,6 +15,23 @@ from types import MappingProxyType
 from typing import Any
 
 
+class OptionGroup:
+    """Base of frozen dataclasses of options that belong together.
+
+    A keyword-only parameter of a component that is annotated with one stands for its fields: each
+    is an option of the component.
+    """
+
+
+@cache
+def option_groups(part: Any) -> Mapping[str, Any]:
+    """Parameter -> the class of the options that it stands for."""
+    types = {key: p.annotation for key, p in parameters(part).items()}
+    return {
+        key: of for key, of in types.items() if inspect.isclass(of) and issubclass(of, OptionGroup)
+    }
+
+
 @cache
 def parameters(part: Any) -> Mapping[str, inspect.Parameter]:
     """What a class, or a function, is built with; nothing for a class without a constructor of its

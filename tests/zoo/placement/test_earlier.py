@@ -22,7 +22,7 @@ def test_a_shared_block_has_weights_for_its_last_call():
     assert sizes == [[10, 11], [8, 9]]  # layers 4 and 3 of two groups each
 
 
-@pytest.mark.parametrize("name", ["aggregated", "lime"])
+@pytest.mark.parametrize("name", ["attention_residuals", "lime"])
 def test_blocks_compile_whole_in_every_depth(name):
     config = tiny(placement=name, layers=5)
     case = Case(config, "")
@@ -34,7 +34,7 @@ def test_blocks_compile_whole_in_every_depth(name):
 
 
 @pytest.mark.parametrize(
-    ("other", "words"), [("pre", "1 stream"), ("aggregated", "all earlier outputs")]
+    ("other", "words"), [("pre", "1 stream"), ("attention_residuals", "all earlier outputs")]
 )
 def test_a_stack_has_one_kind_of_stream(other, words):
     variants = {"pattern": ["base", "other"], "variants": {"other": {"placement": other}}}

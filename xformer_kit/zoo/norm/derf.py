@@ -2,11 +2,11 @@
 
 import torch
 
-from xformer_kit.norm import NORMS, Squash
+from xformer_kit.norm import NORMS, PointwiseNorm
 
 
 @NORMS.register("derf", also_called=("dynamic_erf", "DynamicErf"))
-class Derf(Squash):
+class Derf(PointwiseNorm):
     """erf(alpha x + s) * weight + bias with one learned alpha and one learned s: no statistics of
     the token at all (Dynamic erf: Chen et al., 2025, arXiv:2512.10938).
 

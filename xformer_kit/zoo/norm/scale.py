@@ -8,7 +8,7 @@ from xformer_kit.registry import above
 
 
 @NORMS.register("scale", also_called=("scale_norm", "scalenorm"))
-class Scale(nn.Module):
+class ScaleNorm(nn.Module):
     """g x / max(|x|, eps) with one learned g (ScaleNorm: Nguyen and Salazar, 2019,
     arXiv:1910.05895).
 

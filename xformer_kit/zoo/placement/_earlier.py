@@ -10,7 +10,7 @@ BREAKS = {
 }
 
 
-class Earlier(Placement):
+class GrowingPlacement(Placement):
     """Base of those whose state grows: the stream x, and behind it v_0, v_1, ..., where v_0 is what
     entered the stack.
 

@@ -4,13 +4,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms
+from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._earlier import Earlier
+from xformer_kit.zoo.placement._earlier import GrowingPlacement
 
 
 @PLACEMENTS.register("dense_former", also_called=("denseformer", "dwa", "depth_weighted_average"))
-class DenseFormer(Earlier):
+class DenseFormer(GrowingPlacement):
     """v_k = x + f(norm(x)) and x <- sum_i a_i v_i with learned numbers a: a depth-weighted average
     (Pagliardini et al., 2024, arXiv:2402.02622, section 3).
 
@@ -31,7 +31,7 @@ class DenseFormer(Earlier):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.average = nn.Parameter(F.pad(torch.ones(1), (0, latest + 1)))  # the newest first
 
     def forward(self, state, sublayers, total, tokens):

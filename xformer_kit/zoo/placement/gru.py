@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
-class Gate(nn.Module):
+class GRUGate(nn.Module):
     """(1 - z) * x + z * tanh(W_g y + U_g (r * x)) with r = sigmoid(W_r y + U_r x) and z =
     sigmoid(W_z y + U_z x - bias).
     """
@@ -61,8 +61,8 @@ class GRU(Placement):
         shared: bool = True,
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
-        self.gate = Gate(dim, bias)
+        self.norm = SublayerNorms(norm, parallel, shared)
+        self.gate = GRUGate(dim, bias)
         self.relu = relu
 
     def forward(self, state, sublayers, total, tokens):

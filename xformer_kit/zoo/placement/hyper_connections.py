@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import Fault, at_least
 from xformer_kit.zoo.placement._blend import blend
 
@@ -84,7 +84,7 @@ class HyperConnections(Placement):
             streams == 1 or not order
         )  # so that to mix them changes nothing, and a norm takes away how much is read
         self.no_gradient = ("alpha",) if alike and not self.free else ()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.alpha = nn.Parameter(self._connected())
         self.beta = nn.Parameter(torch.full((streams,), float(self.free)))
         self.each = (

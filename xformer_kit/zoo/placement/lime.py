@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement, State
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, State, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
 from xformer_kit.zoo.placement._earlier import BREAKS
 
@@ -33,7 +33,7 @@ class LIMe(Placement):
         shared: bool = True,
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.before = norm() if latest else None  # the first has nothing to mix
         self.route = nn.Linear(dim, latest + 1) if latest else None  # the newest first
 

@@ -5,7 +5,7 @@ way.
 import torch
 from torch import Tensor, nn
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
 def common(x: Tensor, real: Tensor | None, document: Tensor | None) -> Tensor:
@@ -81,7 +81,7 @@ class MVSplit(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.split = nn.ModuleList(Split(dim, alpha, beta) for _ in range(parallel))
 
     def forward(self, state, sublayers, total, tokens):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from xformer_kit.placement import PLACEMENTS, Channels, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, Channels, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import Unused
 
 
@@ -31,7 +31,7 @@ class NormFormer(Placement):
         scale_residual: bool = False,
     ):
         super().__init__()
-        self.before = Norms(norm, len(kinds), shared)
+        self.before = SublayerNorms(norm, len(kinds), shared)
         self.after = nn.ModuleList(norm() if kind == "attn" else nn.Identity() for kind in kinds)
         self.stream = Channels(dim, 1.0) if scale_residual and "ffn" in kinds else nn.Identity()
 

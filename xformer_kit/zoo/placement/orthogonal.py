@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 from xformer_kit.registry import above
 
 
@@ -16,7 +16,7 @@ def across(y: Tensor, x: Tensor, eps: float) -> Tensor:
 
 
 @PLACEMENTS.register("orthogonal", also_called=("orthog_residual", "orthogonal_residual", "oru"))
-class Orthogonal(Placement):
+class OrthogonalResidual(Placement):
     """x + y - <x, y> / (|x|^2 + eps) x with y = f(norm(x)): of what a sublayer says to a token,
     only what is orthogonal to its stream is added (Oh et al., 2025, arXiv:2505.11881,
     feature-wise).
@@ -36,7 +36,7 @@ class Orthogonal(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.eps = eps
 
     @classmethod

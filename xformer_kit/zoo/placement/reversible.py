@@ -2,7 +2,7 @@
 
 import torch
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms, Placement
+from xformer_kit.placement import PLACEMENTS, MakeNorm, Placement, SublayerNorms
 
 
 @PLACEMENTS.register("reversible", also_called=("revnet", "reformer", "rev"))
@@ -29,7 +29,7 @@ class Reversible(Placement):
         shared: bool = True,  # whether parallel sublayers read one norm or one each
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
 
     @classmethod
     def streams(cls, options):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.placement import PLACEMENTS, MakeNorm, Norms
+from xformer_kit.placement import PLACEMENTS, MakeNorm, SublayerNorms
 from xformer_kit.zoo.placement._blend import blend
-from xformer_kit.zoo.placement._earlier import Earlier
+from xformer_kit.zoo.placement._earlier import GrowingPlacement
 
 EPS = 1e-6  # of the norm that makes keys of outputs
 
@@ -20,10 +20,10 @@ def attended(query: Tensor, given: Sequence[Tensor]) -> Tensor:
 
 
 @PLACEMENTS.register(
-    "aggregated",
-    also_called=("attention_residuals", "attn_res", "attnres", "attn_aggregated_residuals"),
+    "attention_residuals",
+    also_called=("attn_res", "attnres", "attn_aggregated_residuals"),
 )
-class Aggregated(Earlier):
+class AttentionResiduals(GrowingPlacement):
     """v_k = f(norm(x)) and x <- sum_i a_i v_i with a = softmax_i(w^T v_i / rms(v_i)): attention
     over all outputs so far in the place of their sum (Attention Residuals: Kimi Team, 2026,
     arXiv:2603.15031, its full form).
@@ -47,7 +47,7 @@ class Aggregated(Earlier):
         shared: bool = True,
     ):
         super().__init__()
-        self.norm = Norms(norm, parallel, shared)
+        self.norm = SublayerNorms(norm, parallel, shared)
         self.query = nn.Parameter(torch.zeros(dim))
 
     def forward(self, state, sublayers, total, tokens):

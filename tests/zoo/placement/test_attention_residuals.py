@@ -1,4 +1,4 @@
-"""Placement aggregated: attention over all outputs."""
+"""Placement attention_residuals: attention over all outputs."""
 
 import pytest
 import torch
@@ -36,8 +36,8 @@ def through(made, factor=1.0):
 
 @torch.no_grad()
 @pytest.mark.parametrize("factor", [1.0, 0.3])
-def test_aggregated_attends_to_all_outputs(factor):
-    made = parts("aggregated")
+def test_attention_residuals_attend_to_all_outputs(factor):
+    made = parts("attention_residuals")
     given, x = [X], X
     for part, layer in zip(made, LAYERS, strict=True):
         given.append(factor * layer(part.norm[0](x)))
@@ -48,8 +48,8 @@ def test_aggregated_attends_to_all_outputs(factor):
 
 
 @torch.no_grad()
-def test_aggregated_starts_with_the_mean_of_all_outputs():
-    made = parts("aggregated")
+def test_attention_residuals_start_with_the_mean_of_all_outputs():
+    made = parts("attention_residuals")
     for part in made:
         part.query.zero_()
     first = LAYERS[0](made[0].norm[0](X))

@@ -1,0 +1,102 @@
+"""Sizes of files, functions and constructors of the library and the application."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = [
+    path for folder in ("xformer_kit", "tasks") for path in sorted((ROOT / folder).rglob("*.py"))
+]
+Sizes = Iterator[tuple[str, int]]  # where it is, and its size
+
+
+def lines_of_files(path: Path, tree: ast.Module) -> Sizes:
+    yield "", len(path.read_text(encoding="utf-8").splitlines())
+
+
+def lines_of_functions(path: Path, tree: ast.Module) -> Sizes:
+    """From `def` to the last line, decorators left out."""
+    for name, node in functions(tree):
+        yield name, node.end_lineno - node.lineno + 1
+
+
+def arguments_of_constructors(path: Path, tree: ast.Module) -> Sizes:
+    """Without self."""
+    for name, node in functions(tree):
+        if name.endswith("__init__"):
+            args = node.args
+            starred = [arg for arg in (args.vararg, args.kwarg) if arg is not None]
+            yield name, len([*args.posonlyargs, *args.args, *args.kwonlyargs, *starred]) - 1
+
+
+def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Qualified name -> each function, those in classes and functions too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            name = f"{owner}.{child.name}" if owner else child.name
+            if not isinstance(child, ast.ClassDef):
+                yield name, child
+            yield from functions(child, name)
+        else:
+            yield from functions(child, owner)
+
+
+LIMITS: dict[Callable[[Path, ast.Module], Sizes], int] = {
+    lines_of_files: 400,
+    lines_of_functions: 50,
+    arguments_of_constructors: 12,
+}
+# What is larger today. An entry that is within its limit, or that is gone, must be removed.
+EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
+    lines_of_files: set(),
+    lines_of_functions: {
+        "tasks/run/worker.py agent",
+        "xformer_kit/attention/multi_head.py MultiHead.__init__",
+        "xformer_kit/config/check.py _deep",
+        "xformer_kit/data/prepare.py _one",
+        "xformer_kit/inspect/lines.py plot_curves",
+        "xformer_kit/inspect/tree.py _Tree.stack",
+        "xformer_kit/registry/option_types.py mismatch",
+        "xformer_kit/registry/registry.py Registry.faults",
+        "xformer_kit/study/scaling.py fit",
+    },
+    arguments_of_constructors: {"xformer_kit/attention/multi_head.py MultiHead.__init__"},
+}
+
+
+def larger(measure: Callable[[Path, ast.Module], Sizes], limit: int) -> dict[str, int]:
+    found = {}
+    for path in FILES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        place = str(path.relative_to(ROOT))
+        for name, size in measure(path, tree):
+            if size > limit:
+                found[f"{place} {name}".strip()] = size
+    return found
+
+
+@pytest.mark.parametrize("measure", LIMITS)
+def test_nothing_is_larger_than_its_limit_but_the_exceptions(measure):
+    found, allowed = larger(measure, LIMITS[measure]), EXCEPTIONS[measure]
+    new = {name: size for name, size in found.items() if name not in allowed}
+    assert not new, f"more than {LIMITS[measure]} {measure.__name__.replace('_', ' ')}: {new}"
+    assert allowed <= found.keys(), f"no longer exceptions: {sorted(allowed - found.keys())}"
+
+
+SOURCE = """
+class A:
+    def __init__(self, a, /, b, *c, d=1, **e):
+        def f():
+            pass
+"""
+
+
+def test_measures_by_eye():
+    path = Path(__file__)
+    tree = ast.parse(SOURCE)
+    assert dict(lines_of_files(path, tree)) == {"": len(path.read_text().splitlines())}
+    assert dict(lines_of_functions(path, tree)) == {"A.__init__": 3, "A.__init__.f": 2}
+    assert dict(arguments_of_constructors(path, tree)) == {"A.__init__": 5}
