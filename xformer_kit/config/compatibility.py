@@ -86,7 +86,7 @@ def extra_faults(config: Mapping[str, Any], plans: list) -> Iterator[str]:
                     " to extras; use attn=multi_head, or leave it out"
                 )
         if reason:
-            yield f"extra.{name}: {reason.rstrip('.')}."
+            yield f"extra.{name}{'' if reason.startswith('.') else ': '}{reason.rstrip('.')}."
 
 
 def _kinds_of(sub, embeds: bool) -> list[str]:

@@ -39,6 +39,7 @@ class Block(nn.Module):
     group_of: attention -> index of its group among the stack's. crosses: attentions to another
     stack. multipliers: factors of what sublayers add to the residual stream. calls: number of
     layers that call it. extras: hooks of this layer by the extra's name; the stack owns them.
+    variant: name of its plan among the stack's.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Block(nn.Module):
         multipliers: Mapping[str, float] = MappingProxyType({}),
         calls: int = 1,
         extras: Mapping[str, Extra] = MappingProxyType({}),
+        variant: str = "base",
     ):
         super().__init__()
         for name, module in sublayers.items():
@@ -64,6 +66,7 @@ class Block(nn.Module):
         self.dropout = dropout
         self.multipliers = dict(multipliers)
         self.called = calls
+        self.variant = variant
         self.hooked = tuple(extras)  # extras that have a module for this layer
         self.wraps, self.adds, self.changes = (
             tuple((name, extra) for name, extra in extras.items() if extra.overrides(hook))
