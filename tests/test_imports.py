@@ -58,7 +58,7 @@ MAY: dict[str, set[str]] = {
     | {"model.build", "model.checkpoint", "model.model"},
     "inspect": GROUND
     | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
-    | {"model.build", "model.head", "model.loss", "model.model", "model.stack"},
+    | {"model.block", "model.build", "model.head", "model.loss", "model.model", "model.stack"},
     "study": {"registry", "config", "inspect"},
     "laws": GROUND
     | {*KINDS, "extra", "kernel", "plan", "config"}

@@ -156,19 +156,15 @@ ONE_FAULT = {
         " inverse_sqrt, linear, wsd."
     ),
     "model.layers=0": "model.layers: must be at least 1; got 0.",
-    "model.future_tokens=0": "model.future_tokens: must be at least 1 token; got 0.",
-    "model.future_tokens=300": (
-        "model.future_tokens: must be at most data.seq_len, or the last has no target; got 300 and"
-        " 128."
+    "extra.future_tokens.count=1": "extra.future_tokens.count: must be at least 2 tokens; got 1.",
+    "extra.future_tokens.count=300": (
+        "extra.future_tokens.count: must be at most data.seq_len, or the last has no target; got"
+        " 300 and 128."
     ),
-    "model.future_tokens=2 task.future_weight=0": "task.future_weight: must be above 0; got 0.",
-    "task.future_weight=0.5": (
-        "task.future_weight: weighs tokens behind the next one, which model.future_tokens=1 does"
-        " not predict; got 0.5. Leave it out, or try model.future_tokens=4."
-    ),
-    "task=masked_language_modeling model.future_tokens=2": (
-        "model.future_tokens: task 'masked_language_modeling' does not train the blocks of later"
-        " tokens; got 2. Set it to 1, or choose task=language_modeling."
+    "extra.future_tokens.weight=0": "extra.future_tokens.weight: must be above 0; got 0.",
+    "task=masked_language_modeling extra.future_tokens={}": (
+        "extra.future_tokens: task 'masked_language_modeling' does not train its predictions. Leave"
+        " it out, or choose task=language_modeling."
     ),
     "model=decodr": (
         "model: no choice is called 'decodr'. Did you mean 'decoder'? Known: decoder, encoder,"
@@ -317,7 +313,7 @@ def test_a_run_that_was_saved_before_a_setting_came_has_its_default(tmp_path):
     config = compose(["experiment=null", "model=decoder"])
     saved = {
         **config,
-        "model": {key: value for key, value in config["model"].items() if key != "future_tokens"},
+        "model": {key: value for key, value in config["model"].items() if key != "logit_softcap"},
     }
     (tmp_path / "config.yaml").write_text(config_yaml(saved))
     assert read_config(tmp_path) == config

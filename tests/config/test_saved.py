@@ -112,7 +112,9 @@ def test_no_number_in_a_config_takes_all_memory_or_for_ever(kind):
     assert os.waitpid(pid, 0)[1] == 0, last
 
 
-@pytest.mark.parametrize("where", ["model.layers", "model.decoder.layers", "model.future_tokens"])
+@pytest.mark.parametrize(
+    "where", ["model.layers", "model.decoder.layers", "extra.future_tokens.count"]
+)
 def test_more_blocks_than_any_model_has_are_refused_before_one_is_made(where):
     with pytest.raises(ConfigError) as error:
         compose([f"{where}=100000000"])

@@ -52,7 +52,7 @@ BUILT_IN = {
         "model.decoder.variants.local={mask:{name:sliding_window,window:5},position:{theta:100},"
         "layout:[[attn,ffn]]}",
     ],
-    "future": ["model.future_tokens=3", "ffn=test_router"],
+    "future": ["extra.future_tokens.count=3", "ffn=test_router"],
     "moe": [
         "ffn=moe",
         "ffn.experts=4",
@@ -130,7 +130,7 @@ def loss_of(model: Model, tokens: Tokens) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean next-token loss in nats with the parts' own losses and those of later tokens, and the
     report.
     """
-    if model.future_tokens > 1:
+    if model.predictions:
         nats, count, report = LanguageModeling().loss(model, {"tokens": tokens})
         return nats / count + report.get("loss", 0), report
     seen, target = tokens.shifted()

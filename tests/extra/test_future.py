@@ -15,9 +15,9 @@ from xformer_kit.model.tokens import Tokens
 )
 @pytest.mark.parametrize("sharing", [{}, {"unique_layers": 1}])
 def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, sharing):
-    case = Case(tiny(layers=2, future_tokens=2, extra=extra, **sharing), "")
+    case = Case(tiny(layers=2, extra={"future_tokens": {"count": 2}} | extra, **sharing), "")
     model = case.model()
     stack = model.decoder
-    stack.future["2"].load_state_dict(stack.calls[-1].state_dict())
-    first, second = model.hidden(Tokens(ids=case.ids), future=True)[0]
+    stack.named_blocks["extra.future_tokens.2"].load_state_dict(stack.calls[-1].state_dict())
+    first, second = model.hidden(Tokens(ids=case.ids), further=True)[0]
     assert_close(second, first)

@@ -19,6 +19,7 @@ from xformer_kit.plan import stacks
         # the keys of the model that extras have replaced, and other names of extras
         ("model.unet=factor", "model.unet: the config has no such key.", " Try extra.unet={}."),
         ("model.shift_tokens=1", "model.shift_tokens: the", " Try extra.token_shift={}."),
+        ("model.future_tokens=4", "model.future_tokens: the", " Try extra.future_tokens={}."),
         ("drop_path=0.1", "drop_path: the config has", " Try extra.stochastic_depth={}."),
     ],
 )

@@ -249,15 +249,16 @@ def test_what_a_step_reports_comes_back_to_each_router_and_is_logged():
     from xformer_kit.model.tokens import Tokens
 
     model = tiny_model(
-        ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}}, future_tokens=2
+        ffn={"name": "moe", "router": {"name": "softmax", "correction": 0.5}},
+        extra={"future_tokens": {"count": 2}},
     )
-    _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), future=True)
+    _, report = model.hidden(Tokens(ids=torch.arange(13)[None]), further=True)
     model.after_step(report)
     routers = {name: module for name, module in model.named_modules() if name.endswith("router")}
     assert list(routers) == [
         "decoder.0.ffn.router",
         "decoder.1.ffn.router",
-        "decoder.future.2.ffn.router",
+        "decoder.extra.future_tokens.2.ffn.router",
     ]
     for name, router in routers.items():
         load = report[f"{name.removesuffix('router')}load"]
@@ -265,8 +266,8 @@ def test_what_a_step_reports_comes_back_to_each_router_and_is_logged():
             router.correction_bias.tolist() == (0.5 * (load.double().mean() - load).sign()).tolist()
         )
     told = model.figures({name: value for name, value in report.items() if name != "loss"})
-    assert told["decoder.future.2.ffn.load.4"] == pytest.approx(
-        report["decoder.future.2.ffn.load"][4].item() / 26
+    assert told["decoder.extra.future_tokens.2.ffn.load.4"] == pytest.approx(
+        report["decoder.extra.future_tokens.2.ffn.load"][4].item() / 26
     )
     assert len(told) == 3 * 6
 

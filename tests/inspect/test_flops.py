@@ -115,8 +115,8 @@ def test_blocks_of_later_tokens_cost_in_training_alone():
     """Each a block and the logits of a token, forward and backward."""
     attn = {"name": "multi_head", "heads": 6, "kv_heads": 6, "head_dim": 10}
     plain, more = (
-        flops.count(on_meta(tiny(attn=attn, ffn="glu", layers=2, future_tokens=n)), 13)
-        for n in (1, 4)
+        flops.count(on_meta(tiny(attn=attn, ffn="glu", layers=2, extra=extra)), 13)
+        for extra in ({}, {"future_tokens": {"count": 4}})
     )
     assert more.forward == plain.forward
     assert more.training - plain.training == 3 * 3 * (plain.modules["decoder.1"] + 2 * 36 * VOCAB)

@@ -29,7 +29,7 @@ COMPOSITIONS = [
     ["attn.dropout=0.1", "data.seq_len=600"],  # several blocks
     ["attn.dropout=0.1", "data.seq_len=600", "mask=sliding_window", "mask.window=9", "position=t5"],
     ["model.vocab_size=20000", "data.batch_size=16"],  # cross-entropy in chunks
-    ["model.future_tokens=4", "model.vocab_size=5000"],
+    ["extra.future_tokens.count=4", "model.vocab_size=5000"],
     ["data.batch_size=1", "data.seq_len=8", "model.dim=256"],  # weights outweigh activations
     [
         "placement=resi_dual",

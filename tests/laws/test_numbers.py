@@ -190,7 +190,10 @@ def test_gradients_behind_a_softmax_of_one_key_are_compared_where_it_has_several
 
 
 LATER = {
-    "gradients": (Tensor.detach, "the gradient of decoder.future.2.attn.q.weight is zero"),
+    "gradients": (
+        Tensor.detach,
+        "the gradient of decoder.extra.future_tokens.2.attn.q.weight is zero",
+    ),
     "causality": (lambda x: x.flip(2), "changes what comes before"),
 }
 
@@ -198,11 +201,11 @@ LATER = {
 @pytest.mark.parametrize("law", LATER)
 def test_laws_are_of_all_tokens_that_are_predicted(law, monkeypatch):
     change, match = LATER[law]
-    config, right = tiny(future_tokens=3), Model.hidden
+    config, right = tiny(extra={"future_tokens": {"count": 3}}), Model.hidden
     assert LAWS[law](config) is None
 
     def wrong(model, tokens, *args, **options):
-        (first, *others), report = right(model, tokens, future=True)
+        (first, *others), report = right(model, tokens, further=True)
         return torch.stack([first, *change(torch.stack(others))]), report
 
     monkeypatch.setattr(Model, "hidden", wrong)

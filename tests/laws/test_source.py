@@ -99,6 +99,6 @@ def test_every_law_is_seen_to_bite():
 
 
 def test_two_stack_may_predict_several_tokens():
-    config = tiny("encoder_decoder", future_tokens=2)
+    config = tiny("encoder_decoder", extra={"future_tokens": {"count": 2}})
     for law in ("source", "source padding", "source once"):
         assert LAWS[law](config) is None

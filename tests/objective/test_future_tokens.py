@@ -29,8 +29,9 @@ BLOCKS = {
 
 def made(n=N, weight=1.0, blocks="as it comes", **options):
     """(objective, model of float64 that is moved away from its start)."""
-    config = tiny(layers=LAYERS, future_tokens=n, **BLOCKS[blocks])
-    config["task"] = {"name": "language_modeling", "future_weight": weight, **options}
+    extra = {"future_tokens": {"count": n, "weight": weight}} if n > 1 else {}
+    config = tiny(layers=LAYERS, extra=extra, **BLOCKS[blocks])
+    config["task"] = {"name": "language_modeling", **options}
     model, draw = build_model(config, VOCAB).double(), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -72,7 +73,7 @@ def by_hand(model, blocks, weight):
     plain = build_model(tiny(layers=LAYERS, **BLOCKS[blocks]), VOCAB).double()
     own, given, means = dict(model.named_parameters()), batch()["tokens"], []
     for ahead in range(1, N + 1):
-        last, block = f"decoder.{LAYERS - 1}.", f"decoder.future.{ahead}."
+        last, block = f"decoder.{LAYERS - 1}.", f"decoder.extra.future_tokens.{ahead}."
         held = {
             name: own[name.replace(last, block) if ahead > 1 else name]
             for name in dict(plain.named_parameters())
@@ -170,7 +171,7 @@ def test_labels_ask_for_the_same_tokens_of_every_block():
 def test_evaluation_and_generation_are_those_of_the_model_without():
     (objective, model), (_, plain) = made(), made(n=1)
     plain.load_state_dict(
-        {name: value for name, value in model.state_dict().items() if ".future." not in name}
+        {name: value for name, value in model.state_dict().items() if ".future_tokens." not in name}
     )
     model.eval()
     plain.eval()
@@ -188,13 +189,14 @@ def test_evaluation_and_generation_are_those_of_the_model_without():
 def test_a_model_with_more_blocks_starts_where_one_without_starts(init):
     words = ["logger=none", "model.dim=96", "model.layers=3", "attn.heads=4", f"init={init}"]
     plain, more = (
-        build(compose([*words, f"model.future_tokens={n}"]), vocab_size=65) for n in (1, 4)
+        build(compose([*words, *extra]), vocab_size=65)
+        for extra in ([], ["extra.future_tokens.count=4"])
     )
     assert all(
         torch.equal(value, more.state_dict()[name]) for name, value in plain.state_dict().items()
     )
-    assert more.future_tokens == 4
-    own = [more.decoder.blocks[-1], *more.decoder.future.values()]
+    assert [prediction.ahead for prediction in more.predictions] == [2, 3, 4]
+    own = [more.decoder.blocks[-1], *more.decoder.extra["future_tokens"].children()]
     for kind in ("attn.o.weight", "ffn.down.weight"):  # of one spread, and none the copy of another
         weights = [block.get_parameter(kind).detach() for block in own]
         assert all(0.93 < weight.std() / weights[0].std() < 1.07 for weight in weights)
@@ -205,13 +207,13 @@ def test_dropout_draws_the_same_for_the_next_token():
     """The blocks for later tokens come last, so that the rest of a micro-batch draws as it would
     without them.
     """
-    config = tiny(layers=LAYERS, future_tokens=N, dropout=0.3)
+    config = tiny(layers=LAYERS, extra={"future_tokens": {"count": N}}, dropout=0.3)
     model = build_model(config, VOCAB)
     seen = batch()["tokens"].shifted()[0]
     found = []
-    for future in (False, True):
+    for further in (False, True):
         torch.manual_seed(0)
-        found.append(model.hidden(seen, future=future)[0])
+        found.append(model.hidden(seen, further=further)[0])
     assert torch.equal(found[0], found[1][0])
 
 
@@ -221,7 +223,7 @@ def test_no_block_sees_the_future():
     ids = batch()["tokens"].ids
     changed = ids.clone()
     changed[:, 8] = (changed[:, 8] + 1) % VOCAB
-    one, other = (model.hidden(Tokens(some), future=True)[0] for some in (ids, changed))
+    one, other = (model.hidden(Tokens(some), further=True)[0] for some in (ids, changed))
     assert one.shape[:3] == (N, ROWS, LENGTH + 1)
     assert_close(one[:, :, :8], other[:, :, :8])
     assert all((a[:, 8:] - b[:, 8:]).abs().max() > 1e-3 for a, b in zip(one, other, strict=True))

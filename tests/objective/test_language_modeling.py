@@ -19,7 +19,7 @@ VOCAB = 11
 class Bigram(nn.Module):
     """hidden states are one-hot, so the head's rows are the logits of a word's successors."""
 
-    future_tokens = 1
+    predictions = ()
 
     def __init__(self):
         super().__init__()

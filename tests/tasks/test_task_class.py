@@ -48,13 +48,13 @@ KINDS = {
     "future tokens": [
         "task=language_modeling",
         "model=decoder",
-        "model.future_tokens=3",
+        "extra.future_tokens.count=3",
         *DOCUMENTS,
     ],
     "future answers": [
         "task=language_modeling",
         "model=decoder",
-        "model.future_tokens=3",
+        "extra.future_tokens.count=3",
         "data=copy",
         "data.seq_len=64",
     ],

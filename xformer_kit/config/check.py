@@ -11,7 +11,7 @@ from xformer_kit.config.callbacks import faults as callback_faults
 from xformer_kit.config.data import beside, unused
 from xformer_kit.config.plan_faults import plan_faults
 from xformer_kit.config.settings import LOGGERS, SETTINGS, missing
-from xformer_kit.config.trainable import future, suits, vocabulary
+from xformer_kit.config.trainable import further, suits, vocabulary
 from xformer_kit.config.trainer_schema import OPTIONS as TRAINER
 from xformer_kit.config.trainer_schema import faults as trainer_faults
 from xformer_kit.data.corpus import CORPORA
@@ -227,7 +227,7 @@ def _of_settings(config: Mapping[str, Any], task: bool) -> Iterator[Fault]:
         )
     yield from sharing.unused(model)
     if task:
-        yield from future(config)
+        yield from further(config)
         yield from unused(config)
     size, (needed, bound) = model.get("vocab_size"), vocabulary(config)
     if size is not None and size < needed:

@@ -71,8 +71,6 @@ class ModelSettings:
     # c: logits become c tanh(logits / c) (Gemma 2, arXiv:2408.00118, section 2)
     logit_softcap: float | None = None
     max_len: int | None = None  # tokens; null is data.seq_len
-    # predicted at each place in training, each after the next by a block in addition to the last
-    future_tokens: int = 1
     final_norm: bool | None = None  # norm after the last block; null is the placement's own choice
     seed: int | None = None  # of the initial weights; null is seed
     encoder: dict | None = None  # stack that reads a whole text: differences from the shared parts
@@ -84,8 +82,6 @@ class ModelSettings:
             options, dim=1, layers=1, vocab_size=1, vocab_multiple=1, max_len=1, seed=0
         )
         yield from at_most(options, "blocks", layers=MOST)
-        yield from at_most(options, "tokens", future_tokens=MOST)
-        yield from at_least(options, "token", future_tokens=1)
         yield from at_least(options, token_types=0, unique_layers=1, embed_dim=1)
         yield from within(options, dropout=(0, 1))
         yield from above(options, "Try 1.0.", residual_multiplier=0)

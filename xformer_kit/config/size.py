@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from xformer_kit.extra import EXTRAS
 from xformer_kit.registry import ConfigError, Fault
 
 # an option of a part above it, or more than a hundredth as many layers: look closer
@@ -126,27 +127,33 @@ def _count(config: Mapping[str, Any], count: Callable[[Any], int]) -> float:
 
 
 def _layers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Config path -> layers, of the model and of stacks that have their own number, and blocks
-    beside the last one.
+    """Config path -> layers, of the model and of stacks that have their own number, and whole
+    numbers of extras that add blocks.
     """
     model = config["model"]
     yield "model.layers", model["layers"]
-    if isinstance(more := model.get("future_tokens"), int):
-        yield "model.future_tokens", more
+    yield from _sizes(_with_blocks(config), "extra")
     for name in ("encoder", "decoder"):
         if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
             yield f"model.{name}.layers", stack["layers"]
 
 
+def _with_blocks(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The extras that add blocks."""
+    extras = (config.get("extra") or {}).items()
+    return {name: node for name, node in extras if EXTRAS[name].overrides("add_blocks")}
+
+
 def _cut(config: Mapping[str, Any], cap: int) -> dict[str, Any]:
     """The config with at most `cap` layers."""
     model = {**config["model"], "layers": min(config["model"]["layers"], cap)}
-    if isinstance(more := model.get("future_tokens"), int):
-        model["future_tokens"] = min(more, cap)
+    extra = {**(config.get("extra") or {})}
+    for name, node in _with_blocks(config).items():
+        extra[name] = {key: min(x, cap) if type(x) is int else x for key, x in node.items()}
     for name in ("encoder", "decoder"):
         if isinstance(stack := model.get(name), Mapping) and isinstance(stack.get("layers"), int):
             model[name] = {**stack, "layers": min(stack["layers"], cap)}
-    return {**config, "model": model}
+    return {**config, "model": model, "extra": extra}
 
 
 def _sizes(node: Any, path: str) -> Iterator[tuple[str, int]]:

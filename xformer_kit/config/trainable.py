@@ -5,6 +5,7 @@ from typing import Any
 
 from xformer_kit.config.data import at_hand, form_of, labelling, unread
 from xformer_kit.data.tokenizer import TOKENIZERS
+from xformer_kit.extra import EXTRAS
 from xformer_kit.objective import OBJECTIVES
 from xformer_kit.plan import STACKS, as_node
 from xformer_kit.registry import Fault, listed
@@ -56,32 +57,14 @@ def _with_data(task: str, config: Mapping[str, Any]) -> str:
     )
 
 
-def future(config: Mapping[str, Any]) -> Iterator[Fault]:
-    """Whether the task trains what the model has for tokens behind the next one, and in what
-    length.
-    """
-    node, tokens = as_node(config["task"]), config["model"].get("future_tokens", 1)
-    seq_len = config["data"].get("seq_len")
-    if tokens > 1 and not OBJECTIVES[node["name"]].future:
-        able = " or ".join(
-            f"task={name}" for name, objective in OBJECTIVES.items() if objective.future
-        )
-        yield Fault(
-            "model.future_tokens",
-            f"task '{node['name']}' does not train the blocks of later tokens",
-            got=f"{tokens}",
-            fix=f"Set it to 1, or choose {able}.",
-        )
-    if seq_len is not None and tokens > seq_len:
-        yield Fault(
-            "model.future_tokens",
-            "must be at most data.seq_len, or the last has no target",
-            got=f"{tokens} and {seq_len}",
-        )
-    if tokens == 1 and node.get("future_weight", 1.0) != 1.0:
-        yield Fault(
-            "task.future_weight",
-            "weighs tokens behind the next one, which model.future_tokens=1 does not predict",
-            got=f"{node['future_weight']}",
-            fix="Leave it out, or try model.future_tokens=4.",
-        )
+def further(config: Mapping[str, Any]) -> Iterator[Fault]:
+    """Whether the task trains what extras predict in addition to the next token."""
+    task = as_node(config["task"])["name"]
+    able = [f"task={name}" for name, objective in OBJECTIVES.items() if objective.further]
+    for name in config.get("extra") or {}:
+        if EXTRAS[name].overrides("further") and f"task={task}" not in able:
+            yield Fault(
+                f"extra.{name}",
+                f"task '{task}' does not train its predictions",
+                fix=f"Leave it out, or choose {listed(able)}.",
+            )

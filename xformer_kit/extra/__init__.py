@@ -1,7 +1,16 @@
 """Extras: features added to a stack next to its blocks."""
 
-from xformer_kit.extra.base import EXTRAS, Extra, ExtraInput, first_calls, kept, recalled
+from xformer_kit.extra.base import (
+    EXTRAS,
+    Extra,
+    ExtraInput,
+    Prediction,
+    first_calls,
+    kept,
+    recalled,
+)
 from xformer_kit.extra.deep_embed import DeepEmbed
+from xformer_kit.extra.future_tokens import FutureTokens
 from xformer_kit.extra.previous import Earlier, earlier, previous
 from xformer_kit.extra.reinject import Reinject
 from xformer_kit.extra.stochastic_depth import StochasticDepth
@@ -15,6 +24,8 @@ __all__ = [
     "Earlier",
     "Extra",
     "ExtraInput",
+    "FutureTokens",
+    "Prediction",
     "Reinject",
     "StochasticDepth",
     "TokenShift",

@@ -31,16 +31,31 @@ class ExtraInput(NamedTuple):
     placement: Any = None  # class of the stack's placement
 
 
+class Prediction(NamedTuple):
+    """A token that is predicted in training in addition to the next one."""
+
+    name: str  # of its mean loss in the report
+    ahead: int  # its place after the token that predicts it; the next token's is 1
+    weight: float  # of its mean loss
+
+
 class Extra(nn.Module):
     """Base of all extras.
 
     layer_class: the class of what `of_layer` returns, if it is another.
+    predictions: what is predicted from the states that `further` returns, in their order.
 
     Hooks that change the stream receive the placement's state, a tuple of tensors. To change each
     residual stream x of it by a function of an earlier state, use `layer.placement.joined`.
     """
 
     layer_class: "type[Extra] | None" = None
+    predictions: Sequence[Prediction] = ()
+
+    def add_blocks(self, block: Callable[[int], nn.Module]) -> None:
+        """Called once, with a function that returns a new block like that of layer `depth`, with
+        the modules of all extras for this layer; only for the stack whose output the head reads.
+        """
 
     def begin(self, layer: ExtraInput) -> dict[str, Tensor]:
         """Tensors for the other hooks, computed once per forward of the stack."""
@@ -61,6 +76,15 @@ class Extra(nn.Module):
     def final(self, state: State, layer: ExtraInput) -> State:
         """The state before the final norm."""
         return state
+
+    def further(
+        self, state: State, last: Any, layer: ExtraInput
+    ) -> dict[str, tuple[State, dict[str, Tensor]]]:
+        """States from which `predictions` are made, only in training: name of a module of this
+        extra -> (state before `final`, the module's report). `state` and `last` (LayerInput) are
+        what the block of the last layer received.
+        """
+        return {}
 
     def of_layer(self, depth: int) -> "Extra | None":
         """What a block calls `wrap`, `added` and `values` of; None if the block needs nothing.

@@ -10,8 +10,8 @@ as their equations are written, by the kernel `reference`, and those that keep a
 A token is one that a stack reads. Two stacks at a length of n read n tokens of a source and n of a
 target: what they cost together is divided by 2 n. Every token of the stack that speaks is given its
 logits, also where the loss leaves it out, unless the objective gives the head a share of them alone
-(masked language modelling: `given_logits`). The blocks of model.future_tokens count in training
-alone.
+(masked language modelling: `given_logits`). What extras predict in addition to the next token
+counts only in training.
 """
 
 import math
@@ -62,18 +62,18 @@ def count(model: nn.Module, seq_len: int, given_logits: float = 1.0) -> Flops:
 
 class _Step(nn.Module):
     """Logits, and with them what the parts add to the loss, as one call that leads back to every
-    parameter; with `future` also those of tokens further ahead, which only training computes.
+    parameter; with `options` also those of what extras predict, which only training computes.
     """
 
     def __init__(self, model: nn.Module, given: int):
         super().__init__()
         self.model = model
         self.given = given
-        self.future: dict[str, bool] = {}
+        self.options: dict[str, bool] = {}
 
     def forward(self, ids: Tensor, source: Tensor | None = None) -> Tensor:
         read = None if source is None else Tokens(ids=source)
-        hidden, report = self.model.hidden(Tokens(ids=ids), source=read, **self.future)  # type: ignore[operator]
+        hidden, report = self.model.hidden(Tokens(ids=ids), source=read, **self.options)  # type: ignore[operator]
         logits = self.model.head(hidden[..., : self.given, :])  # type: ignore[operator]
         return logits + report["loss"] if "loss" in report else logits
 
@@ -94,8 +94,8 @@ def _count(model: nn.Module, seq_len: int, device: str, given_logits: float = 1.
     for name, _ in step.named_parameters():
         tensors[name].requires_grad_()
     forward, by_module, training = _run(step, tensors, given)
-    if getattr(model, "future_tokens", 1) > 1:
-        step.future = {"future": True}
+    if getattr(model, "predictions", ()):
+        step.options = {"further": True}
         *_, training = _run(step, tensors, given)
     prefix = f"{_Step.__name__}.model."
     modules = {

@@ -9,6 +9,7 @@ from torch import nn
 
 from xformer_kit.inspect import parameters
 from xformer_kit.inspect.parts import written
+from xformer_kit.model.block import Block
 from xformer_kit.model.head import Shape
 from xformer_kit.model.model import Model
 from xformer_kit.placement import normed
@@ -109,7 +110,7 @@ class _Tree:
 
     def stack(self, plan: StackPlan) -> Node:
         stack: Any = self.model.get_submodule(plan.name)
-        base = plan.variants["base"]
+        self.variants, base = plan.variants, plan.variants["base"]
         self.position = base.nodes[
             "position"
         ]  # that most blocks share; others are shown where they are used
@@ -142,14 +143,6 @@ class _Tree:
                 (depths, self.block(f"{plan.name}.{at}", plan.blocks[depths[0]], len(depths)))
             )
         children += fold(blocks)
-        future = [
-            ([k], self.block(f"{plan.name}.future.{k}", plan.blocks[-1], 1))
-            for k in range(2, plan.future + 2)
-        ]
-        children += [
-            node._replace(name=f"future.{node.name}", what="beside the last, in training alone")
-            for node in fold(future)
-        ]
         if parameters.count(stack.norm):
             norm = self.leaf(f"{plan.name}.norm", stack.norm)
             children.append(norm._replace(what=part(base.nodes["norm"], "norm")))
@@ -207,18 +200,22 @@ class _Tree:
 
     def leaf(self, path: str, module: nn.Module) -> Node:
         """A module with those of its modules that have parameters or FLOPs."""
-        children = tuple(
-            self.leaf(f"{path}.{name}", child)
-            for name, child in module.named_children()
-            if parameters.count(child) or self.cost(f"{path}.{name}")
-        )
+        children, blocks = list[Node](), list[tuple[list[int], Node]]()
+        for name, child in module.named_children():
+            at = f"{path}.{name}"
+            if isinstance(child, Block) and name.isdigit():  # of an extra
+                blocks.append(([int(name)], self.block(at, self.variants[child.variant], 1)))
+            elif parameters.count(child) or self.cost(at):
+                children.append(self.leaf(at, child))
+        children += fold(blocks)
         size, cost = (
-            sum(child.parameters for child in children) + parameters.own(module, self.seen),
+            sum(child.parameters * child.times for child in children)
+            + parameters.own(module, self.seen),
             self.cost(path),
         )
         if cost == 0:  # its modules may be called one by one
             cost = sum(child.flops or 0.0 for child in children)
-        return Node(path.rpartition(".")[2], _what(module), size, cost, children)
+        return Node(path.rpartition(".")[2], _what(module), size, cost, tuple(children))
 
 
 def _shape(shape: Shape) -> Iterator[str]:

@@ -221,13 +221,14 @@ class Case:
     def read(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
-        """What the head reads, (b, t, dim), or (n, b, t, dim) for the next n tokens with `future`.
+        """What the head reads, (b, t, dim), or with `further` (1 + n, b, t, dim), also for what
+        extras predict.
         Two stacks read `source`, or else every row the first of `self.source`.
         """
-        cache, future = fields.pop("cache", None), fields.pop("future", False)
+        cache, further = fields.pop("cache", None), fields.pop("further", False)
         if source is None and self.source is not None:
             source = Tokens(ids=self.source[:1].expand(len(ids), -1))
-        return model.hidden(Tokens(ids=ids, **fields), cache, source, future)[0]
+        return model.hidden(Tokens(ids=ids, **fields), cache, source, further)[0]
 
     def logits(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
@@ -238,10 +239,10 @@ class Case:
     def predicted(
         self, model: Model, ids: Tensor, source: Tokens | Encoded | None = None, **fields: Any
     ) -> Tensor:
-        """The same for all n tokens that the model predicts at each place in training, (b, t, n *
-        vocab).
+        """The same for all tokens that the model predicts at each place in training, (b, t,
+        (1 + n) * vocab).
         """
-        return self.logits(model, ids, source, future=True, **fields).movedim(0, -2).flatten(-2)
+        return self.logits(model, ids, source, further=True, **fields).movedim(0, -2).flatten(-2)
 
     def past(self, model: Model, rows: int = BATCH) -> GenerationCache:
         """An empty cache for `ids` beside `source`."""

@@ -86,7 +86,7 @@ def _holds(case: Case, what: str, run: Callable[[], None]) -> None:
 
 
 def _step(model: Model, tokens: Tokens, source: Tokens | None) -> None:
-    hidden, report = model.hidden(tokens, source=source, future=True)
+    hidden, report = model.hidden(tokens, source=source, further=True)
     loss = model.head(hidden).float().sum()
     (loss + report["loss"] if "loss" in report else loss).backward()
 

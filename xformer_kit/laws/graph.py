@@ -108,7 +108,7 @@ def _forward(case: Case, model: Model) -> Callable[[], Tensor]:
     """The forward pass of a training step on tokens that are drawn here, outside of the graph."""
     tokens = Tokens(ids=case.ids)
     source = None if case.source is None else Tokens(ids=case.source)
-    return lambda: model.head(model.hidden(tokens, source=source, future=True)[0])
+    return lambda: model.head(model.hidden(tokens, source=source, further=True)[0])
 
 
 def _of_layers(case: Case, count: int) -> Case:

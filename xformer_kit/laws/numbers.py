@@ -61,7 +61,7 @@ def step(model: Model, request: Request, draw: int = 0) -> Step:
         VOCAB, request[0].ids.shape, generator=torch.Generator().manual_seed(7 + draw)
     )
     tokens, source = (x and x._replace(ids=(x.ids + draw) % VOCAB) if draw else x for x in request)
-    hidden, report = model.hidden(tokens, source=source, future=True)
+    hidden, report = model.hidden(tokens, source=source, further=True)
     real = torch.ones_like(tokens.ids, dtype=torch.bool) if tokens.real is None else tokens.real
     logits = model.head(hidden)[:, real]  # (n, b, t, vocab) -> (n, tokens, vocab)
     if not torch.is_grad_enabled():
@@ -317,6 +317,8 @@ def freed(case: Case, draw: int) -> Model:
     model.train()
     for stack in _stacks(model):
         stack.extra.eval()  # what extras choose at random in training
+        for block in stack.named_blocks.values():
+            block.train()
     return model
 
 

@@ -22,7 +22,7 @@ def influence(case: Case, model: Model, ids: Tensor, at: int, **fields: Any) -> 
     (length,).
     """
     model.zero_grad()
-    out = case.read(model, ids, future=True, **fields)[:, 0, at]
+    out = case.read(model, ids, further=True, **fields)[:, 0, at]
     out.square().sum().backward()
     grad = (
         model.embed.weight.grad

@@ -37,7 +37,7 @@ class Block(nn.Module):
     group_of: attention -> index of its group among the stack's. crosses: attentions to another
     stack. multipliers: factors of what sublayers add to the residual stream. calls: number of
     layers that call it. extras: by name, those that have a module for this layer; the stack owns
-    them.
+    them. variant: name of its plan among the stack's.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Block(nn.Module):
         multipliers: Mapping[str, float],
         calls: int,
         extras: Mapping[str, Extra],
+        variant: str,
     ):
         super().__init__()
         for name, module in sublayers.items():
@@ -64,6 +65,7 @@ class Block(nn.Module):
         self.multipliers = dict(multipliers)
         self.called = calls
         self.extras = dict(extras)
+        self.variant = variant
 
     def forward(self, state: State, layer: LayerInput) -> tuple[State, Report, Memory]:
         """The state after the block, the reports of its sublayers (`loss` summed, the rest by

@@ -97,19 +97,17 @@ def _stack(model: ModelPlan, plan: StackPlan, vocab_size: int) -> Stack:
     position = {name: _position(plan, node) for name, node in plan.attention.positions.items()}
     kernels = {name: _kernel(*kernel) for name, kernel in plan.attention.kernels.items()}
     extras = _extras(model, plan, vocab_size)
-    owned, last = plan.own_blocks, len(plan.blocks) - 1
-    every = [*owned, *[(last, plan.blocks[last])] * plan.future]
-    blocks = [
-        _block(model, plan, block, depth, at, kernels, extras)
-        for at, (depth, block) in enumerate(every)
-    ]
+    block = partial(_block, model, plan, kernels, extras)
+    blocks = [block(depth, plan.calls.count(plan.calls[depth])) for depth, _ in plan.own_blocks]
+    if plan is model.output:
+        for extra in extras.values():
+            extra.add_blocks(block)
     inner, dim = plan.embed_dim, plan.dim
     return Stack(
         plan,
         position,
         kernels,
-        blocks[: len(owned)],
-        blocks[len(owned) :],
+        blocks,
         PLACEMENTS[plan.placement["name"]],
         _norm(plan.final_norm, dim) if plan.final_norm else nn.Identity(),
         _norm(plan.embed_norm, inner) if plan.embed_norm else nn.Identity(),
@@ -159,14 +157,13 @@ def _extras(model: ModelPlan, plan: StackPlan, vocab_size: int) -> dict[str, Ext
 def _block(
     model: ModelPlan,
     plan: StackPlan,
-    block: BlockPlan,
-    depth: int,
-    at: int,
     kernels: Mapping[str, Kernel],
     extras: Mapping[str, Extra],
+    depth: int,
+    calls: int = 0,
 ) -> Block:
-    """The block that layer `depth` calls first; `at` is its index in `plan.attention.group_of`."""
-    group_of = plan.attention.group_of[at]
+    """A block of layer `depth`; calls: number of layers that call it, 0 for one of an extra."""
+    block, group_of = plan.blocks[depth], plan.attention.group_of[plan.calls[depth]]
     given: dict[str, Any] = {"dim": plan.dim, "depth": depth, "layers": len(plan.blocks)}
     modules = {}
     for sub in block.sublayers:
@@ -176,7 +173,6 @@ def _block(
             continue
         of_kind["kernel"] = kernels[plan.attention.groups[group_of[sub.name]].kernel]
         modules[sub.name] = ATTENTIONS.create(sub.component, **of_kind, max_len=plan.max_len)
-    owned = at <= max(plan.calls)
     first = plan.calls.index(plan.calls[depth])  # of the layers that share the block
     of_layer = {name: extra.of_layer(first) for name, extra in extras.items()}
     return Block(
@@ -187,8 +183,9 @@ def _block(
         [sub.name for sub in block.sublayers if sub.cross],
         plan.dropout,
         {sub.name: plan.multiplier * sub.multiplier for sub in block.sublayers},
-        plan.calls.count(at) if owned else 1,
+        calls,
         {name: extra for name, extra in of_layer.items() if extra is not None},
+        block.variant,
     )
 
 

@@ -85,8 +85,8 @@ def owned_parameters(
 
 def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     """Every matrix that writes to the residual stream, by name -> how often that of its stack is
-    written to. A block that several layers share writes as often; one of `future` stands in the
-    last one's place.
+    written to. A block that several layers share writes as often; one of an extra, which no layer
+    calls, does not count.
     """
     called: dict[str, Any] = {
         path: module.called for path, module in modules.items() if hasattr(module, "called")
@@ -97,8 +97,7 @@ def _writes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
     sums: dict[str, int] = {}
     for name, n in times.items():
         stack = name.split(".", 1)[0]
-        if not name.startswith(f"{stack}.future."):
-            sums[stack] = sums.get(stack, 0) + n
+        sums[stack] = sums.get(stack, 0) + n
     return {name: sums[name.split(".", 1)[0]] for name in times}
 
 

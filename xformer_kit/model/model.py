@@ -35,7 +35,7 @@ class Model(nn.Module):
 
     embed: of the decoder's tokens, or of the encoder's if there is no decoder. source_embed: None
     if the source is embedded by `embed`. vocab_size: number of logits; source_vocab_size: of the
-    encoder's tokens.
+    encoder's tokens. predictions: what extras predict in training in addition to the next token.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class Model(nn.Module):
         for name, stack in stacks.items():
             self.add_module(name, stack)
         self.names = tuple(stacks)
-        self.future_tokens = 1 + len(self.stack.future)  # for which `hidden` has a state
+        extras: Any = self.stack.extra.values()
+        self.predictions = [found for extra in extras for found in extra.predictions]
         self.head = head(embed)
 
     def constrain(self) -> None:
@@ -102,14 +103,14 @@ class Model(nn.Module):
         tokens: Tokens,
         cache: GenerationCache | None = None,
         source: Tokens | Encoded | None = None,
-        future: bool = False,
+        further: bool = False,
     ) -> tuple[Tensor, Report]:
         """What the head reads, (b, t, dim), for tokens (b, t), and what the parts report. Goes on
         from `cache`.
 
         In a model of two stacks `tokens` are the decoder's and `source` the encoder's, or what
-        `encode` made of them. With `future`, which only training asks for, (future_tokens, b, t,
-        dim): for the next token, the one behind it, ...
+        `encode` made of them. With `further`, only in training, (1 + n, b, t, dim): for the next
+        token, and for the n of `predictions`.
         """
         report: Report = {}
         if self.two_stacks and source is None:
@@ -126,7 +127,7 @@ class Model(nn.Module):
             return self._anew(tokens, cache, source)
         tokens, x = self._embedded(tokens, stack, self.embed, cache, "model")
         read = (None, None) if source is None else source
-        x, of_stack = stack(x, tokens, cache, *read, future)
+        x, of_stack = stack(x, tokens, cache, *read, further)
         add(report, of_stack, self.names[-1])
         return x, report
 

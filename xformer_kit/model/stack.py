@@ -27,10 +27,8 @@ class Stack(nn.Module):
     """Blocks, called `0`, `1`, ...; `position` holds the positions that they use; `norm` is the
     final norm.
 
-    `future` holds blocks next to the last one, which read what it reads: `2` is for the token after
-    the next one, ... (Gloeckle et al., 2024, arXiv:2404.19737, section 2, whose first head is the
-    last block). Layers may share a block, which is owned once and called several times. Caches are
-    one for each layer.
+    Layers may share a block, which is owned once and called several times. Caches are one for each
+    layer.
     """
 
     norm: nn.Module
@@ -41,7 +39,6 @@ class Stack(nn.Module):
         position: Mapping[str, Position],
         kernels: Mapping[str, Kernel],
         blocks: Sequence[Block],
-        future: Sequence[Block],
         placement: type[Placement],
         norm: nn.Module,
         embed_norm: nn.Module,
@@ -55,7 +52,6 @@ class Stack(nn.Module):
         self.order = plan.calls
         for at, block in enumerate(blocks):
             self.add_module(str(at), block)
-        self.future = nn.ModuleDict({str(n): block for n, block in enumerate(future, 2)})
         self.placement = placement
         self.streams = placement.streams(plan.placement)
         self.norm = norm
@@ -65,8 +61,7 @@ class Stack(nn.Module):
         self.max_len = plan.max_len
         self.hooks = {name: place.enters for name, place in position.items()}
         # Blocks of a kind share one graph when they are compiled.
-        pairs = zip(plan.own_blocks, blocks, strict=True)
-        self.kinds = len({(of_layer.variant, *block.extras) for (_, of_layer), block in pairs})
+        self.kinds = len({(block.variant, *block.extras) for block in blocks})
         self.reach, self.source_reach = (self._reach(cross) for cross in (False, True))
         self.observers: list[Callable[[int, State], None]] = []  # called after each layer
         self.breaks = plan.breaks
@@ -107,9 +102,8 @@ class Stack(nn.Module):
 
     @property
     def named_blocks(self) -> dict[str, Block]:
-        """All blocks, those of `future` last: name in the stack -> block."""
-        future = {f"future.{ahead}": block for ahead, block in self.future.items()}
-        return {str(at): block for at, block in enumerate(self.blocks)} | future  # type: ignore[return-value]
+        """All blocks, also those of extras: name in the stack -> block."""
+        return {name: module for name, module in self.named_modules() if isinstance(module, Block)}
 
     @property
     def calls(self) -> list[Block]:
@@ -163,12 +157,12 @@ class Stack(nn.Module):
         past: GenerationCache | None = None,
         source: Tensor | None = None,
         source_tokens: Tokens | None = None,
-        future: bool = False,
+        further: bool = False,
     ) -> tuple[Tensor, Report]:
         """x (b, t, dim) -> (b, t, dim) and the reports of all blocks; appends `tokens` to `past`.
 
-        With `future` (n, b, t, dim): the same, and then the outputs of the blocks for tokens
-        further ahead.
+        With `further` (n, b, t, dim): the same, and then those from which extras predict more
+        tokens.
         """
         if self.breaks:
             self.refuse(tokens, self.breaks)
@@ -198,13 +192,12 @@ class Stack(nn.Module):
             state, inputs = self._after(state, inputs)
             for observe in self.observers:
                 observe(depth, state)
-        streams = [self._finished(state, inputs)]
+        hidden = self._finished(state, inputs)
+        if not further:
+            return hidden, report
         # They come last, so that the draws of dropout before them stay the same.
-        for ahead, later in self.future.items() if future else ():
-            state, of_block, _ = later(trunk[0], trunk[1]._replace(caches={}))
-            add(report, of_block, f"future.{ahead}")
-            streams.append(self._finished(state, inputs))
-        return torch.stack(streams) if future else streams[0], report
+        states = self._further(*trunk, inputs, report)
+        return torch.stack([hidden, *(self._finished(state, inputs) for state in states)]), report
 
     def _extras(self) -> Iterator[tuple[str, Extra]]:
         yield from self.extra.items()  # type: ignore[misc]
@@ -237,6 +230,16 @@ class Stack(nn.Module):
             state, added = extra.after_layer(state, inputs[name])
             inputs[name] = inputs[name]._replace(memory={**inputs[name].memory, **added})
         return state, inputs
+
+    def _further(
+        self, state: State, last: LayerInput, inputs: Mapping[str, ExtraInput], report: Report
+    ) -> Iterator[State]:
+        """The states from which extras predict more tokens; adds to the report."""
+        last = last._replace(caches={})
+        for name, extra in self._extras():
+            for at, (found, more) in extra.further(state, last, inputs[name]).items():
+                add(report, more, f"extra.{name}.{at}")
+                yield found
 
     def _finished(self, state: State, inputs: Mapping[str, ExtraInput]) -> Tensor:
         for name, extra in self._extras():

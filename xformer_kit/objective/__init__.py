@@ -4,7 +4,7 @@
     reads     the forms of corpora that it can train on: text, pairs, labelled
     documents whether it keeps the documents of a text apart, if the corpus numbers them
     (data.documents)
-    future    whether it trains the blocks of model.future_tokens
+    further   whether it trains what extras predict in addition to the next token
     laws      the laws that all components must keep: one whose `breaks` names one is refused
     specials  tokens besides those of the text, such as a start, an end, a mask
     cannot    why a composed model cannot be trained on this, or None
@@ -53,7 +53,7 @@ class Objective:
     needs: ClassVar[tuple[tuple[str, ...], ...]] = (("decoder",),)
     reads: ClassVar[tuple[str, ...]] = ("text",)
     documents: ClassVar[bool] = False
-    future: ClassVar[bool] = False
+    further: ClassVar[bool] = False
     laws: ClassVar[tuple[str, ...]] = ()  # names of `xformer_kit.laws`
     # model -> its mask if the command line names none
     masks: ClassVar[Mapping[str, str]] = {}

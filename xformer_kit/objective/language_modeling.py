@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.objective import OBJECTIVES, Batch, blank_ids, hiding
 from xformer_kit.objective.cross_entropy import CrossEntropy
-from xformer_kit.registry import Context, Fault, Options, above
+from xformer_kit.registry import Context, Fault, Options
 
 
 class NextToken(CrossEntropy):
@@ -48,23 +48,14 @@ class LanguageModeling(NextToken):
     unless that one is padding or starts another document. batch["labels"], where there are any: the
     same ids, -1 where nothing is asked.
 
-    With model.future_tokens n, training adds future_weight times the mean of -sum log p(token + k |
-    the tokens before it) for k = 1 .. n - 1, each predicted by a block of its own (Gloeckle et al.,
-    2024, arXiv:2404.19737, section 2, eq. 2). Each of the n means is over the targets that it has
-    in the whole step.
+    For each further prediction of an extra, training adds its weight times the mean of -log p(token
+    `ahead` places later | the tokens up to this one). Each mean is over the targets that it has in
+    the whole step.
     """
 
     reads = ("text", "labelled")
     documents = True
-    future = True
-
-    # of the loss of each token after the next one, with model.future_tokens
-    future_weight: float = 1.0
-
-    @classmethod
-    def check(cls, options, context):
-        yield from super().check(options, context)
-        yield from above(options, future_weight=0)
+    further = True
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:
@@ -89,27 +80,25 @@ class LanguageModeling(NextToken):
         )
 
     def whole(self, model: Any, batch: Batch, total: Callable[[Tensor], Tensor]) -> Batch:
-        """With the number of targets of the next token, the one after it, ... in the whole step,
-        `targets` (b, n).
+        """With the number of targets of the next token and of each further prediction in the whole
+        step, `targets` (b, 1 + n).
         """
-        if model.future_tokens == 1:
+        if not model.predictions:
             return batch
-        counts = total(torch.stack([(t >= 0).sum() for t in _targets(batch, model.future_tokens)]))
+        counts = total(torch.stack([(t >= 0).sum() for t in _targets(model, batch)]))
         return {**batch, "targets": counts.expand(len(batch["tokens"].ids), -1)}
 
     def loss(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        if model.training and model.future_tokens > 1:
-            return self._with_future(model, batch["tokens"].shifted()[0], batch)
+        if model.training and model.predictions:
+            return self._with_further(model, batch)
         return super().loss(model, batch)
 
-    def _with_future(
-        self, model: Any, seen: Tokens, batch: Batch
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The loss of the next token, and in the report that of those after it: `loss`, which is
-        trained, in nats per next token, and `future_loss_2`, ... as parts of the step's means.
+    def _with_further(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss of the next token, and in the report that of further predictions: `loss`, which
+        is trained, in nats per next token, and by their names, as parts of the step's means.
         """
-        target, *later = _targets(batch, model.future_tokens)
-        hidden, report = model.hidden(seen, future=True)
+        target, *later = _targets(model, batch)
+        hidden, report = model.hidden(batch["tokens"].shifted()[0], further=True)
         nats, count = self.nats(model, hidden[0], target), (target >= 0).sum()
         counts = (
             batch["targets"][0]
@@ -117,19 +106,19 @@ class LanguageModeling(NextToken):
             else torch.stack([(t >= 0).sum() for t in (target, *later)])
         )
         first, *others = counts.to(nats.dtype).clamp(min=1)
-        counts = torch.stack(others)
         # The trainer divides by the step's next tokens; the scale makes this a division by the
         # targets of each.
-        scale = self.future_weight * first / counts
-        future, sums = self.nats(model, hidden[1:], torch.stack(later), scale=scale)
-        report["loss"] = report.get("loss", 0) + future / count.clamp(min=1)
-        means = (sums / counts).unbind()
-        return nats, count, report | {f"future_loss_{k}": mean for k, mean in enumerate(means, 2)}
+        pairs = zip(model.predictions, others, strict=True)
+        scale = torch.stack([one.weight * first / targets for one, targets in pairs])
+        total, sums = self.nats(model, hidden[1:], torch.stack(later), scale=scale)
+        report["loss"] = report.get("loss", 0) + total / count.clamp(min=1)
+        names = [one.name for one in model.predictions]
+        return nats, count, report | dict(zip(names, sums / torch.stack(others), strict=True))
 
 
-def _targets(batch: Batch, n: int) -> list[Tensor]:
-    """The next token, the one after it, ...: n of (b, t), -1 where there is nothing to predict."""
-    return [_target(batch, ahead) for ahead in range(1, n + 1)]
+def _targets(model: Any, batch: Batch) -> list[Tensor]:
+    """The next token, and that of each further prediction: (b, t) each, -1 if there is none."""
+    return [_target(batch, ahead) for ahead in (1, *(one.ahead for one in model.predictions))]
 
 
 def _target(batch: Batch, ahead: int) -> Tensor:

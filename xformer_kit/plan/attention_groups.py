@@ -38,8 +38,8 @@ class KernelPlan(NamedTuple):
 
 
 class AttentionGroups(NamedTuple):
-    """Positions and kernels of a stack by name, its attention groups, and for each block (also
-    those of `future`): attention -> index of its group.
+    """Positions and kernels of a stack by name, its attention groups, and for each block:
+    attention -> index of its group.
     """
 
     positions: Mapping[str, PositionPlan]
@@ -112,10 +112,8 @@ def attention_groups(plan: "StackPlan") -> AttentionGroups:
     place = base.nodes["position"]
     if "embed" in POSITIONS[place["name"]].enters:  # also if no attention attends through it
         found.position(place, base.sublayers[0].context.attn)
-    last = len(plan.blocks) - 1
-    every = [*plan.own_blocks, *[(last, plan.blocks[last])] * plan.future]
     group_of = tuple(
         {sub.name: found.group(sub, depth) for sub in block.sublayers if sub.kind == "attn"}
-        for depth, block in every
+        for depth, block in plan.own_blocks
     )
     return AttentionGroups(found.positions, found.kernels, tuple(found.groups), group_of)

@@ -108,7 +108,6 @@ def stack_plan(config: Node, name: str) -> StackPlan:
     base = variants["base"].nodes
     final = PLACEMENTS[base["placement"]["name"]].final_norm
     final = final if model.get("final_norm") is None else model["final_norm"]
-    ahead = (model.get("future_tokens") or 1) - 1 if name == stack_names(config)[-1] else 0
     plan = StackPlan(
         name=name,
         dim=model["dim"],
@@ -121,7 +120,6 @@ def stack_plan(config: Node, name: str) -> StackPlan:
         final_norm=base["norm"] if final else None,
         dropout=model["dropout"],
         multiplier=model["residual_multiplier"],
-        future=ahead,
     )
     return _with_laws(with_pairs(plan), config.get("extra") or {})
 

@@ -70,7 +70,6 @@ class StackPlan:
     final_norm: Node | None
     dropout: float
     multiplier: float  # of what sublayers add to the residual stream
-    future: int = 0  # blocks next to the last one, each for a token further ahead
     breaks: Mapping[str, str] = field(default_factory=dict)  # law -> component and reason
     cross_breaks: Mapping[str, str] = field(default_factory=dict)  # of cross attentions only
 
