@@ -1,4 +1,4 @@
-"""Each throw-away part computes what its paper says, where the contract puts it."""
+"""Each contract component computes the equation of its paper."""
 
 import math
 from functools import partial
@@ -11,6 +11,7 @@ from refusing import refused
 from xformer_kit import ConfigError, build
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.position import POSITIONS
 
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
 
@@ -75,11 +76,11 @@ def test_disentangled_scores_are_the_three_terms_of_the_paper():
 
 
 @torch.no_grad()
-def test_t5_buckets_by_eye(parts):
+def test_t5_buckets_of_given_distances():
     """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; the future
     counts as 0.
     """
-    place = parts.T5(heads=1, buckets=8, longest=16)
+    place = POSITIONS["test_t5"](heads=1, buckets=8, longest=16)
     place.weight.copy_(torch.arange(8.0)[:, None])
     query, key = Tokens(position=torch.tensor([[20]])), Tokens(position=torch.arange(23)[None])
     bias = place.bias(query.as_query(), key.as_key(), torch.zeros(1, 1, 1, 1, dtype=torch.long))

@@ -1,4 +1,4 @@
-"""The throw-away parts keep the laws that every registered part keeps."""
+"""The contract components keep the laws that every registered component keeps."""
 
 import pytest
 
