@@ -13,9 +13,9 @@ from refusing import refused
 
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
-from tasks.cli import main
 from tasks.logging.loggers import SafeLogger
 from tasks.run.start import start_run
+from tests.tasks.command_lines import output
 from xformer_kit import compose
 from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
@@ -178,22 +178,13 @@ def test_a_fault_is_a_sentence():
         ),
         "callbacks.norm={}": "callbacks.norm: no callback is called 'norm'. Did you mean 'norms'?",
     }
-    said = refused([*faults])
+    found = refused([*faults])
     for fault in faults.values():
-        assert [sentence for sentence in said if sentence.startswith(fault)], (fault, said)
-    assert len(said) == len(faults)
+        assert [sentence for sentence in found if sentence.startswith(fault)], (fault, found)
+    assert len(found) == len(faults)
 
 
 # xformer plot
-
-
-def said(capsys, *words):
-    capsys.readouterr()
-    try:
-        code = main(["plot", *map(str, words)])
-    except SystemExit as exit_:
-        code = exit_.code
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +226,7 @@ def said(capsys, *words):
 def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
     places = {"run": runs[0], "alone": runs[1], "here": tmp_path}
     file = file.format(**places)
-    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert (code, out, err) == (0, f"{file}\n", "")
     kinds = {"png": PNG, "svg": b"<?xml", "pdf": b"%PDF"}
     assert Path(file).read_bytes().startswith(kinds[file.rpartition(".")[2]])
@@ -281,14 +272,14 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
 def test_what_is_wrong_is_said(runs, capsys, words, fault):
     places = {"run": runs[0], "alone": runs[1]}
     before = sorted(path for path in runs[0].rglob("*"))
-    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert code == 2 and not out and err.startswith(fault.format(**places)) and err.count("\n") == 1
     assert sorted(path for path in runs[0].rglob("*")) == before
 
 
 def test_without_matplotlib_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr("xformer_kit.inspect.style.find_spec", lambda name: None)
-    code, out, err = said(capsys, "mask")
+    code, out, err = output(capsys, "plot", "mask")
     assert (code, out) == (2, "")
     assert (
         err

@@ -11,6 +11,7 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_
 
 from tasks.cli import main
 from tasks.cli.wandb_sweep import NAME, combinations, exported
+from tests.tasks.command_lines import fault
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.composition import choices
 from xformer_kit.study.plan import variants
@@ -45,16 +46,6 @@ def draw(said, random_):
             math.exp(random_.uniform(math.log(low), math.log(high)))
         ),
     }[said["distribution"]]()
-
-
-def refused(capsys, *words):
-    """The one sentence of a fault, which ends with exit code 2 and prints nothing else."""
-    capsys.readouterr()
-    code = main(["sweep", "export", *words])
-    out = capsys.readouterr()
-    assert (code, out.out) == (2, "")
-    assert out.err.count("\n") == 1, out.err
-    return out.err.strip()
 
 
 def test_by_eye(capsys):
@@ -232,7 +223,7 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
 def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
-    assert refused(capsys, *words).startswith(answer)
+    assert fault(capsys, "sweep", "export", *words).startswith(answer)
 
 
 def test_other_words(capsys):
