@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 
 from xformer_kit import compose
 from xformer_kit.laws import faults, tiny
@@ -100,9 +100,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 KEPT = [  # it has an effect somewhere in what takes it from this place

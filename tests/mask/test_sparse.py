@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.nn.attention.flex_attention import create_mask
 
 from xformer_kit.config import compose
@@ -213,9 +213,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 def test_a_mask_that_sees_both_ways_is_refused_where_the_next_token_is_predicted():

@@ -2,19 +2,7 @@
 
 import torch
 
-from xformer_kit.attention import SCORES
-
-HEADS = 3
-
-
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
+from tests.scores import made
 
 
 def test_relu2_by_eye():
