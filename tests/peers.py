@@ -42,6 +42,29 @@ def loaded(config: dict, state: State) -> Model:
     return model
 
 
+def llama_state(theirs: State) -> State:
+    """The weights of a Llama of transformers by our names."""
+    state = {
+        "embed.weight": theirs["model.embed_tokens.weight"],
+        "head.weight": theirs["lm_head.weight"],
+        "decoder.norm.weight": theirs["model.norm.weight"],
+    }
+    for i in range(LAYERS):
+        block, them = f"decoder.{i}", f"model.layers.{i}"
+        state |= {
+            f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"
+        }
+        state |= {
+            f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"]
+            for n in ("gate", "up", "down")
+        }
+        state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
+        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[
+            f"{them}.post_attention_layernorm.weight"
+        ]
+    return state
+
+
 def close(ours: Tensor, theirs: Tensor) -> None:
     tolerance = 1e-10 if theirs.dtype == torch.float64 else 1e-5
     atol = tolerance * theirs.abs().max().item()

@@ -15,6 +15,7 @@ from tests.peers import (
     WIDTH,
     close,
     close_gradients,
+    llama_state,
     loaded,
     randomised,
     transformers,
@@ -93,28 +94,6 @@ def llama():
         **SMALL,
     )
     return theirs, loaded(ours, llama_state(theirs.state_dict()))
-
-
-def llama_state(theirs):
-    state = {
-        "embed.weight": theirs["model.embed_tokens.weight"],
-        "head.weight": theirs["lm_head.weight"],
-        "decoder.norm.weight": theirs["model.norm.weight"],
-    }
-    for i in range(LAYERS):
-        block, them = f"decoder.{i}", f"model.layers.{i}"
-        state |= {
-            f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"
-        }
-        state |= {
-            f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"]
-            for n in ("gate", "up", "down")
-        }
-        state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
-        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[
-            f"{them}.post_attention_layernorm.weight"
-        ]
-    return state
 
 
 @pytest.fixture(params=[gpt2, llama], ids=["gpt2", "llama"])

@@ -4,7 +4,6 @@ give the same logits as `transformers`' OLMo, Gemma 2 (without its bound on scor
 
 import pytest
 import torch
-from test_parity import llama_state
 
 from tests.peers import (
     DIM,
@@ -16,6 +15,7 @@ from tests.peers import (
     WIDTH,
     close,
     close_gradients,
+    llama_state,
     loaded,
     randomised,
     transformers,

@@ -6,28 +6,14 @@ import os
 import pytest
 import torch
 
+from tests.positions import bias, made
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case, randomise
+from xformer_kit.laws.case import Case
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
-
-
-def made(node: dict, heads: int = 6, stack: str = "decoder"):
-    place = POSITIONS.create(
-        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, stack=stack
-    ).double()
-    randomise(place)
-    return place
-
-
-def bias(place, length: int, heads: int = 6, first: int = 0) -> torch.Tensor:
-    """(heads, length, length), of tokens that stand from `first` on."""
-    tokens = Tokens(position=torch.arange(first, first + length)[None])
-    head = torch.arange(heads).view(1, -1, 1, 1)
-    return place.bias(tokens.as_query(), tokens.as_key(), head).expand(1, heads, length, length)[0]
 
 
 def causal_weights(scores: torch.Tensor) -> torch.Tensor:
@@ -117,20 +103,6 @@ def test_t5_buckets_by_eye():
     ]
     both = made({"name": "t5", "buckets": 8, "longest": 16, "bidirectional": True})
     assert both.bucket(torch.tensor([-9, -1, 0, 1, 9])).tolist() == [7, 5, 0, 1, 3]
-
-
-@pytest.mark.parametrize("node", ["t5", "alibi"], ids=str)
-def test_a_bias_is_point_wise(node):
-    """So a kernel may ask for one pair of tokens and one head at a time."""
-    place = made({"name": node} if isinstance(node, str) else node)
-    whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
-
-    def one(h, i, j):
-        return place.bias(q.map(lambda x: x[i]), k.map(lambda x: x[j]), h)
-
-    h, i, j = torch.meshgrid(torch.arange(6), torch.arange(9), torch.arange(9), indexing="ij")
-    got = torch.func.vmap(one)(h.flatten(), i.flatten(), j.flatten()).unflatten(0, (6, 9, 9))
-    torch.testing.assert_close(got, whole)
 
 
 def test_a_table_is_the_stack_or_each_layers():
