@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made, result, twice, unit
+from placing import DIM, F, G, X, equations, made, result, unit
 from torch import nn
 from torch.testing import assert_close
 
@@ -16,14 +16,6 @@ from xformer_kit.laws.case import made as make
 from xformer_kit.model.init import INITS, deepnet
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
-
-
-def gated(p, x, y):
-    """Section 3.2 of GTrXL, with y the output behind its ReLU."""
-    r = torch.sigmoid(y @ p.w_r.weight.T + x @ p.u_r.weight.T)
-    z = torch.sigmoid(y @ p.w_z.weight.T + x @ p.u_z.weight.T - p.bias)
-    return (1 - z) * x + z * torch.tanh(y @ p.w_g.weight.T + (r * x) @ p.u_g.weight.T)
-
 
 # part -> (options, one sublayer, two in parallel), each a function of the part and the stream, with
 # m the model's factor
@@ -80,14 +72,7 @@ EQUATIONS = {
 }
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.3])
-@pytest.mark.parametrize("name", EQUATIONS)
-def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
-    options, one, two = EQUATIONS[name]
-    for kinds, sublayers, equation in ((["attn"], [F], one), (["attn", "ffn"], [F, G], two)):
-        part = made(name, kinds, **options)
-        expected = twice(lambda x: equation(part, x, factor))  # noqa: B023
-        assert_close(result(part, sublayers, factor), 3 * expected)
+test_output_is_the_equation_for_one_sublayer_and_for_two = equations(EQUATIONS)
 
 
 def test_every_placement_is_written_out():
