@@ -9,18 +9,15 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import rms_norm
 from torch.testing import assert_close
 
+from tests import norms
+from tests.norms import made
 from xformer_kit.norm import NORMS, RMS, _RMSNorm
 from xformer_kit.registry import Context
 
 
 @pytest.fixture
 def numbers():
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(
-        1, 2
-    )  # not contiguous, as in a head
-    weight = torch.randn(7, generator=draw, dtype=torch.float64)
-    return x.requires_grad_(), weight.requires_grad_()
+    return norms.numbers()
 
 
 def test_rms_is_its_formula(numbers):
@@ -71,21 +68,6 @@ def test_rms_in_half_precision_keeps_its_type():
     assert RMS(7).bfloat16()(x).dtype == torch.bfloat16
 
 
-# Against the layers of others. Every parameter is drawn, so that a missing one cannot hide.
-
-
-def drawn(module, dtype=torch.float64):
-    draw = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draw))
-    return module.to(dtype)
-
-
-def made(name, dtype=torch.float64, **options):
-    return drawn(NORMS.create({"name": name, **options}, dim=7), dtype)
-
-
 @pytest.mark.parametrize("weight", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_is_that_of_torch_with_what_it_has(numbers, weight, bias):
@@ -96,7 +78,7 @@ def test_layer_is_that_of_torch_with_what_it_has(numbers, weight, bias):
     assert_close(ours(numbers[0]), theirs(numbers[0]))
 
 
-# theirs, what ours is told
+# class of transformers: (name, options) of ours
 PEERS = {
     "llama.modeling_llama.LlamaRMSNorm": ("rms", {"cast": "before"}),
     "olmo2.modeling_olmo2.Olmo2RMSNorm": ("rms", {"cast": "after"}),
