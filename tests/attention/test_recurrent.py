@@ -9,6 +9,7 @@ import torch
 from refusing import refusals_among
 from torch.testing import assert_close
 
+from tests.attentions import IDS, heads, layer, model_of
 from xformer_kit import ConfigError
 from xformer_kit.attention.short_conv import ShortConvolution
 from xformer_kit.laws import faults, tiny
@@ -16,29 +17,7 @@ from xformer_kit.laws.case import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
-IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 KINDS = ("linear", "retention", "gated_delta", "performer")
-
-
-def model(model="decoder", **changes):
-    made = build_model(tiny(model, **changes), VOCAB)
-    randomise(made)
-    return made.double().eval()
-
-
-def layer(position="none", mask="causal", **attn):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    seen, made = [], model(attn=attn, position=position, mask=mask)
-    attention = made.decoder.blocks[1].attn
-    attention.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
-    with torch.no_grad():
-        made(IDS)
-    return attention, *seen
-
-
-def heads(attn, x, names, count=6):
-    """Projections, head by head: (b, t, h, d)."""
-    return ((x @ getattr(attn, name).weight.t()).unflatten(-1, (count, -1)) for name in names)
 
 
 FEATURES = {
@@ -172,7 +151,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
     attn.load_state_dict(
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
-    made = model(attn=ours, position="none")
+    made = model_of(ours, position="none")
     view = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
     assert_close(attn(x, None, view), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
@@ -180,7 +159,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_a_cache_does_not_grow(name):
-    made = model(attn=name, position="none", max_len=4096)
+    made = model_of(name, position="none", max_len=4096)
     cache = made.cache(2, 4096)
     held = cache.bytes
     assert held == made.cache(2, 8).bytes
@@ -194,7 +173,7 @@ def test_a_cache_does_not_grow(name):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_padding_between_tokens_leaves_the_state_as_it_is(name):
-    made, real = model(attn=name), torch.ones(2, LENGTH, dtype=torch.bool)
+    made, real = model_of(name), torch.ones(2, LENGTH, dtype=torch.bool)
     real[0, 4:7], real[1, :2], real[1, 9] = False, False, False
     for documents in (None, (torch.arange(LENGTH) >= 8).long().expand(2, -1)):
         got = made(IDS, real=real, document=documents)
@@ -218,7 +197,7 @@ def test_padding_between_tokens_leaves_the_state_as_it_is(name):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_a_beam_of_padded_prompts_is_that_of_each_prompt(name):
-    made, prompts = model(attn=name), [IDS[0, :5], IDS[1, :3]]
+    made, prompts = model_of(name), [IDS[0, :5], IDS[1, :3]]
     real = torch.arange(5) >= torch.tensor([[0], [2]])
     padded = torch.zeros(2, 5, dtype=torch.long)
     for row, prompt in zip(padded, prompts, strict=True):

@@ -5,42 +5,15 @@ import torch
 from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
-
-DRAWN = Case(tiny(), "").ids[:2, :8]
-HEADS, WIDE = 6, 10
-
-
-def made(attn, model="decoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    model.stack.blocks[0].attn.register_forward_hook(
-        lambda _, args, out: held.extend((args[0], out))
-    )
-    model(DRAWN)
-    return model.stack.blocks[0].attn, *held
-
-
-def past(n, masked):
-    """The tokens that token n sees."""
-    return range(n + 1) if masked else range(DRAWN.shape[1])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("mask", ["causal", "full"])
 def test_compositional_by_its_equations(mask):
     model = "decoder" if mask == "causal" else "encoder"
-    attn, x, out = layer(
+    attn, x, out = short_layer(
         {"name": "compositional", "retrievals": 3, "v_head_dim": 5, "choice_dim": 4},
         model=model,
         mask=mask,
@@ -64,14 +37,14 @@ def test_compositional_by_its_equations(mask):
 
 @torch.no_grad()
 def test_one_retrieval_is_multi_head_whose_heads_have_one_value():
-    ours = made({"name": "compositional", "retrievals": 1, "kv_heads": HEADS})
-    multi = made({"name": "multi_head", "kv_heads": HEADS})
+    ours = model_of({"name": "compositional", "retrievals": 1, "kv_heads": HEADS}, position="none")
+    multi = model_of({"name": "multi_head", "kv_heads": HEADS}, position="none")
     state = dict(ours.state_dict())
     for name, value in ours.state_dict().items():
         if name.endswith("attn.v.weight"):
             state[name] = value.repeat(HEADS, 1)
     multi.load_state_dict(state)
-    assert_close(ours(DRAWN), multi(DRAWN))
+    assert_close(ours(SHORT), multi(SHORT))
 
 
 TWO = {

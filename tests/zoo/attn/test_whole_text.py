@@ -6,24 +6,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.attentions import DRAWN, model_of
 from xformer_kit import ConfigError
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
+from xformer_kit.laws.case import LENGTH
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.zoo.attn._whole_text import rows
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-DRAWN = Case(tiny(), "").ids
-
-
-def made(attn, model="encoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
 
 
 def test_texts_come_apart_and_back():
@@ -55,7 +46,7 @@ def test_a_rotation_keeps_its_law(name):
 
 @pytest.mark.parametrize("name", ["fourier", "linformer", "nystrom"])
 def test_a_cache_takes_a_text_in_one_call(name):
-    model = made(name, model="decoder", mask="full")
+    model = model_of(name, position="none", mask="full")
     past = model.cache(3, LENGTH)
     assert_close(model(DRAWN, cache=past), model(DRAWN))
     with pytest.raises(ConfigError, match="a mask sees the future"):
@@ -69,3 +60,22 @@ def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
         usual,
         usual,
     ]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"name": "fourier"},
+        {"name": "linformer", "share": "none", "bias": True},
+        {"name": "linformer", "share": "key_value"},
+        {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
+        {"name": "nystrom", "landmarks": 29},
+    ],
+    ids=str,
+)
+def test_laws_of_an_encoder(node):
+    config = tiny("encoder", attn=node, position="learned")
+    assert not faults(config)
+    for law in ("documents", "padding", "batch", "gradients", "precision", "kernels"):
+        broken = LAWS[law](config)
+        assert broken is None or "only `reference`" in broken
