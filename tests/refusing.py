@@ -1,10 +1,13 @@
 """The sentences with which a config is refused, and tests made of them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from xformer_kit import ConfigError, compose
+from xformer_kit.laws import faults, tiny
 
 
 def refused(words: str | Sequence[str]) -> list[str]:
@@ -40,5 +43,16 @@ def refusals_among(cases: Sequence[tuple[list[str], list[str]]]) -> Callable[...
     @pytest.mark.parametrize(("words", "expected"), cases, ids=lambda x: " ".join(x or [])[:40])
     def test(words: list[str], expected: list[str]) -> None:
         assert set(expected) <= set(refused(words))
+
+    return test
+
+
+def tiny_refusals(cases: Sequence[tuple[dict[str, Any], str]]) -> Callable[..., None]:
+    """A test for each change of a tiny config: its only sentence matches a pattern."""
+
+    @pytest.mark.parametrize(("changes", "sentence"), cases)
+    def test(changes: dict[str, Any], sentence: str) -> None:
+        (fault,) = faults(tiny(**changes))
+        assert re.fullmatch(sentence, fault)
 
     return test

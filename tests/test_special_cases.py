@@ -92,22 +92,20 @@ def test_a_gate_that_is_the_up_projection_is_a_square():
     same(logits(config, gate_is_up), logits(mlp))
 
 
+def swapped(state):
+    """The weights with the names of gate and up exchanged."""
+    other = {"gate": "up", "up": "gate"}
+    return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
+
+
 def test_which_half_of_a_glu_is_activated_is_a_matter_of_names():
     config = {"name": "glu", "width": 19}
-
-    def swapped(state):
-        other = {"gate": "up", "up": "gate"}
-        return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
 
     same(logits(tiny(ffn=config), swapped), logits(tiny(ffn={**config, "activated": "up"})))
 
 
 def test_a_bilinear_glu_ignores_which_matrix_is_the_gate():
     config = tiny(ffn={"name": "glu", "activation": "identity", "width": 19})
-
-    def swapped(state):
-        other = {"gate": "up", "up": "gate"}
-        return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
 
     same(logits(config, swapped), logits(config))
 

@@ -213,26 +213,27 @@ def test_rotary_pairs_channel_i_with_i_plus_half_and_slows_down_with_i():
     )
 
 
-def test_sinusoidal_by_eye():
-    """Channels are sin, cos, sin, cos; the second pair is 100 times slower for theta 10,000 and dim
-    4.
-    """
-    sinusoidal = POSITIONS.create("sinusoidal", dim=4)
+@pytest.mark.parametrize(
+    ("layout", "first", "second"),
+    [
+        (
+            "interleaved",
+            [0.0, 1.0, 0.0, 1.0],
+            [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],
+        ),
+        (
+            "concatenated",
+            [0.0, 0.0, 1.0, 1.0],
+            [math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)],
+        ),
+    ],
+)
+def test_sinusoidal(layout, first, second):
+    """Pairs of a sine and a cosine; the second is 100 times slower for theta 10,000 and dim 4."""
+    sinusoidal = POSITIONS.create({"name": "sinusoidal", "layout": layout}, dim=4)
     table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
-    assert table[0].tolist() == [0, 1, 0, 1]
-    torch.testing.assert_close(
-        table[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)])
-    )
-
-
-def test_sinusoidal_concatenated_by_eye():
-    """The same, with all sines before all cosines."""
-    sinusoidal = POSITIONS.create({"name": "sinusoidal", "layout": "concatenated"}, dim=4)
-    table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
-    assert table[0].tolist() == [0, 0, 1, 1]
-    torch.testing.assert_close(
-        table[1], torch.tensor([math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)])
-    )
+    assert table[0].tolist() == first
+    torch.testing.assert_close(table[1], torch.tensor(second))
 
 
 def test_sinusoids_of_far_positions_are_exact_to_fp32():

@@ -3,13 +3,10 @@ not.
 """
 
 import pytest
-import torch
 from refusing import refused
 
+from tests.config.effects import effects
 from xformer_kit import compose
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
@@ -193,14 +190,4 @@ PAIRS = [  # a composition with an option and without, and whether the first is 
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "untaken"), PAIRS)
-@torch.no_grad()
-def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, untaken):
-    configs = [tiny(**one), tiny(**other)]
-    assert [bool(faults(config)) for config in configs] == [untaken, False]
-    models = [build_model(config, VOCAB).double().train() for config in configs]
-    found = []
-    for model in models:
-        randomise(model)
-        found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
-    assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == untaken
+test_an_option_is_refused_if_it_changes_no_output = effects(PAIRS)

@@ -1,13 +1,10 @@
 """An option that changes nothing is refused, and changes nothing; one that is not refused does."""
 
 import pytest
-import torch
 from refusing import refusals
 
+from tests.config.effects import effects
 from xformer_kit import compose
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.build import build_model
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 ENCODER = "model=encoder task=masked_language_modeling position=learned data.seq_len=16"
@@ -232,14 +229,4 @@ PAIRS = [  # compositions with an option and without, and whether the first is r
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "vain"), PAIRS)
-@torch.no_grad()
-def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, vain):
-    configs = [tiny(**one), tiny(**other)]
-    assert [bool(faults(config)) for config in configs] == [vain, False]
-    found = []
-    for config in configs:
-        model = build_model(config, VOCAB).double().train()
-        randomise(model)
-        found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
-    assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == vain
+test_an_option_is_refused_if_it_changes_no_output = effects(PAIRS)

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from xformer_kit import ConfigError, build, compose
+from tests.generate.conftest import build_small
+from xformer_kit import ConfigError
 from xformer_kit.generate import beam_search, generate, stream
 from xformer_kit.generate import score as score_of
 
@@ -16,25 +17,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
 VOCAB, START, END = 11, 9, 10
-SMALL = [
-    "model.dim=16",
-    "model.layers=1",
-    "attn.heads=2",
-    "data.seq_len=32",
-    "model.tie_embeddings=false",
-]
 
 
 def model_of(kind, scale, *more):
     """Weights large enough for texts to end at different times."""
-    task = ["task=seq2seq"] if kind == "encoder_decoder" else []
-    model = build(compose([f"model={kind}", *task, *SMALL, *more]), vocab_size=VOCAB).eval()
-    draw = torch.Generator().manual_seed(15)
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.ndim > 1:
-                p.copy_(torch.randn(p.shape, generator=draw) * scale * p.shape[-1] ** -0.5)
-    return model
+    return build_small(kind, VOCAB, 15, scale, *more)
 
 
 class Ids(torch.nn.Module):

@@ -171,30 +171,26 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
     assert_close(in_calls(causal, ids, 3, 7, prefix=prefix), causal(ids))
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"mask": "full"},
+            "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that"
+            " are new. Give all tokens in one call, or build the model with mask=causal.",
+        ),
+        (
+            {"placement": "mv_split"},
+            "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
+            " all before it). Give all tokens in one call, or choose another part.",
+        ),
+    ],
+    ids=str,
+)
 @torch.no_grad()
-def test_a_mask_that_sees_the_future_is_refused_behind_a_cache():
-    model, ids = build_model(tiny(mask="full"), VOCAB).double().eval(), torch.arange(10)[None]
+def test_a_second_call_is_refused_if_new_tokens_change_those_in_the_cache(changes, sentence):
+    model, ids = build_model(tiny(**changes), VOCAB).double().eval(), torch.arange(10)[None]
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)
-    assert (
-        str(error.value)
-        == "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that"
-        " are new. Give all tokens in one call, or build the model with mask=causal."
-    )
-
-
-@torch.no_grad()
-def test_a_part_that_a_cache_would_make_wrong_is_refused_behind_one():
-    model, ids = (
-        build_model(tiny(placement="mv_split"), VOCAB).double().eval(),
-        torch.arange(10)[None],
-    )
-    assert_close(in_calls(model, ids, 10), model(ids))
-    with pytest.raises(ConfigError) as error:
-        in_calls(model, ids, 6, 4)
-    assert (
-        str(error.value)
-        == "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
-        " all before it). Give all tokens in one call, or choose another part."
-    )
+    assert str(error.value) == sentence

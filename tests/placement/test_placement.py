@@ -1,16 +1,16 @@
 """Placements against their equations, written out for one sublayer and for two in parallel."""
 
 import math
-import re
 from functools import partial
 
 import pytest
 import torch
 from placing import DIM, F, G, X, equations, made, result, unit
+from refusing import tiny_refusals
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.model.init import INITS, deepnet
@@ -167,8 +167,7 @@ def built(placement, init):
 # What the model does with all that is added.
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
+test_wrong_options_are_refused = tiny_refusals(
     [
         (
             {"extra": {"stochastic_depth": {"rate": 1.0}}},
@@ -221,8 +220,5 @@ def built(placement, init):
                 r" it out\."
             ),
         ),
-    ],
+    ]
 )
-def test_what_cannot_be_is_answered(changes, sentence):
-    (fault,) = faults(tiny(**changes))
-    assert re.fullmatch(sentence, fault)
