@@ -15,7 +15,10 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-pytest.register_assert_rewrite("refusing")  # it makes tests
+# Modules that make tests or assert for them.
+pytest.register_assert_rewrite(
+    "refusing", "tests.config.effects", "tests.masks", "tests.tasks.command_lines"
+)
 
 from tests.warm import IMPORTED  # noqa: E402
 

@@ -141,7 +141,7 @@ def test_a_variant_that_changes_nothing_is_the_base():
     same(logits(tiny(decoder=pattern)), logits(tiny()))
 
 
-def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_say():
+def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_effect():
     config = tiny(vocab_multiple=64)
     assert build_model(config, 37).embed.weight.shape[0] == 64
     assert logits(config).shape[-1] == 37
@@ -179,7 +179,7 @@ TREES = st.recursive(
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(TREES)
-def test_a_tree_of_masks_tells_the_truth_about_itself(tree):
+def test_traits_of_a_tree_of_masks_are_true(tree):
     assert LAWS["mask"](tiny(mask=tree)) is None
 
 

@@ -88,7 +88,7 @@ def picture(node, length: int = 5):
     return matrix(MASKS.create(node), length).int().tolist()
 
 
-def test_causal_by_eye():
+def test_causal_worked_out():
     assert picture("causal", 4) == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
@@ -97,7 +97,7 @@ def test_causal_by_eye():
     ]
 
 
-def test_sliding_window_by_eye():
+def test_sliding_window_worked_out():
     assert picture({"name": "sliding_window", "window": 2}) == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
@@ -111,11 +111,11 @@ def test_a_window_of_one_is_the_token_itself():
     assert picture({"name": "sliding_window", "window": 1}, 3) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_full_by_eye():
+def test_full_worked_out():
     assert picture("full", 2) == [[1, 1], [1, 1]]
 
 
-def test_not_by_eye():
+def test_not_of_a_mask_worked_out():
     assert picture({"name": "not", "of": {"name": "causal"}}, 3) == [
         [0, 1, 1],
         [0, 0, 1],
@@ -123,7 +123,7 @@ def test_not_by_eye():
     ]
 
 
-def test_all_of_by_eye():
+def test_all_of_worked_out():
     near = {"name": "sliding_window", "window": 2}
     assert picture(
         {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": near}]}, 4
@@ -135,7 +135,7 @@ def test_all_of_by_eye():
     ]
 
 
-def test_any_of_by_eye():
+def test_any_of_worked_out():
     itself, far = {"name": "sliding_window", "window": 1}, {"name": "sliding_window", "window": 2}
     tree = {
         "name": "any_of",
@@ -176,11 +176,11 @@ def test_a_mask_prints_as_what_it_is():
         (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]),
     ],
 )
-def test_alibi_slopes_by_eye(heads, slopes):
+def test_alibi_slopes_worked_out(heads, slopes):
     assert POSITIONS.create("alibi", heads=heads).slope.tolist() == slopes
 
 
-def test_alibi_bias_by_eye():
+def test_alibi_bias_worked_out():
     at = Tokens(position=torch.arange(3)[None])
     alibi = POSITIONS.create("alibi", heads=2)
     bias = alibi.bias(at.as_query(), at.as_key(), torch.arange(2).view(1, -1, 1, 1))
@@ -247,13 +247,13 @@ def test_sinusoids_of_far_positions_are_exact_to_fp32():
 # Norms.
 
 
-def test_rms_by_eye():
+def test_rms_worked_out():
     rms = NORMS.create({"name": "rms", "eps": 0.0}, dim=2)
     torch.testing.assert_close(
         rms(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]) / math.sqrt(12.5)
     )
 
 
-def test_layer_norm_by_eye():
+def test_layer_norm_worked_out():
     layer = NORMS.create({"name": "layer", "eps": 0.0}, dim=2)
     torch.testing.assert_close(layer(torch.tensor([3.0, 7.0])), torch.tensor([-1.0, 1.0]))

@@ -167,7 +167,7 @@ def test_the_case_is_what_is_tried():
 @pytest.mark.parametrize(
     "name", [name for name in ATTENTIONS if "bias" in ATTENTIONS.options(name)]
 )
-def test_projections_have_biases_only_where_they_are_asked_for(name):
+def test_projections_have_biases_only_if_bias_is_true(name):
     for bias in (False, True):
         attn = (
             build_model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)

@@ -81,7 +81,7 @@ def test_rotation_turns_features_where_values_are_summed_and_not_the_sum_of_weig
     )  # angles are in fp32
 
 
-def test_a_short_convolution_by_eye():
+def test_a_short_convolution_worked_out():
     conv = ShortConvolution(1, 3)
     conv.weight.data = torch.tensor([[100.0, 10.0, 1.0]])
     none = torch.zeros(1, 2, 1)

@@ -27,7 +27,7 @@ def test_a_sink_is_a_key_without_a_value_and_plus_one_is_a_sink_of_score_zero():
     total = exps.sum(-1, keepdim=True)
     assert_close(score(SCORED, None), exps / (total + score.sink.exp().view(HEADS, 1, 1)))
     assert_close(made({"name": "softmax", "plus_one": True})(SCORED, None), exps / (total + 1))
-    far = SCORED - 1000  # no overflow, and nothing to look at
+    far = SCORED - 1000  # no overflow, and no weight
     assert_close(made({"name": "softmax", "plus_one": True})(far, None), torch.zeros_like(far))
 
 
@@ -64,7 +64,7 @@ REFUSED = {
 test_refused_configs = refusals(REFUSED)
 
 
-def test_a_score_of_ones_own_is_a_part_and_is_judged_by_the_laws(tmp_path):
+def test_a_score_of_a_users_file_is_registered_and_checked_by_the_laws(tmp_path):
     from xformer_kit.laws import check_file
 
     source = """

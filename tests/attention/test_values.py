@@ -81,7 +81,7 @@ def test_a_mix_of_first_values_made_of_the_token_is_that_of_x_transformers():
 
 
 @torch.no_grad()
-def test_values_of_laser_are_bounded_as_in_x_transformers_unless_told():
+def test_default_bound_of_laser_is_that_of_x_transformers():
     x_transformers = pytest.importorskip("x_transformers.x_transformers")
     cap = inspect.signature(x_transformers.Attention).parameters["laser_softclamp_value"]
     assert VALUES.defaults("laser")["cap"] == cap.default
@@ -150,7 +150,7 @@ def test_laws(law, face):
     assert LAWS[law](tiny(attn={"name": "multi_head", **face}, norm="layer")) is None
 
 
-def test_laser_may_look_at_a_source():
+def test_laser_may_attend_to_a_source():
     assert LAWS["greedy"](tiny("encoder_decoder", attn={"name": "multi_head", **FACES[0]})) is None
 
 

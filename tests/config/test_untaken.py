@@ -1,6 +1,4 @@
-"""An option that no layer takes is refused, wherever it is said; one that some layer takes is
-not.
-"""
+"""An option that no layer takes is refused wherever it is set; one that a layer takes is not."""
 
 import pytest
 from refusing import refused
@@ -135,7 +133,7 @@ def test_what_is_refused(words):
 
 
 KEPT = [
-    # what no layer has is asked nothing
+    # a part that no layer has is not checked
     f"{SEQ2SEQ} attn=gated_delta model.encoder.layout=[ffn] model.decoder.cross=multi_head",
     "model.dim=100 attn.heads=4 model.decoder.layout=[{attn:{head_dim:12}},ffn]",
     f"attn=lambda model.decoder.pattern=[a] {A}{{position:none}}",
@@ -143,7 +141,7 @@ KEPT = [
     "model.decoder.attn.heads=8",  # as it was
     "model.sharing=cycle model.unique_layers=1",  # the Universal Transformer, in whatever order
     "placement=normformer placement.scale_residual=true",
-    "model.decoder.layout=[attn]",  # nobody asked for the network
+    "model.decoder.layout=[attn]",  # the network is only a default
     # nor for the mask, which model=encoder_decoder chooses
     f"{SEQ2SEQ} model.encoder.layout=[ffn]",
     "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds
@@ -170,7 +168,7 @@ def test_what_a_layer_takes_is_not_refused(words):
 
 
 def bare(kind, name, **options):
-    """A part with what a tiny model would say of it left out, but for these options."""
+    """A component with its defaults, not those of a tiny model, and these options."""
     return {kind: KINDS[kind].defaults(name) | options}
 
 

@@ -116,7 +116,7 @@ KEPT = [  # it has an effect somewhere in what takes it from this place
         "attn=compositional attn.choice_dim=4 model.decoder.variants.a.attn.retrievals=1"
         " model.decoder.first=[a]"
     ),
-    f"{ENCODER} attn=orthoformer",  # a default was asked for by nobody
+    f"{ENCODER} attn=orthoformer",  # landmarks are only a default
     # a text may be longer than those of the training
     f"{ENCODER} attn=nystrom attn.landmarks=20 position=rotary",
     "ffn=moe ffn.router.capacity=3.9",

@@ -116,7 +116,7 @@ def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model
 
 
 def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int = 0) -> Tokens:
-    """Token ids (rows, length); padded on the left of every second row where asked for."""
+    """Token ids (rows, length); padded on the left of every second row if `padded`."""
     ids = torch.randint(VOCAB, (rows, length), generator=torch.Generator().manual_seed(seed))
     real = None
     if padded:

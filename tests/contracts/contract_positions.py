@@ -21,7 +21,7 @@ class T5(Position):
         self,
         heads: int,
         *,
-        buckets: int = 8,  # distances that are told apart
+        buckets: int = 8,  # distances that have their own row
         longest: int = 16,  # tokens; what lies farther away shares the last bucket
     ):
         super().__init__()

@@ -110,7 +110,7 @@ def test_gradients_reach_the_t5_table_alike_through_both_kernels(padded):
     torch.testing.assert_close(gradients["sdpa"], gradients["reference"])
 
 
-def test_a_variant_with_another_table_has_it_beside_the_stacks():
+def test_a_variant_with_another_table_has_its_own_next_to_that_of_the_stack():
     model = model_of(
         "t5",
         "model.decoder.pattern=[base,short]",
@@ -138,7 +138,7 @@ def test_residual_carries_two_streams_and_joins_them_at_the_end():
     torch.testing.assert_close(bare.hidden(tokens)[0], post + pre)
 
 
-def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
+def test_values_of_the_first_layer_reach_the_others_and_get_gradients_from_them():
     model, ids = model_of("first_values").eval(), batch().ids
     whole = model(ids)
     seen = []
@@ -157,7 +157,7 @@ def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
 
 
 @torch.no_grad()
-def test_a_block_leaves_the_memo_that_it_is_given_alone():
+def test_a_block_does_not_change_the_memo_that_it_gets():
     """So a block that is computed again, for its activations, reads what it read before."""
     model, tokens = model_of("first_values"), batch().placed()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
@@ -244,7 +244,7 @@ def test_a_law_that_a_part_breaks_is_refused_where_it_would_be_needed():
     model_of("latent")(ids, document=document)  # others can
 
 
-def test_parts_are_options_like_any_other_and_leave_other_parameters_start_alone():
+def test_another_attention_does_not_change_initial_values_of_other_parameters():
     plain, latent = (build(config_of(name), VOCAB).state_dict() for name in ("plain", "latent"))
     same = [name for name in plain if name in latent and ".attn." not in name]
     assert len(same) > 10

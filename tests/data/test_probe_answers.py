@@ -20,7 +20,7 @@ def test_recall():
         )
 
 
-def test_a_smaller_power_of_recall_asks_earlier():
+def test_a_smaller_power_of_recall_has_earlier_labels():
     def gap(power):
         at = [
             words.index(next(w for w in words if w.startswith("[")))

@@ -146,6 +146,6 @@ test_wrong_options_are_refused = tiny_refusals(
 )
 
 
-def test_a_join_says_what_it_is():
+def test_description_of_a_join():
     assert [repr(Join(4, way)) for way in ("factor", "matrix")] == ["Join(factor)", "Join(matrix)"]
     assert not list(make(tiny()).decoder.extra.parameters())

@@ -173,7 +173,7 @@ def test_constraints_act_on_log_probabilities_as_in_transformers(kind, options):
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [2, 5])
-def test_a_prompt_that_shares_its_batch_is_searched_as_alone(beam):
+def test_a_prompt_in_a_batch_is_searched_as_by_itself(beam):
     model = model_of("encoder_decoder", 2.0)
     together = beam_search(model, **sources(), max_new_tokens=12, beam=beam, num_return=2, end=END)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -230,7 +230,7 @@ def test_as_many_beams_as_texts_find_the_likeliest():
 
 
 @torch.no_grad()
-def test_allowed_is_asked_by_prompt_and_never_behind_the_end():
+def test_allowed_is_called_for_each_prompt_and_never_after_the_end():
     asked = []
 
     def allowed(row, ids):

@@ -27,7 +27,7 @@ def test_rms_is_its_formula(numbers):
     assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * weight)
 
 
-def test_rms_by_hand_is_torchs_own_and_so_are_its_gradients(numbers):
+def test_written_out_rms_and_its_gradients_equal_those_of_torch(numbers):
     x, weight = numbers
     ours, theirs = _RMSNorm.apply(x, weight, 1e-3)[0], rms_norm(x, (7,), weight, 1e-3)
     assert_close(ours, theirs)
@@ -47,7 +47,7 @@ def test_rms_without_a_weight_is_its_formula_and_so_is_its_gradient(numbers, gra
         assert_close(torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g))
 
 
-def test_rms_by_hand_has_a_first_and_a_second_derivative(numbers):
+def test_written_out_rms_has_a_first_and_a_second_derivative(numbers):
     def norm(x, weight):
         return _RMSNorm.apply(x, weight, 1e-3)[0]
 
@@ -115,7 +115,7 @@ def test_norms_are_those_of_transformers_in_half_precision_too(peer, dtype):
     assert_close(ours(x), theirs(x), **bound)
 
 
-def test_where_rms_is_cast_back_matters_in_half_precision_alone():
+def test_where_rms_is_cast_back_matters_only_in_half_precision():
     after, before = (made("rms", torch.bfloat16, cast=cast) for cast in ("after", "before"))
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1))
     assert not torch.equal(after(x.bfloat16()), before(x.bfloat16()))

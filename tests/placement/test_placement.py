@@ -106,7 +106,7 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
 
 @torch.no_grad()
 def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
-    """Its norm behind the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
+    """Its norm after the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
     of the second.
     """
     case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")

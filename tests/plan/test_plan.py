@@ -158,7 +158,7 @@ def test_layers_of_one_variant_share_a_plan():
         ({"first": None, "last": None, "pattern": None}, 1, "base"),
     ],
 )
-def test_the_order_of_layers_by_eye(stack, layers, order):
+def test_order_of_layers(stack, layers, order):
     assert layer_order(stack, layers) == order.split()
 
 

@@ -220,7 +220,7 @@ def test_one_of_the_two_terms_may_be_left_out(term):
     assert faults(tiny(position={"name": "disentangled", term: False})) == []
 
 
-def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
+def test_default_longest_distance_is_that_of_deberta():
     place = POSITIONS.create({"name": "disentangled"}, dim=4)
     assert place.longest == transformers.DebertaV2Config().max_position_embeddings
 

@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 
 def causal_weights(scores: torch.Tensor) -> torch.Tensor:
-    """What a softmax behind a causal mask makes of scores: a constant on a row does not matter."""
+    """Causal softmax of scores: a constant added to a row does not change it."""
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return scores.double().masked_fill(hidden, -math.inf).softmax(-1)
 
@@ -54,7 +54,7 @@ def test_geometric_slopes_have_one_ratio():
     assert torch.equal(usual, geometric)
 
 
-def test_alibi_by_eye():
+def test_alibi_worked_out():
     assert bias(made({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [
         [0, -1, -2],
         [-1, 0, -1],
@@ -78,7 +78,7 @@ def test_t5_buckets_are_those_of_transformers(stack, buckets, longest):
     assert torch.equal(bias(place, 7)[2, 5], place.weight[place.bucket(5 - torch.arange(7)), 2])
 
 
-def test_t5_buckets_by_eye():
+def test_t5_buckets_worked_out():
     """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; in an encoder 4
     for each direction.
     """

@@ -136,9 +136,7 @@ def test_the_two_pairings_differ_by_a_permutation_of_channels():
 
 
 def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
-    """A row of 13 tokens beside one of 7, and documents of 6 and 7 in one row, are rotated as each
-    is alone.
-    """
+    """Rows of 13 and 7 tokens, and documents of 6 and 7 in a row, rotate as each by itself."""
     scaling = {"name": "dynamic", "factor": 2.0, "original": 6}
     case = Case(tiny(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
@@ -243,7 +241,7 @@ def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
     assert faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide)) == []
 
 
-def test_the_gain_of_longrope_by_eye():
+def test_the_gain_of_longrope_worked_out():
     """sqrt(1 + ln(factor) / ln(original)): sqrt(2) where both are 2, and 1 where ln(original) is
     0.
     """
@@ -269,8 +267,8 @@ def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
 
 
 @pytest.mark.parametrize("law", ["shift", "cache"])
-def test_a_rotation_by_the_length_says_what_it_breaks(law):
-    """And what it says is true, where texts may be longer than `original`."""
+def test_a_rotation_that_depends_on_the_length_declares_the_law_that_it_breaks(law):
+    """The law is broken if texts may be longer than `original`."""
     dynamic = {"name": "dynamic", "original": 8}
     config = tiny(position={"name": "rotary", "scaling": dynamic})
     assert "turns by the length of its text" in LAWS[law](config)

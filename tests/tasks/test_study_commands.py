@@ -143,7 +143,7 @@ def test_words_that_are_typed():
     )
 
 
-def test_a_report_is_written_anew_and_says_where(capsys, home, pool):
+def test_a_report_is_written_again_and_its_path_is_printed(capsys, home, pool):
     folder = Path("outputs/studies/norm_placement")
     (pool["baseline", 0] / "summary.json").unlink()
     code, page, _ = output(capsys, "report", "norm_placement")
@@ -210,7 +210,7 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
     assert swapped["verdicts"][0]["difference"]["mean"] == pytest.approx(-by_hand.mean)
 
 
-def test_one_seed_says_nothing_of_others(capsys, pool):
+def test_one_common_seed_shows_nothing_about_others(capsys, pool):
     _, page, _ = output(
         capsys,
         "compare",
@@ -238,7 +238,7 @@ def test_a_twin_begins_a_group_of_its_own_and_has_the_very_same_figures(capsys, 
     )
 
 
-def test_a_run_that_diverged_is_said_and_not_averaged(capsys, pool):
+def test_a_run_that_diverged_is_named_and_not_averaged(capsys, pool):
     (pool["placement=post", 1] / "summary.json").unlink()
     (pool["placement=post", 1] / "ended.json").write_text(
         f'{{"code": {NONFINITE}, "text": "x", "step": 3}}'
@@ -264,7 +264,7 @@ def test_other_data_and_fewer_steps_are_remarked(capsys, pool):
 
 
 def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
-    """Though their configs tell no difference, for where the data lie decides nothing."""
+    """Data with another fingerprint make another group, which is named by their path."""
     other = pool["baseline", 1]
     path = other / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0"}))
@@ -310,7 +310,7 @@ def test_comparisons_that_cannot_be_made(capsys, pool):
     )
 
 
-def test_letters_go_on_behind_z():
+def test_letters_continue_after_z():
     assert [letter(i) for i in (0, 25, 26, 27, 51, 52, 701, 702)] == [
         "A",
         "Z",

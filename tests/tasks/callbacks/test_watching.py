@@ -98,7 +98,7 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
         )  # before clipping
 
 
-def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
+def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path):
     model, expected = made(tiny(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
     noting = NormsLog(
@@ -159,7 +159,7 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
 
 
-def test_what_only_looks_is_no_other_run():
+def test_callbacks_that_only_watch_do_not_change_the_run():
     config = plain()
     assert config_hash(config | {"callbacks": {"norms": {"every": 5}}}) == config_hash(config)
     assert config_hash(config | {"callbacks": {"mine": {"every": 5}}}) != config_hash(config)
@@ -269,7 +269,7 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
         (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
     ],
 )
-def test_what_is_wrong_is_said(runs, capsys, words, fault):
+def test_wrong_words_are_one_sentence(runs, capsys, words, fault):
     places = {"run": runs[0], "alone": runs[1]}
     before = sorted(path for path in runs[0].rglob("*"))
     code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
@@ -277,7 +277,7 @@ def test_what_is_wrong_is_said(runs, capsys, words, fault):
     assert sorted(path for path in runs[0].rglob("*")) == before
 
 
-def test_without_matplotlib_it_says_so(capsys, monkeypatch):
+def test_without_matplotlib_the_fault_names_it(capsys, monkeypatch):
     monkeypatch.setattr("xformer_kit.inspect.style.find_spec", lambda name: None)
     code, out, err = output(capsys, "plot", "mask")
     assert (code, out) == (2, "")
@@ -288,7 +288,7 @@ def test_without_matplotlib_it_says_so(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
-def test_a_trace_begins_behind_the_first_steps_or_in_the_middle_of_a_short_run_and_is_taken_once(
+def test_one_trace_begins_after_the_first_steps_or_in_the_middle_of_a_short_run(
     tmp_path, total, first
 ):
     trace = Profile(tmp_path, steps=2)

@@ -131,7 +131,7 @@ def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
     assert again["config_hash"] == before["config_hash"]
 
 
-def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatch):
+def test_other_figures_are_printed_with_their_differences(capfd, run, monkeypatch):
     def train(words, aside):
         (folder := run.parent / words[-1].partition("=")[2]).mkdir(parents=True)
         facts = json.loads((run / "summary.json").read_text())
@@ -149,7 +149,7 @@ def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatc
     assert output(capfd, "reproduce", run, "--run")[0] == 3
 
 
-def test_figures_by_eye():
+def test_figures_worked_out():
     assert verdict(2.5, 2.5) == "2.5, equal to the last digit"
     assert verdict(2.0, 2.5) == "was 2.0, and is 2.5: off by 0.5, 25 %"
     assert verdict(0.0, 0.5) == "was 0.0, and is 0.5: off by 0.5"
@@ -180,7 +180,9 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
 
 
 @pytest.mark.parametrize("command", ["reproduce", "generate"])
-def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monkeypatch, command):
+def test_of_a_run_that_diverged_no_command_proposes_to_resume(
+    capfd, run, text, monkeypatch, command
+):
     """As train.py does: a step is a function of the config and its number, so that going on ends
     there again.
     """

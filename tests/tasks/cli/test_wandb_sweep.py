@@ -22,7 +22,7 @@ LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"
 
 
 def typed(config, values):
-    """What an agent puts behind `python train.py` for values that W&B proposes: W&B's own way of
+    """Arguments of `python train.py` for values that W&B proposes: W&B's own way of
     writing them.
     """
     args = create_sweep_command_args(
@@ -48,7 +48,7 @@ def draw(said, random_):
     }[said["distribution"]]()
 
 
-def test_by_eye(capsys):
+def test_worked_out(capsys):
     words = ["attn.heads=range(2,5,2)", "model.dim=64", LOG, "schedule.warmup=int(interval(0,9))"]
     assert main(["sweep", "export", *words, "--metric", "val/bits_per_byte"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
@@ -64,7 +64,7 @@ def test_by_eye(capsys):
     }
 
 
-def test_an_agent_types_what_was_asked_for(tmp_path, capsys):
+def test_the_command_of_an_agent_has_the_proposed_values(tmp_path, capsys):
     words = [
         "attn.kv_heads=null,1",
         "ffn.bias=true,false",
@@ -111,7 +111,7 @@ def test_a_study_of_one_factor_is_the_same_models(capsys):
         }
 
 
-def test_what_a_sweep_leaves_out_of_a_study_is_said():
+def test_notes_name_what_a_sweep_leaves_out_of_a_study():
     words = [
         "study=norm_placement",
         "study.factors={placement: [post], norm: [rms]}",

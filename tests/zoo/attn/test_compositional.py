@@ -58,7 +58,7 @@ TWO = {
     "node", [{"name": "compositional", "retrievals": 3}, {"name": "lambda", "scope": 4}], ids=str
 )
 def test_laws_of_two_stacks(node):
-    """They look at a source too; the encoder is an orthoformer."""
+    """They attend to a source too; the encoder is an orthoformer."""
     config = tiny(attn=node, mask="causal", **TWO)
     assert not faults(config)
     for law in ("source", "source padding", "source once", "gradients", "documents", "cache"):

@@ -1,4 +1,4 @@
-"""attn=distance, and rotation of some heads: by equation, beside x-transformers, and under laws."""
+"""attn=distance, and rotation of some heads: by equation, as in x-transformers, and under laws."""
 
 import pytest
 import torch

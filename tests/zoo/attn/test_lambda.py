@@ -32,7 +32,7 @@ def test_lambda_by_its_equations(mask, scope):
 
 @torch.no_grad()
 def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
-    """In fp32 what is seen vanishes beside it in the sums over keys; the numbers stay finite."""
+    """In fp32 the visible keys are lost in sums with it; the numbers stay finite."""
     model = model_of({"name": "lambda"}, position="none").float()
     attn = model.stack.blocks[0].attn
     attn.k.register_forward_hook(
@@ -42,8 +42,8 @@ def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
-    """The first tokens see keys 108 below the largest alone, in pairs that are near to each other.
+def test_keys_that_grow_along_the_text_are_exact_in_fp32(padded):
+    """The first tokens see only keys 108 below the largest, in pairs that are near to each other.
     In float64 the sums are those of `test_lambda_by_its_equations`.
     """
     real, found = torch.arange(8) >= torch.tensor([[0], [2]]) if padded else None, []

@@ -49,7 +49,7 @@ def test_linformer_that_projects_nothing_is_multi_head():
 
 
 @pytest.mark.parametrize("position", ["none", "rotary"])
-def test_a_decoder_may_look_at_a_source_through_linformer(position):
+def test_a_decoder_may_attend_to_a_source_with_linformer(position):
     cross = {"name": "linformer", "rank": 5, "bias": True, "position": position}
     config = tiny("encoder_decoder", decoder={"cross": cross})
     assert not faults(config)

@@ -53,7 +53,7 @@ def test_nystrom_is_that_of_nystromformer(landmarks, conv):
 
 @torch.no_grad()
 def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
-    """K pinv(K) K = K, and the pseudo-inverse is the better found the longer it is looked for."""
+    """K pinv(K) K = K, and more iterations find a better pseudo-inverse."""
     sizes = {"heads": 6, "head_dim": 10}
     multi, off = (
         model_of({"name": "multi_head", "kv_heads": 6, **sizes}, "encoder", position="none"),

@@ -38,7 +38,7 @@ def test_random_features_are_orthogonal_and_as_long_as_normal_draws():
     many = orthogonal(2000, 10, torch.Generator().manual_seed(0)).unflatten(0, (-1, 10))
     assert (
         many.mean(0).abs().max() < 0.35
-    )  # 5 standard deviations: no direction is rarer, as QR alone would make some
+    )  # 5 standard deviations: no direction is rarer, as some would be with QR only
 
 
 def test_the_largest_so_far_begins_anew_in_each_segment():

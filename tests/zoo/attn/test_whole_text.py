@@ -37,7 +37,7 @@ def test_texts_come_apart_and_back():
 
 @pytest.mark.parametrize("name", ["linformer", "nystrom"])
 def test_a_rotation_keeps_its_law(name):
-    """What is summed has been turned by distances alone."""
+    """Sums are over rotated keys, which depend only on distances."""
     config = tiny("encoder", attn=name, position="rotary")
     assert not faults(config)
     for law in ("shift", "padding", "documents"):
@@ -53,7 +53,7 @@ def test_a_cache_takes_a_text_in_one_call(name):
         model(DRAWN[:, :1], cache=past)
 
 
-def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
+def test_default_number_of_prototypes_is_that_of_nystromformer():
     transformers = pytest.importorskip("transformers")
     usual = transformers.NystromformerConfig().num_landmarks
     assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [

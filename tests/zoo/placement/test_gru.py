@@ -47,7 +47,7 @@ def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
     assert_close(part((X,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
 
 
-def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
+def test_a_gate_without_matrices_keeps_the_share_sigmoid_of_its_bias():
     part = PLACEMENTS.create(
         {"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1
     ).double()
@@ -56,7 +56,7 @@ def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
     assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
 
 
-def test_a_model_starts_with_the_gates_bias_that_is_said():
+def test_a_model_starts_with_the_configured_bias_of_the_gate():
     config = tiny(placement={"name": "gru", "bias": 1.5})
     state = make(config).state_dict()
     assert_close(state["decoder.1.placement.ffn.gate.bias"], torch.full((36,), 1.5))

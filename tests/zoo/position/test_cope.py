@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 @STACKS
 @torch.no_grad()
 def test_cope_is_its_equation(model):
-    """In an encoder a token counts all from j on, those behind itself too; padding is not
+    """In an encoder a token counts all from j on, those after itself too; padding is not
     counted.
     """
     real = torch.arange(LENGTH)[None] < 11

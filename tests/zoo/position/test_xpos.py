@@ -26,7 +26,7 @@ def test_xpos_is_its_equation(pairing):
     scores = (table.rotate(q, at) @ table.rotate_key(k, at).mT)[0, 0]
     later = Tokens(
         slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None]
-    )  # these ask the whole text
+    )  # queries of a text whose keys are all there
     table = place.begin(later, at)
     of_later = (table.rotate(q[:, :, 4:], later) @ table.rotate_key(k, at).mT)[0, 0]
     torch.testing.assert_close(of_later, scores[4:], rtol=1e-4, atol=1e-4)

@@ -35,7 +35,7 @@ def test_entmax_is_on_the_simplex_and_has_one_threshold(alpha):
     assert (((alpha - 1) * s <= high[..., None] + 1e-6) | (p > 0)).all()
 
 
-def test_entmax_by_eye():
+def test_entmax_worked_out():
     assert entmax(torch.tensor([0.5, 0.0]), 2.0).tolist() == [0.75, 0.25]
     assert entmax(torch.tensor([1.0, 0.0, -INF]), 2.0).tolist() == [1, 0, 0]
     assert_close(entmax(torch.tensor([3.0, 3.0, -9.0]), 1.5), torch.tensor([0.5, 0.5, 0.0]))

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from tests.scores import SCORED, drawn, made
 
 
-def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_in_training_alone():
+def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_only_in_training():
     scores = torch.tensor([2.0, 1.0, 0.0, -1.0]).log_softmax(-1).expand(1, 1, 40_000, 4)
     score = made({"name": "gumbel", "temperature": 0.5})
     assert torch.equal(score(scores, None)[0, 0, 0], torch.tensor([1.0, 0, 0, 0]))

@@ -5,7 +5,7 @@ import torch
 from tests.scores import made
 
 
-def test_relu2_by_eye():
+def test_relu2_worked_out():
     scores = torch.tensor([[[[3.0, -1.0, 1.0, 5.0]]]], dtype=torch.float64)
     assert made({"name": "relu2"})(scores, torch.tensor([True, True, True, False])).tolist() == [
         [[[3, 0, 1 / 3, 0]]]

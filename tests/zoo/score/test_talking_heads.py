@@ -20,7 +20,7 @@ def test_scaled_talking_heads_are_those_of_x_transformers():
     assert_close(attend.double()(SCORED, eye, eye)[0], score(SCORED, None), atol=1e-6, rtol=1e-6)
 
 
-def test_talking_heads_mix_before_and_behind():
+def test_talking_heads_mix_before_and_after_softmax():
     score = made({"name": "talking_heads"})
     mixed = torch.stack(
         [sum(score.logits[i, j] * SCORED[:, i] for i in range(HEADS)) for j in range(HEADS)], 1

@@ -9,7 +9,7 @@ from tests.scores import HEADS, SCORED, SEEN, made
 from xformer_kit.attention import SCORES
 
 
-def test_the_largest_scores_by_eye():
+def test_the_largest_scores_worked_out():
     seen, half = torch.tensor([True] * 4 + [False]), [[[[0.5, 0.5, 0, 0, 0]]]]
     row = torch.tensor([[[[2.0, 2.0, 1.0, 0.0, 9.0]]]], dtype=torch.float64)
     assert made({"name": "top_k", "k": 2})(row, seen).tolist() == half
