@@ -4,33 +4,34 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # two threads beside a busy neighbour are slower than one
+# Two threads are slower than one while other processes run.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # for what several tests share: driving.py, refusing.py, x_attention.py
+# For the modules that several tests share: driving.py, refusing.py, x_attention.py.
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# Modules that make tests or assert for them.
+pytest.register_assert_rewrite(
+    "refusing", "tests.config.effects", "tests.masks", "tests.tasks.command_lines"
+)
 
 from tests.warm import IMPORTED  # noqa: E402
 
-multiprocessing.get_context("forkserver").set_forkserver_preload(
-    IMPORTED
-)  # it starts where a test first needs it
+# The server starts when a test first needs it.
+multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
 
 
 def pytest_collection_modifyitems(items):
-    """Those that take long come first: where one comes last, all other workers wait for it."""
+    """Slow tests come first: all other workers wait for the last test."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish():
-    """What is imported by then stays, and need not be looked through again: a collection of garbage
-    takes half a second of it.
-    """
+    """Leaves what is imported out of garbage collection, which takes half a second with it."""
     gc.collect()
     gc.freeze()

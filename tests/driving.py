@@ -40,8 +40,8 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Path:
+def text_file(tmp_path_factory) -> Path:
+    """300 random words of a small vocabulary."""
     words = random.Random(0).choices(
         [
             "the",
@@ -64,6 +64,9 @@ def text(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text(" ".join(words))
     return path
+
+
+text = pytest.fixture(scope="module")(text_file)
 
 
 def command(*words: str) -> list[str]:

@@ -1,7 +1,9 @@
-"""A placement with all parameters drawn, and two sublayers, for the tests of placements."""
+"""Placements with random parameters, two sublayers, and tests made of equations."""
 
+import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
@@ -15,7 +17,7 @@ for layer in (F, G):
 
 
 def made(name, kinds, **options):
-    """A placement over layer norms, with every parameter drawn."""
+    """A placement with layer norms, with every parameter random."""
     part = PLACEMENTS.create(
         {"name": name, **options},
         dim=DIM,
@@ -49,3 +51,21 @@ def twice(step):
 
 def unit(x):
     return x / x.norm(dim=-1, keepdim=True)
+
+
+def equations(cases):
+    """A test of placements: name -> (options, output for F, output for F and G in parallel).
+
+    An output is a function of the placement, the stream and the factor of a sublayer.
+    """
+
+    @pytest.mark.parametrize("factor", [1.0, 0.3])
+    @pytest.mark.parametrize("name", cases)
+    def test(name, factor):
+        options, one, two = cases[name]
+        for kinds, sublayers, equation in ((["attn"], [F], one), (["attn", "ffn"], [F, G], two)):
+            part = made(name, kinds, **options)
+            expected = twice(lambda x: equation(part, x, factor))  # noqa: B023
+            assert_close(result(part, sublayers, factor), 3 * expected)
+
+    return test

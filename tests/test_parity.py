@@ -1,42 +1,27 @@
-"""The same weights give the same logits as `transformers`: GPT-2, and Llama.
-
-Every parameter is randomised, biases and weights of norms too, so that a missing one cannot hide.
-"""
-
-import os
+"""The same weights give the same logits as GPT-2 and Llama in transformers."""
 
 import pytest
 import torch
 
+from tests.peers import (
+    ATTN,
+    DIM,
+    HEADS,
+    LAYER_NORM,
+    LAYERS,
+    POSITIONS,
+    SMALL,
+    VOCAB,
+    WIDTH,
+    close,
+    close_gradients,
+    llama_state,
+    loaded,
+    randomised,
+    transformers,
+)
 from xformer_kit.laws import tiny
-from xformer_kit.laws.case import LENGTH, VOCAB
-from xformer_kit.model.build import build_model
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
-
-DIM, HEADS, LAYERS, WIDTH, POSITIONS = 36, 6, 3, 52, 29
-SMALL = {"dim": DIM, "layers": LAYERS, "max_len": POSITIONS, "vocab_multiple": 1}
-
-
-def peer(model):
-    """A model of transformers in evaluation mode, with every parameter moved away from its
-    start.
-    """
-    torch.manual_seed(11)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            scale = 0.3 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5
-            parameter.mul_(1.0 if parameter.ndim < 2 else 0.0).add_(
-                torch.randn(parameter.shape), alpha=scale
-            )
-    return model.eval()
-
-
-def loaded(config, state):
-    model = build_model(config, VOCAB).eval()
-    model.load_state_dict(state)  # strict: every parameter of ours comes from the peer
-    return model
+from xformer_kit.laws.case import LENGTH
 
 
 def gpt2():
@@ -50,17 +35,11 @@ def gpt2():
         activation_function="gelu_new",
         attn_implementation="eager",
     )
-    theirs = peer(transformers.GPT2LMHeadModel(config))
+    theirs = randomised(transformers.GPT2LMHeadModel(config))
     ours = tiny(
-        attn={
-            "name": "multi_head",
-            "heads": HEADS,
-            "kv_heads": None,
-            "head_dim": None,
-            "bias": True,
-        },
+        attn=ATTN,
         position="learned",
-        norm={"name": "layer", "eps": 1e-5},
+        norm=LAYER_NORM,
         ffn={"name": "mlp", "width": WIDTH, "activation": "gelu_tanh", "bias": True},
         **SMALL,
     )
@@ -105,7 +84,7 @@ def llama():
         attn_implementation="eager",
     )
     config.rope_parameters = {"rope_type": "default", "rope_theta": 500.0}
-    theirs = peer(transformers.LlamaForCausalLM(config))
+    theirs = randomised(transformers.LlamaForCausalLM(config))
     ours = tiny(
         attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
         position={"name": "rotary", "theta": 500.0},
@@ -117,28 +96,6 @@ def llama():
     return theirs, loaded(ours, llama_state(theirs.state_dict()))
 
 
-def llama_state(theirs):
-    state = {
-        "embed.weight": theirs["model.embed_tokens.weight"],
-        "head.weight": theirs["lm_head.weight"],
-        "decoder.norm.weight": theirs["model.norm.weight"],
-    }
-    for i in range(LAYERS):
-        block, them = f"decoder.{i}", f"model.layers.{i}"
-        state |= {
-            f"{block}.attn.{n}.weight": theirs[f"{them}.self_attn.{n}_proj.weight"] for n in "qkvo"
-        }
-        state |= {
-            f"{block}.ffn.{n}.weight": theirs[f"{them}.mlp.{n}_proj.weight"]
-            for n in ("gate", "up", "down")
-        }
-        state[f"{block}.placement.attn.norm.0.weight"] = theirs[f"{them}.input_layernorm.weight"]
-        state[f"{block}.placement.ffn.norm.0.weight"] = theirs[
-            f"{them}.post_attention_layernorm.weight"
-        ]
-    return state
-
-
 @pytest.fixture(params=[gpt2, llama], ids=["gpt2", "llama"])
 def pair(request):
     return request.param()
@@ -147,10 +104,6 @@ def pair(request):
 @pytest.fixture
 def ids():
     return torch.randint(VOCAB, (3, LENGTH), generator=torch.Generator().manual_seed(3))
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * theirs.abs().max().item())
 
 
 @torch.no_grad()
@@ -179,10 +132,4 @@ def test_greedy_continuations_are_equal(pair, ids):
 
 
 def test_gradients_are_equal(pair, ids):
-    theirs, ours = pair
-    for model, logits in ((theirs, theirs(ids).logits), (ours, ours(ids))):
-        model.zero_grad()
-        torch.nn.functional.cross_entropy(
-            logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
-        ).backward()
-    close(ours.embed.weight.grad, theirs.get_input_embeddings().weight.grad)
+    close_gradients(pair, ids)

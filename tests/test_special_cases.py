@@ -93,22 +93,20 @@ def test_a_gate_that_is_the_up_projection_is_a_square():
     same(logits(config, gate_is_up), logits(mlp))
 
 
+def swapped(state):
+    """The weights with the names of gate and up exchanged."""
+    other = {"gate": "up", "up": "gate"}
+    return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
+
+
 def test_which_half_of_a_glu_is_activated_is_a_matter_of_names():
     config = {"name": "glu", "width": 19}
-
-    def swapped(state):
-        other = {"gate": "up", "up": "gate"}
-        return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
 
     same(logits(tiny(ffn=config), swapped), logits(tiny(ffn={**config, "activated": "up"})))
 
 
 def test_a_bilinear_glu_ignores_which_matrix_is_the_gate():
     config = tiny(ffn={"name": "glu", "activation": "identity", "width": 19})
-
-    def swapped(state):
-        other = {"gate": "up", "up": "gate"}
-        return {n: state[re.sub(r"\.(gate|up)\.", lambda m: f".{other[m[1]]}.", n)] for n in state}
 
     same(logits(config, swapped), logits(config))
 
@@ -144,7 +142,7 @@ def test_a_variant_that_changes_nothing_is_the_base():
     same(logits(tiny(decoder=pattern)), logits(tiny()))
 
 
-def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_say():
+def test_rows_that_pad_the_vocabulary_have_no_logits_and_no_effect():
     config = tiny(vocab_multiple=64)
     assert build_model(config, 37).embed.weight.shape[0] == 64
     assert logits(config).shape[-1] == 37
@@ -182,7 +180,7 @@ TREES = st.recursive(
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(TREES)
-def test_a_tree_of_masks_tells_the_truth_about_itself(tree):
+def test_traits_of_a_tree_of_masks_are_true(tree):
     assert LAWS["mask"](tiny(mask=tree)) is None
 
 

@@ -88,7 +88,7 @@ def picture(node, length: int = 5):
     return matrix(MASKS.create(node), length).int().tolist()
 
 
-def test_causal_by_eye():
+def test_causal_worked_out():
     assert picture("causal", 4) == [
         [1, 0, 0, 0],
         [1, 1, 0, 0],
@@ -97,7 +97,7 @@ def test_causal_by_eye():
     ]
 
 
-def test_sliding_window_by_eye():
+def test_sliding_window_worked_out():
     assert picture({"name": "sliding_window", "window": 2}) == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
@@ -111,11 +111,11 @@ def test_a_window_of_one_is_the_token_itself():
     assert picture({"name": "sliding_window", "window": 1}, 3) == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
-def test_full_by_eye():
+def test_full_worked_out():
     assert picture("full", 2) == [[1, 1], [1, 1]]
 
 
-def test_not_by_eye():
+def test_not_of_a_mask_worked_out():
     assert picture({"name": "not", "of": {"name": "causal"}}, 3) == [
         [0, 1, 1],
         [0, 0, 1],
@@ -123,7 +123,7 @@ def test_not_by_eye():
     ]
 
 
-def test_all_of_by_eye():
+def test_all_of_worked_out():
     near = {"name": "sliding_window", "window": 2}
     assert picture(
         {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": near}]}, 4
@@ -135,7 +135,7 @@ def test_all_of_by_eye():
     ]
 
 
-def test_any_of_by_eye():
+def test_any_of_worked_out():
     itself, far = {"name": "sliding_window", "window": 1}, {"name": "sliding_window", "window": 2}
     tree = {
         "name": "any_of",
@@ -176,11 +176,11 @@ def test_a_mask_prints_as_what_it_is():
         (6, [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]),
     ],
 )
-def test_alibi_slopes_by_eye(heads, slopes):
+def test_alibi_slopes_worked_out(heads, slopes):
     assert POSITIONS.create("alibi", heads=heads).slope.tolist() == slopes
 
 
-def test_alibi_bias_by_eye():
+def test_alibi_bias_worked_out():
     at = Tokens(position=torch.arange(3)[None])
     alibi = POSITIONS.create("alibi", heads=2)
     bias = alibi.bias(at.as_query(), at.as_key(), torch.arange(2).view(1, -1, 1, 1))
@@ -213,26 +213,27 @@ def test_rotary_pairs_channel_i_with_i_plus_half_and_slows_down_with_i():
     )
 
 
-def test_sinusoidal_by_eye():
-    """Channels are sin, cos, sin, cos; the second pair is 100 times slower for theta 10,000 and dim
-    4.
-    """
-    sinusoidal = POSITIONS.create("sinusoidal", dim=4)
+@pytest.mark.parametrize(
+    ("layout", "first", "second"),
+    [
+        (
+            "interleaved",
+            [0.0, 1.0, 0.0, 1.0],
+            [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],
+        ),
+        (
+            "concatenated",
+            [0.0, 0.0, 1.0, 1.0],
+            [math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)],
+        ),
+    ],
+)
+def test_sinusoidal(layout, first, second):
+    """Pairs of a sine and a cosine; the second is 100 times slower for theta 10,000 and dim 4."""
+    sinusoidal = POSITIONS.create({"name": "sinusoidal", "layout": layout}, dim=4)
     table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
-    assert table[0].tolist() == [0, 1, 0, 1]
-    torch.testing.assert_close(
-        table[1], torch.tensor([math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)])
-    )
-
-
-def test_sinusoidal_concatenated_by_eye():
-    """The same, with all sines before all cosines."""
-    sinusoidal = POSITIONS.create({"name": "sinusoidal", "layout": "concatenated"}, dim=4)
-    table = sinusoidal.embed(torch.zeros(1, 2, 4), Tokens(position=torch.arange(2)[None]))[0]
-    assert table[0].tolist() == [0, 0, 1, 1]
-    torch.testing.assert_close(
-        table[1], torch.tensor([math.sin(1), math.sin(0.01), math.cos(1), math.cos(0.01)])
-    )
+    assert table[0].tolist() == first
+    torch.testing.assert_close(table[1], torch.tensor(second))
 
 
 def test_sinusoids_of_far_positions_are_exact_to_fp32():
@@ -246,13 +247,13 @@ def test_sinusoids_of_far_positions_are_exact_to_fp32():
 # Norms.
 
 
-def test_rms_by_eye():
+def test_rms_worked_out():
     rms = NORMS.create({"name": "rms", "eps": 0.0}, dim=2)
     torch.testing.assert_close(
         rms(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]) / math.sqrt(12.5)
     )
 
 
-def test_layer_norm_by_eye():
+def test_layer_norm_worked_out():
     layer = NORMS.create({"name": "layer", "eps": 0.0}, dim=2)
     torch.testing.assert_close(layer(torch.tensor([3.0, 7.0])), torch.tensor([-1.0, 1.0]))

@@ -4,7 +4,7 @@ was.
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -262,7 +262,7 @@ def test_what_generation_packs_is_the_same(options):
         assert_close(model(IDS), expected)
 
 
-def test_a_shift_of_positions_is_ignored_where_the_norm_stands_behind_rotation():
+def test_a_norm_after_rotation_ignores_a_shift_of_positions():
     assert (
         LAWS["shift"](
             tiny(
@@ -274,7 +274,7 @@ def test_a_shift_of_positions_is_ignored_where_the_norm_stands_behind_rotation()
     )
 
 
-def test_a_norm_before_and_behind_rotation_differ_by_its_weights_alone():
+def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
     def logits(after):
         config = tiny(
             attn={"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
@@ -330,23 +330,21 @@ REFUSED = {
         " model.decoder.layout.attn.values.residual."
     ),
     "attn.qk_norm=projection norm=none": (
-        "attn: qk_norm takes the norm of model.decoder, and 'none' does nothing. "
+        "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "
         "Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 def test_unit_vectors_need_no_norm_of_the_block():
     assert not faults(tiny(attn={"name": "multi_head", "qk_norm": "l2"}, norm="none"))
 
 
-def test_weights_of_channels_behind_a_rotation_know_where_a_text_begins():
-    """A part says so, and what it says is true: without the exemption the law is broken."""
+def test_weights_of_channels_after_a_rotation_break_the_law_of_shift():
+    """The exemption is declared and needed: without it the law is broken."""
     for node in ({"name": "head", "after": True}, {"name": "l2", "after": True, "groups": 2}):
         attn = {"name": "multi_head", "qk_norm": node}
         assert "behind a rotation" in LAWS["shift"](tiny(attn=attn, position="rotary"))

@@ -1,38 +1,18 @@
-"""attn differential, mean and dot: each by its equation, and under the laws."""
+"""attn differential, mean and dot: each by its equation, and the configs that are refused."""
 
 import math
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import HIDDEN, layer, weights
 from xformer_kit import compose
 from xformer_kit.attention import ATTENTIONS
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
+from xformer_kit.laws import faults, tiny
+from xformer_kit.laws.case import LENGTH, VOCAB, Case
 from xformer_kit.model.build import build_model
-from xformer_kit.model.fused_projections import packed
-
-IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
-HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
-
-
-def layer(depth=1, position="none", **attn):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model = build_model(tiny(attn=attn, position=position), VOCAB)
-    randomise(model)
-    seen = []
-    attention = model.double().eval().decoder.blocks[depth].attn
-    attention.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
-    with torch.no_grad():
-        model(IDS)
-    return attention, *seen
-
-
-def weights(q, k, scale):
-    """Causal weights of one head."""
-    return (q @ k.transpose(-1, -2) * scale).masked_fill(HIDDEN, -torch.inf).softmax(-1)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
@@ -78,9 +58,6 @@ def test_dot():
     assert_close(out, weights(x, x, 36**-0.5) @ x)
     _, x, out = layer(name="dot", scale=0.5)
     assert_close(out, weights(x, x, 0.5) @ x)
-
-
-# The layer of `transformers` with the same weights.
 
 
 @torch.no_grad()
@@ -149,76 +126,6 @@ def test_differential_is_that_of_transformers():
     assert_close(ours.double()(x, None, view), expected, rtol=1e-5, atol=1e-6)
 
 
-# Under the laws.
-
-NODES = [
-    {"name": "differential"},
-    {"name": "differential", "bias": True, "weight": False, "kv_heads": 6},
-    {"name": "mean"},
-    {"name": "dot"},
-]
-SAID = [
-    "causality",
-    "documents",
-    "padding",
-    "batch",
-    "nothing",
-    "cache",
-    "cache with padding",
-    "select and rewind",
-    "greedy",
-    "kernels",
-    "kernels in bf16",
-    "gradients",
-    "precision",
-    "start",
-    "rebuild",
-]
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-def test_laws(node):
-    position = "alibi" if node["name"] == "mean" else "rotary"
-    for law in SAID:
-        assert LAWS[law](tiny(attn=node, position=position)) is None
-
-
-@pytest.mark.parametrize("node", [node for node in NODES if node["name"] != "mean"], ids=str)
-def test_laws_of_a_source(node):
-    config = tiny(model="encoder_decoder", attn=node, position="rotary")
-    assert not faults(config)
-    for law in ("source", "source padding", "source once", "documents", "greedy"):
-        assert LAWS[law](config) is None
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-@torch.no_grad()
-def test_a_row_with_nothing_to_see_is_zero(node):
-    nobody = {
-        "name": "all_of",
-        "of": [{"name": "causal"}, {"name": "not", "of": {"name": "causal"}}],
-    }
-    model = build_model(
-        tiny(attn=node | {"bias": False} if "bias" in node else node, position="none", mask=nobody),
-        VOCAB,
-    )
-    randomise(model)
-    outs = []
-    model.decoder.blocks[0].attn.register_forward_hook(lambda _, args, out: outs.append(out))
-    model.double().eval()(IDS)
-    assert (outs[0] == 0).all()
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-@torch.no_grad()
-def test_what_generation_packs_is_the_same(node):
-    model = build_model(tiny(attn=node, position="none"), VOCAB)
-    randomise(model)
-    expected = model.double().eval()(IDS)
-    with torch.inference_mode(), packed(model, 2):
-        assert_close(model(IDS), expected)
-
-
 def test_the_dimension_of_a_head_is_half_of_that_of_multi_head():
     model = build_model(compose_small("attn=differential", "attn.heads=4"), 17)
     attn = model.decoder.blocks[0].attn
@@ -250,9 +157,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 def test_the_case_is_what_is_tried():
@@ -262,7 +167,7 @@ def test_the_case_is_what_is_tried():
 @pytest.mark.parametrize(
     "name", [name for name in ATTENTIONS if "bias" in ATTENTIONS.options(name)]
 )
-def test_projections_have_biases_only_where_they_are_asked_for(name):
+def test_projections_have_biases_only_if_bias_is_true(name):
     for bias in (False, True):
         attn = (
             build_model(tiny("encoder", attn={"name": name, "bias": bias}, position="none"), VOCAB)

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals_among
 from torch.testing import assert_close
 
+from tests.attentions import IDS, heads, layer, model_of
 from tests.messages import messages
 from xformer_kit import ConfigError
 from xformer_kit.attention.short_conv import ShortConvolution
@@ -17,29 +18,7 @@ from xformer_kit.laws.case import LENGTH, VOCAB, randomise
 from xformer_kit.model.build import build_model
 from xformer_kit.model.tokens import Tokens
 
-IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
 KINDS = ("linear", "retention", "gated_delta", "performer")
-
-
-def model(model="decoder", **changes):
-    made = build_model(tiny(model, **changes), VOCAB)
-    randomise(made)
-    return made.double().eval()
-
-
-def layer(position="none", mask="causal", **attn):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    seen, made = [], model(attn=attn, position=position, mask=mask)
-    attention = made.decoder.blocks[1].attn
-    attention.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
-    with torch.no_grad():
-        made(IDS)
-    return attention, *seen
-
-
-def heads(attn, x, names, count=6):
-    """Projections, head by head: (b, t, h, d)."""
-    return ((x @ getattr(attn, name).weight.t()).unflatten(-1, (count, -1)) for name in names)
 
 
 FEATURES = {
@@ -103,7 +82,7 @@ def test_rotation_turns_features_where_values_are_summed_and_not_the_sum_of_weig
     )  # angles are in fp32
 
 
-def test_a_short_convolution_by_eye():
+def test_a_short_convolution_worked_out():
     conv = ShortConvolution(1, 3)
     conv.weight.data = torch.tensor([[100.0, 10.0, 1.0]])
     none = torch.zeros(1, 2, 1)
@@ -173,7 +152,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
     attn.load_state_dict(
         state | {"o.weight": theirs.out_proj.weight}
     )  # strict: every parameter of ours comes from theirs
-    made = model(attn=ours, position="none")
+    made = model_of(ours, position="none")
     view = made.decoder.contexts(*[Tokens(ids=IDS).placed()] * 2, None, x.dtype)[0]
     assert_close(attn(x, None, view), theirs(x.float()).double(), rtol=1e-5, atol=1e-5)
 
@@ -181,7 +160,7 @@ def test_gated_delta_is_the_layer_of_qwen3_next(value_heads, monkeypatch):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_a_cache_does_not_grow(name):
-    made = model(attn=name, position="none", max_len=4096)
+    made = model_of(name, position="none", max_len=4096)
     cache = made.cache(2, 4096)
     held = cache.bytes
     assert held == made.cache(2, 8).bytes
@@ -195,7 +174,7 @@ def test_a_cache_does_not_grow(name):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_padding_between_tokens_leaves_the_state_as_it_is(name):
-    made, real = model(attn=name), torch.ones(2, LENGTH, dtype=torch.bool)
+    made, real = model_of(name), torch.ones(2, LENGTH, dtype=torch.bool)
     real[0, 4:7], real[1, :2], real[1, 9] = False, False, False
     for documents in (None, (torch.arange(LENGTH) >= 8).long().expand(2, -1)):
         got = made(IDS, real=real, document=documents)
@@ -219,7 +198,7 @@ def test_padding_between_tokens_leaves_the_state_as_it_is(name):
 @pytest.mark.parametrize("name", KINDS)
 @torch.no_grad()
 def test_a_beam_of_padded_prompts_is_that_of_each_prompt(name):
-    made, prompts = model(attn=name), [IDS[0, :5], IDS[1, :3]]
+    made, prompts = model_of(name), [IDS[0, :5], IDS[1, :3]]
     real = torch.arange(5) >= torch.tensor([[0], [2]])
     padded = torch.zeros(2, 5, dtype=torch.long)
     for row, prompt in zip(padded, prompts, strict=True):
@@ -289,9 +268,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), REFUSED, ids=lambda x: " ".join(x or [])[:40])
-def test_what_is_refused_and_why(words, expected):
-    assert set(expected) <= set(refused(words))  # what follows from it may be said too
+test_refused_configs = refusals_among(REFUSED)
 
 
 def test_across_two_stack_the_order_of_the_source_is_none():

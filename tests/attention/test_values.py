@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 from x_attention import HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
@@ -82,7 +82,7 @@ def test_a_mix_of_first_values_made_of_the_token_is_that_of_x_transformers():
 
 
 @torch.no_grad()
-def test_values_of_laser_are_bounded_as_in_x_transformers_unless_told():
+def test_default_bound_of_laser_is_that_of_x_transformers():
     x_transformers = pytest.importorskip("x_transformers.x_transformers")
     cap = inspect.signature(x_transformers.Attention).parameters["laser_softclamp_value"]
     assert VALUES.defaults("laser")["cap"] == cap.default
@@ -151,7 +151,7 @@ def test_laws(law, face):
     assert LAWS[law](tiny(attn={"name": "multi_head", **face}, norm="layer")) is None
 
 
-def test_laser_may_look_at_a_source():
+def test_laser_may_attend_to_a_source():
     assert LAWS["greedy"](tiny("encoder_decoder", attn={"name": "multi_head", **FACES[0]})) is None
 
 
@@ -209,6 +209,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

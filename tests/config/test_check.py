@@ -3,7 +3,7 @@ built.
 """
 
 import pytest
-from refusing import refused
+from refusing import refusals, refused
 
 from xformer_kit import ConfigError, compose
 from xformer_kit.config import config_yaml, read_config
@@ -234,9 +234,7 @@ ONE_FAULT = {
 }
 
 
-@pytest.mark.parametrize("overrides", ONE_FAULT)
-def test_one_fault_is_one_sentence(overrides):
-    assert refused(overrides) == [ONE_FAULT[overrides]]
+test_one_fault_is_one_sentence = refusals(ONE_FAULT)
 
 
 def test_an_unknown_key_is_answered_with_the_nearest():

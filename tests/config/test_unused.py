@@ -1,15 +1,10 @@
-"""An option that no layer takes is refused, wherever it is said; one that some layer takes is
-not.
-"""
+"""An option that no layer takes is refused wherever it is set; one that a layer takes is not."""
 
 import pytest
-import torch
 from refusing import refused
 
+from tests.config.effects import effects
 from xformer_kit import compose
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.build import build_model
 from xformer_kit.plan import KINDS
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
@@ -138,7 +133,7 @@ def test_what_is_refused(words):
 
 
 KEPT = [
-    # what no layer has is asked nothing
+    # a part that no layer has is not checked
     f"{SEQ2SEQ} attn=gated_delta model.encoder.layout=[ffn] model.decoder.cross=multi_head",
     "model.dim=100 attn.heads=4 model.decoder.layout=[{attn:{head_dim:12}},ffn]",
     f"attn=lambda model.decoder.pattern=[a] {A}{{position:none}}",
@@ -146,7 +141,7 @@ KEPT = [
     "model.decoder.attn.heads=8",  # as it was
     "model.sharing=cycle model.unique_layers=1",  # the Universal Transformer, in whatever order
     "placement=normformer placement.scale_residual=true",
-    "model.decoder.layout=[attn]",  # nobody asked for the network
+    "model.decoder.layout=[attn]",  # the network is only a default
     # nor for the mask, which model=encoder_decoder chooses
     f"{SEQ2SEQ} model.encoder.layout=[ffn]",
     "model.decoder.layout=[ffn] position=learned position.offset=2",  # which embeds
@@ -173,7 +168,7 @@ def test_what_a_layer_takes_is_not_refused(words):
 
 
 def bare(kind, name, **options):
-    """A part with what a tiny model would say of it left out, but for these options."""
+    """A component with its defaults, not those of a tiny model, and these options."""
     return {kind: KINDS[kind].defaults(name) | options}
 
 
@@ -193,14 +188,4 @@ PAIRS = [  # a composition with an option and without, and whether the first is 
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "untaken"), PAIRS)
-@torch.no_grad()
-def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, untaken):
-    configs = [tiny(**one), tiny(**other)]
-    assert [bool(faults(config)) for config in configs] == [untaken, False]
-    models = [build_model(config, VOCAB).double().train() for config in configs]
-    found = []
-    for model in models:
-        randomise(model)
-        found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
-    assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == untaken
+test_an_option_is_refused_if_it_changes_no_output = effects(PAIRS)

@@ -1,13 +1,10 @@
 """An option that changes nothing is refused, and changes nothing; one that is not refused does."""
 
 import pytest
-import torch
-from refusing import refused
+from refusing import refusals
 
+from tests.config.effects import effects
 from xformer_kit import compose
-from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import BATCH, VOCAB, randomise
-from xformer_kit.model.build import build_model
 
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 ENCODER = "model=encoder task=masked_language_modeling position=learned data.seq_len=16"
@@ -100,9 +97,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 KEPT = [  # it has an effect somewhere in what takes it from this place
@@ -121,7 +116,7 @@ KEPT = [  # it has an effect somewhere in what takes it from this place
         "attn=compositional attn.choice_dim=4 model.decoder.variants.a.attn.retrievals=1"
         " model.decoder.first=[a]"
     ),
-    f"{ENCODER} attn=orthoformer",  # a default was asked for by nobody
+    f"{ENCODER} attn=orthoformer",  # landmarks are only a default
     # a text may be longer than those of the training
     f"{ENCODER} attn=nystrom attn.landmarks=20 position=rotary",
     "ffn=moe ffn.router.capacity=3.9",
@@ -234,14 +229,4 @@ PAIRS = [  # compositions with an option and without, and whether the first is r
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "vain"), PAIRS)
-@torch.no_grad()
-def test_what_is_refused_changes_nothing_and_what_is_not_does(one, other, vain):
-    configs = [tiny(**one), tiny(**other)]
-    assert [bool(faults(config)) for config in configs] == [vain, False]
-    found = []
-    for config in configs:
-        model = build_model(config, VOCAB).double().train()
-        randomise(model)
-        found.append(model(torch.arange(BATCH * 13).view(BATCH, 13) * 7 % VOCAB))
-    assert torch.allclose(*found, rtol=1e-12, atol=1e-12) == vain
+test_an_option_is_refused_if_it_changes_no_output = effects(PAIRS)

@@ -21,7 +21,14 @@ TINY = [
     "logger=none",
 ]
 
-PROOFS = {  # the throw-away parts, one by one
+# They register the components that are only in these tests.
+CONTRACT_MODULES = (
+    "contract_attentions",
+    "contract_positions",
+    "contract_placements",
+    "contract_ffns",
+)
+PROOFS = {  # the components of those modules, one by one
     "latent": ["attn=test_latent"],
     "t5": ["position=test_t5"],
     "t5_reference": ["position=test_t5", "kernel=reference"],
@@ -60,7 +67,7 @@ BUILT_IN = {
         "ffn.router={name: sigmoid, correction: 0.1}",
         "ffn.expert.bias=true",
     ],
-    "ngpt": [  # weights that change behind the optimizer's step
+    "ngpt": [  # weights that change after the optimizer's step
         "placement=ngpt",
         "extra.unit_weights={}",
         "model.logit_scale=learned",
@@ -109,7 +116,7 @@ def model_of(name: str, *more: str, dtype: torch.dtype = torch.float64) -> Model
 
 
 def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int = 0) -> Tokens:
-    """Token ids (rows, length); padded on the left of every second row where asked for."""
+    """Token ids (rows, length); padded on the left of every second row if `padded`."""
     ids = torch.randint(VOCAB, (rows, length), generator=torch.Generator().manual_seed(seed))
     real = None
     if padded:
@@ -118,7 +125,7 @@ def batch(rows: int = 4, length: int = LENGTH, padded: bool = False, seed: int =
 
 
 def given(model: Model, tokens: Tokens) -> dict[str, Tokens]:
-    """What two stacks are given beside the tokens: a source of 11 tokens, padded where the tokens
+    """What two stacks are given besides the tokens: a source of 11 tokens, padded where the tokens
     are.
     """
     if not model.two_stacks:

@@ -1,24 +1,25 @@
-"""The throw-away parts are registered for the tests of this directory only."""
+"""The components of contract_*.py are registered for the tests of this directory only."""
 
 import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from xformer_kit.plan import KINDS
 
-NAME = "contract_parts"
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # the parts and compositions are imported by name, also by workers
+sys.path.insert(0, str(Path(__file__).parent))  # modules are imported by name, also by workers
+
+from compositions import CONTRACT_MODULES
 
 
 @pytest.fixture(scope="module", autouse=True)
-def parts() -> Iterator[ModuleType]:
-    sys.modules.pop(NAME, None)
-    yield importlib.import_module(NAME)
+def contract_components() -> Iterator[None]:
+    for name in CONTRACT_MODULES:
+        sys.modules.pop(name, None)
+        importlib.import_module(name)
+    yield
     for registry in KINDS.values():
-        registry.forget(NAME)
+        for name in CONTRACT_MODULES:
+            registry.forget(name)

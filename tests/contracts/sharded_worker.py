@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from compositions import ALL, TWO_STACKS, batch, given, loss_of, model_of
+from compositions import ALL, CONTRACT_MODULES, TWO_STACKS, batch, given, loss_of, model_of
 from test_checkpointing import by_wrapper, stacks_of
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -111,11 +111,11 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
     losses = train(model, [rank], dist.all_reduce)
     local = {
         key: value.to_local().numel() for key, value in model.named_parameters()
-    }  # sharded, behind a step
+    }  # sharded, after a step
     with torch.no_grad():
         early = model.head(
             torch.ones(1, 2, 24, dtype=torch.float64)
-        )  # the head alone, before any other
+        )  # only the head, before any other
     tied = model.head.weight is model.embed.weight
     state = {key: whole(value) for key, value in model.state_dict().items()}
     alone = all(
@@ -129,7 +129,8 @@ def run(name: str, rank: int, mesh: DeviceMesh) -> dict[str, Any]:
 
 def main(rank: int, directory: Path) -> None:
     torch.set_num_threads(1)
-    importlib.import_module("contract_parts")
+    for name in CONTRACT_MODULES:
+        importlib.import_module(name)
     dist.init_process_group(
         "gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=WORLD
     )

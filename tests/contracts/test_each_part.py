@@ -1,4 +1,4 @@
-"""Each throw-away part computes what its paper says, where the contract puts it."""
+"""Each contract component computes the equation of its paper."""
 
 import math
 from functools import partial
@@ -11,6 +11,7 @@ from refusing import refused
 from xformer_kit import ConfigError, build
 from xformer_kit.model.block import LayerInput
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.position import POSITIONS
 
 CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
 
@@ -75,11 +76,11 @@ def test_disentangled_scores_are_the_three_terms_of_the_paper():
 
 
 @torch.no_grad()
-def test_t5_buckets_by_eye(parts):
+def test_t5_buckets_of_given_distances():
     """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; the future
     counts as 0.
     """
-    place = parts.T5(heads=1, buckets=8, longest=16)
+    place = POSITIONS["test_t5"](heads=1, buckets=8, longest=16)
     place.weight.copy_(torch.arange(8.0)[:, None])
     query, key = Tokens(position=torch.tensor([[20]])), Tokens(position=torch.arange(23)[None])
     bias = place.bias(query.as_query(), key.as_key(), torch.zeros(1, 1, 1, 1, dtype=torch.long))
@@ -109,7 +110,7 @@ def test_gradients_reach_the_t5_table_alike_through_both_kernels(padded):
     torch.testing.assert_close(gradients["sdpa"], gradients["reference"])
 
 
-def test_a_variant_with_another_table_has_it_beside_the_stacks():
+def test_a_variant_with_another_table_has_its_own_next_to_that_of_the_stack():
     model = model_of(
         "t5",
         "model.decoder.pattern=[base,short]",
@@ -137,7 +138,7 @@ def test_residual_carries_two_streams_and_joins_them_at_the_end():
     torch.testing.assert_close(bare.hidden(tokens)[0], post + pre)
 
 
-def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
+def test_values_of_the_first_layer_reach_the_others_and_get_gradients_from_them():
     model, ids = model_of("first_values").eval(), batch().ids
     whole = model(ids)
     seen = []
@@ -156,7 +157,7 @@ def test_values_of_the_first_layer_reach_the_others_and_its_gradient_knows():
 
 
 @torch.no_grad()
-def test_a_block_leaves_the_memo_that_it_is_given_alone():
+def test_a_block_does_not_change_the_memo_that_it_gets():
     """So a block that is computed again, for its activations, reads what it read before."""
     model, tokens = model_of("first_values"), batch().placed()
     x, block, given = model.embed(tokens.ids), model.decoder.blocks[0], {}
@@ -243,7 +244,7 @@ def test_a_law_that_a_part_breaks_is_refused_where_it_would_be_needed():
     model_of("latent")(ids, document=document)  # others can
 
 
-def test_parts_are_options_like_any_other_and_leave_other_parameters_start_alone():
+def test_another_attention_does_not_change_initial_values_of_other_parameters():
     plain, latent = (build(config_of(name), VOCAB).state_dict() for name in ("plain", "latent"))
     same = [name for name in plain if name in latent and ".attn." not in name]
     assert len(same) > 10

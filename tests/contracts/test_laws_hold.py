@@ -1,4 +1,4 @@
-"""The throw-away parts keep the laws that every registered part keeps."""
+"""The contract components keep the laws that every registered component keeps."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PARTS = {
     "residual": {"placement": "test_residual"},
     "router": {"ffn": "test_router"},
 }
-PLAIN = {"cross": {"name": "multi_head"}}  # of what cannot look at another stack
+PLAIN = {"cross": {"name": "multi_head"}}  # for attentions that cannot attend to another stack
 TWO = {
     "latent": {},
     "first_values": {"decoder": PLAIN},
@@ -24,7 +24,7 @@ TWO = {
     "residual": {},
     "router": {},
 }
-# What a law does not speak of, by the part's own word: everything else is kept, not skipped.
+# Laws that a component does not claim; it keeps all others.
 ALWAYS = {"cache with a prefix", "symmetry"}  # there are a causal mask and a position
 ALONE = {"source", "source padding", "source once", "source order"}
 SILENT = {
@@ -55,7 +55,7 @@ def test_every_law_is_kept_or_named_in_two_stacks(name):
     reasons = {
         law: keeps(tiny("encoder_decoder", **PARTS[name], **TWO[name]))
         for law, keeps in LAWS.items()
-        if law not in SLOW  # they take as long again, and one stack is judged by them
+        if law not in SLOW  # they take as long again, and are tested on one stack
     }
     silent = SILENT.get(name, set()) | ALWAYS | {"source order"}
     assert {law for law, reason in reasons.items() if reason} == silent

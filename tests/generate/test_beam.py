@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from xformer_kit import ConfigError, build, compose
+from tests.generate.conftest import build_small
+from xformer_kit import ConfigError
 from xformer_kit.generate import beam_search, generate, stream
 from xformer_kit.generate import score as score_of
 
@@ -16,25 +17,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
 VOCAB, START, END = 11, 9, 10
-SMALL = [
-    "model.dim=16",
-    "model.layers=1",
-    "attn.heads=2",
-    "data.seq_len=32",
-    "model.tie_embeddings=false",
-]
 
 
 def model_of(kind, scale, *more):
     """Weights large enough for texts to end at different times."""
-    task = ["task=seq2seq"] if kind == "encoder_decoder" else []
-    model = build(compose([f"model={kind}", *task, *SMALL, *more]), vocab_size=VOCAB).eval()
-    draw = torch.Generator().manual_seed(15)
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.ndim > 1:
-                p.copy_(torch.randn(p.shape, generator=draw) * scale * p.shape[-1] ** -0.5)
-    return model
+    return build_small(kind, VOCAB, 15, scale, *more)
 
 
 class Ids(torch.nn.Module):
@@ -186,7 +173,7 @@ def test_constraints_act_on_log_probabilities_as_in_transformers(kind, options):
 
 @torch.no_grad()
 @pytest.mark.parametrize("beam", [2, 5])
-def test_a_prompt_that_shares_its_batch_is_searched_as_alone(beam):
+def test_a_prompt_in_a_batch_is_searched_as_by_itself(beam):
     model = model_of("encoder_decoder", 2.0)
     together = beam_search(model, **sources(), max_new_tokens=12, beam=beam, num_return=2, end=END)
     for row, length in enumerate(LENGTHS.tolist()):
@@ -243,7 +230,7 @@ def test_as_many_beams_as_texts_find_the_likeliest():
 
 
 @torch.no_grad()
-def test_allowed_is_asked_by_prompt_and_never_behind_the_end():
+def test_allowed_is_called_for_each_prompt_and_never_after_the_end():
     asked = []
 
     def allowed(row, ids):

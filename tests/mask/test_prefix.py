@@ -1,4 +1,4 @@
-"""mask=prefix by eye, in models, and in generation."""
+"""mask=prefix: worked out, in models, and in generation."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def seen(mask, prefix):
     return mask.allows(tokens.as_query(), tokens.as_key(), torch.zeros(1, 1, 1, 1))[0, 0]
 
 
-def test_by_eye():
+def test_worked_out():
     assert seen(Prefix(), [1, 1, 1, 0, 0]).int().tolist() == [
         [1, 1, 1, 0, 0],
         [1, 1, 1, 0, 0],
@@ -57,7 +57,7 @@ def test_a_window_over_the_text_and_a_whole_prefix():
         (~Prefix(), True, True),
     ],
 )
-def test_what_it_says_of_itself(mask, prefix, future):
+def test_traits(mask, prefix, future):
     assert (mask.sees_prefix, mask.sees_future) == (prefix, future)
 
 
@@ -114,7 +114,7 @@ def test_generation_takes_the_prompt_as_the_prefix():
         logits = model(ids[:, :at], prefix=torch.arange(at).expand(6, -1) < 6)[:, -1]
         assert torch.equal(logits.argmax(-1), ids[:, at])
     causal = model(ids[:, :-1])[:, 5:].argmax(-1)
-    assert not torch.equal(causal, ids[:, 6:])  # the test bites: a causal prompt goes on otherwise
+    assert not torch.equal(causal, ids[:, 6:])  # a causal prompt continues differently
 
 
 SEVERAL = (
@@ -167,34 +167,30 @@ def test_chunks_whose_past_sees_nothing_of_them_equal_the_whole():
     assert_close(in_calls(model, ids, 3, 3, 4, prefix=prefix, real=real)[:, 3:], whole[:, 3:])
     causal = (
         build_model(tiny(mask="causal"), VOCAB).double().eval()
-    )  # no mask asks what is of a prefix
+    )  # the causal mask does not read the prefix
     assert_close(in_calls(causal, ids, 3, 7, prefix=prefix), causal(ids))
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"mask": "full"},
+            "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that"
+            " are new. Give all tokens in one call, or build the model with mask=causal.",
+        ),
+        (
+            {"placement": "mv_split"},
+            "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
+            " all before it). Give all tokens in one call, or choose another part.",
+        ),
+    ],
+    ids=str,
+)
 @torch.no_grad()
-def test_a_mask_that_sees_the_future_is_refused_behind_a_cache():
-    model, ids = build_model(tiny(mask="full"), VOCAB).double().eval(), torch.arange(10)[None]
+def test_a_second_call_is_refused_if_new_tokens_change_those_in_the_cache(changes, sentence):
+    model, ids = build_model(tiny(**changes), VOCAB).double().eval(), torch.arange(10)[None]
     assert_close(in_calls(model, ids, 10), model(ids))
     with pytest.raises(ConfigError) as error:
         in_calls(model, ids, 6, 4)
-    assert (
-        str(error.value)
-        == "cache: a mask sees the future, so the 6 tokens in the cache would have seen the 4 that"
-        " are new. Give all tokens in one call, or build the model with mask=causal."
-    )
-
-
-@torch.no_grad()
-def test_a_part_that_a_cache_would_make_wrong_is_refused_behind_one():
-    model, ids = (
-        build_model(tiny(placement="mv_split"), VOCAB).double().eval(),
-        torch.arange(10)[None],
-    )
-    assert_close(in_calls(model, ids, 10), model(ids))
-    with pytest.raises(ConfigError) as error:
-        in_calls(model, ids, 6, 4)
-    assert (
-        str(error.value)
-        == "cache: placement 'mv_split' breaks the law of cache (a new token changes the mean of"
-        " all before it). Give all tokens in one call, or choose another part."
-    )
+    assert str(error.value) == sentence

@@ -1,34 +1,24 @@
-"""Masks with gaps, by eye, and each as FlexAttention asks it."""
+"""Masks with gaps: their pictures, and the configs that are refused."""
 
 import pytest
 import torch
-from refusing import refused
-from torch.nn.attention.flex_attention import create_mask
+from refusing import refusals
 
+from tests.masks import pictures, rows
 from xformer_kit.config import compose
-from xformer_kit.laws import LAWS, faults, tiny
+from xformer_kit.laws import faults
 from xformer_kit.mask import (
-    INF,
     MASKS,
     Causal,
     Chunked,
-    Full,
     GlobalTokens,
     PerHead,
-    Prefix,
     SlidingWindow,
     matrix,
 )
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.registry import ConfigError
 
-
-def rows(mask, length=6, heads=1):
-    picture = matrix(mask, length, heads).int()
-    return ["".join(map(str, row)) for row in picture.flatten(0, -2).tolist()]
-
-
-BY_EYE = [
+PICTURES = [
     (
         SlidingWindow(window=2, causal=False),
         ["110000", "111000", "011100", "001110", "000111", "000011"],
@@ -40,16 +30,10 @@ BY_EYE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    BY_EYE,
-    ids=lambda value: str(value) if not isinstance(value, list) else "",
-)
-def test_by_eye(mask, expected):
-    assert rows(mask) == expected
+test_pictures = pictures(PICTURES)
 
 
-def test_heads_look_through_masks_of_their_own():
+def test_per_head_masks():
     groups = PerHead((Causal(), SlidingWindow(window=1)), groups=(1, 2))
     assert rows(groups, 3, heads=3) == [
         "100",
@@ -76,110 +60,11 @@ def test_heads_look_through_masks_of_their_own():
     ]
 
 
-@pytest.mark.parametrize(
-    ("mask", "band"),
-    [
-        (SlidingWindow(window=4, causal=False), (3, 3)),
-        (PerHead((Causal(), Causal())), (INF, 0)),
-        (PerHead((Causal(), SlidingWindow())), None),
-        (Chunked() & Causal(), None),
-    ],
-    ids=str,
-)
-def test_bands(mask, band):
-    assert mask.band() == band
-
-
-@pytest.mark.parametrize(
-    ("mask", "future", "prefix", "per_head", "absolute"),
-    [
-        (Chunked(), False, False, False, True),
-        (Chunked(causal=False), True, False, False, True),
-        (Chunked(causal=False) & Causal(), False, False, False, True),
-        (Chunked() | Full(), True, False, False, True),
-        (~Chunked(), True, False, False, True),
-        (PerHead((Causal(), Prefix())), False, True, True, False),
-        (PerHead((Causal(), Full())), True, False, True, False),
-        (PerHead((Causal(), Causal())), False, False, False, False),
-        (~PerHead((Causal(), Full())), True, False, True, False),
-    ],
-    ids=str,
-)
-def test_what_a_mask_says_of_itself_is_combined_by_the_algebra(
-    mask, future, prefix, per_head, absolute
-):
-    assert (mask.sees_future, mask.sees_prefix, mask.per_head, mask.absolute) == (
-        future,
-        prefix,
-        per_head,
-        absolute,
-    )
-
-
 def test_chunks_of_several_sizes():
     first = [0, 1, 1, 1, 2, 2, 3, 3, 4]  # sizes 1, 3, 2, 2, ...
     same = torch.tensor([[a == b for b in first] for a in first])
     assert torch.equal(matrix(Chunked(chunk=(1, 3, 2), causal=False), 9), same)
     assert torch.equal(matrix(Chunked(chunk=(4,)), 9), matrix(Chunked(chunk=4), 9))
-
-
-# As FlexAttention asks, with the fields of a padded and packed batch.
-
-EXAMPLES = [mask for mask, _ in BY_EYE] + [
-    Full(),
-    Causal(),
-    Prefix(),
-    SlidingWindow(window=3),
-    PerHead((Causal(), Chunked(chunk=4), Full()), groups=(1, 1, 2)),
-    Causal() & ~SlidingWindow(window=3),
-    SlidingWindow(window=2) | GlobalTokens(),
-    Chunked(chunk=(2, 4)),
-]
-
-
-@pytest.mark.parametrize("mask", EXAMPLES, ids=str)
-def test_flex_attention_sees_the_same(mask):
-    batch, heads, length = 2, 4, 13
-    position = torch.stack([torch.arange(length), (torch.arange(length) - 3).clamp(min=0)])
-    prefix = torch.arange(length) < torch.tensor([[2], [5]])
-    tokens = Tokens(slot=torch.arange(length).expand(batch, -1), position=position, prefix=prefix)
-
-    def of(b, h, q, k):
-        return mask.allows(
-            tokens.map(lambda field: field[b, q]), tokens.map(lambda field: field[b, k]), h
-        )
-
-    expected = mask.allows(
-        tokens.as_query(), tokens.as_key(), torch.arange(heads).view(1, -1, 1, 1)
-    )
-    expected = expected.expand(batch, heads, length, length)
-    assert torch.equal(create_mask(of, batch, heads, length, length, device="cpu"), expected)
-
-
-def test_every_registered_mask_is_among_the_examples():
-    core = {MASKS[name] for name in MASKS if name not in MASKS.zoo}
-    assert core - {type(mask) for mask in EXAMPLES} == {MASKS["not"]}  # which the algebra holds
-
-
-LONGFORMER = {
-    "name": "any_of",
-    "of": [
-        {"name": "sliding_window", "window": 2, "causal": False},
-        {"name": "global_tokens", "causal": False},
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        LONGFORMER,
-        {"name": "chunked", "causal": False},
-    ],
-)
-def test_encoders_keep_the_laws(mask):
-    for law in ("padding", "documents", "kernels", "mask"):
-        assert LAWS[law](tiny(model="encoder", mask=mask)) is None
 
 
 REFUSED = {
@@ -213,9 +98,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)
 
 
 def test_a_mask_that_sees_both_ways_is_refused_where_the_next_token_is_predicted():

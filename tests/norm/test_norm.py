@@ -9,19 +9,16 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.functional import rms_norm
 from torch.testing import assert_close
 
+from tests import norms
 from tests.messages import messages
+from tests.norms import made
 from xformer_kit.norm import NORMS, RMSNorm, _RMSNormFunction
 from xformer_kit.registry import Context
 
 
 @pytest.fixture
 def numbers():
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(
-        1, 2
-    )  # not contiguous, as in a head
-    weight = torch.randn(7, generator=draw, dtype=torch.float64)
-    return x.requires_grad_(), weight.requires_grad_()
+    return norms.numbers()
 
 
 def test_rms_is_its_formula(numbers):
@@ -31,7 +28,7 @@ def test_rms_is_its_formula(numbers):
     assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * weight)
 
 
-def test_rms_by_hand_is_torchs_own_and_so_are_its_gradients(numbers):
+def test_written_out_rms_and_its_gradients_equal_those_of_torch(numbers):
     x, weight = numbers
     ours, theirs = _RMSNormFunction.apply(x, weight, 1e-3)[0], rms_norm(x, (7,), weight, 1e-3)
     assert_close(ours, theirs)
@@ -51,7 +48,7 @@ def test_rms_without_a_weight_is_its_formula_and_so_is_its_gradient(numbers, gra
         assert_close(torch.autograd.grad(ours, x, g), torch.autograd.grad(theirs, x, g))
 
 
-def test_rms_by_hand_has_a_first_and_a_second_derivative(numbers):
+def test_written_out_rms_has_a_first_and_a_second_derivative(numbers):
     def norm(x, weight):
         return _RMSNormFunction.apply(x, weight, 1e-3)[0]
 
@@ -72,21 +69,6 @@ def test_rms_in_half_precision_keeps_its_type():
     assert RMSNorm(7).bfloat16()(x).dtype == torch.bfloat16
 
 
-# Against the layers of others. Every parameter is drawn, so that a missing one cannot hide.
-
-
-def drawn(module, dtype=torch.float64):
-    draw = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draw))
-    return module.to(dtype)
-
-
-def made(name, dtype=torch.float64, **options):
-    return drawn(NORMS.create({"name": name, **options}, dim=7), dtype)
-
-
 @pytest.mark.parametrize("weight", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_layer_is_that_of_torch_with_what_it_has(numbers, weight, bias):
@@ -97,7 +79,7 @@ def test_layer_is_that_of_torch_with_what_it_has(numbers, weight, bias):
     assert_close(ours(numbers[0]), theirs(numbers[0]))
 
 
-# theirs, what ours is told
+# class of transformers: (name, options) of ours
 PEERS = {
     "llama.modeling_llama.LlamaRMSNorm": ("rms", {"cast": "before"}),
     "olmo2.modeling_olmo2.Olmo2RMSNorm": ("rms", {"cast": "after"}),
@@ -134,7 +116,7 @@ def test_norms_are_those_of_transformers_in_half_precision_too(peer, dtype):
     assert_close(ours(x), theirs(x), **bound)
 
 
-def test_where_rms_is_cast_back_matters_in_half_precision_alone():
+def test_where_rms_is_cast_back_matters_only_in_half_precision():
     after, before = (made("rms", torch.bfloat16, cast=cast) for cast in ("after", "before"))
     x = torch.randn(50, 7, generator=torch.Generator().manual_seed(1))
     assert not torch.equal(after(x.bfloat16()), before(x.bfloat16()))

@@ -1,31 +1,22 @@
 """Placements against their equations, written out for one sublayer and for two in parallel."""
 
 import math
-import re
 from functools import partial
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made, result, twice, unit
+from placing import DIM, F, G, X, equations, made, result, unit
+from refusing import tiny_refusals
 from torch import nn
 from torch.testing import assert_close
 
-from tests.messages import messages
-from xformer_kit.laws import faults, tiny
+from xformer_kit.laws import tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.laws.case import made as make
 from xformer_kit.model.init import INITS
 from xformer_kit.model.tokens import UNKNOWN
 from xformer_kit.placement import PLACEMENTS
 from xformer_kit.placement.weighted import deepnorm_factors
-
-
-def gated(p, x, y):
-    """Section 3.2 of GTrXL, with y the output behind its ReLU."""
-    r = torch.sigmoid(y @ p.w_r.weight.T + x @ p.u_r.weight.T)
-    z = torch.sigmoid(y @ p.w_z.weight.T + x @ p.u_z.weight.T - p.bias)
-    return (1 - z) * x + z * torch.tanh(y @ p.w_g.weight.T + (r * x) @ p.u_g.weight.T)
-
 
 # part -> (options, one sublayer, two in parallel), each a function of the part and the stream, with
 # m the model's factor
@@ -82,14 +73,7 @@ EQUATIONS = {
 }
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.3])
-@pytest.mark.parametrize("name", EQUATIONS)
-def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
-    options, one, two = EQUATIONS[name]
-    for kinds, sublayers, equation in ((["attn"], [F], one), (["attn", "ffn"], [F, G], two)):
-        part = made(name, kinds, **options)
-        expected = twice(lambda x: equation(part, x, factor))  # noqa: B023
-        assert_close(result(part, sublayers, factor), 3 * expected)
+test_output_is_the_equation_for_one_sublayer_and_for_two = equations(EQUATIONS)
 
 
 def test_every_placement_is_written_out():
@@ -123,7 +107,7 @@ def test_layer_norm_scaling_divides_by_the_root_of_the_layer():
 
 @torch.no_grad()
 def test_layer_norm_scaling_counts_layers_from_the_first_of_a_stack():
-    """Its norm behind the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
+    """Its norm after the stack is not scaled, and two layers differ from none by the 1 / sqrt(2)
     of the second.
     """
     case = Case(tiny(placement={"name": "pre", "depth_scaled": True}), "")
@@ -178,8 +162,7 @@ def built(placement, init):
 # What the model does with all that is added.
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
+test_wrong_options_are_refused = tiny_refusals(
     [
         (
             {"extra": {"stochastic_depth": {"rate": 1.0}}},
@@ -232,8 +215,5 @@ def built(placement, init):
                 r" it out\."
             ),
         ),
-    ],
+    ]
 )
-def test_what_cannot_be_is_answered(changes, sentence):
-    (fault,) = messages(faults(tiny(**changes)))
-    assert re.fullmatch(sentence, fault)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals, refused
 
 from tests.messages import messages
 from xformer_kit import build, compose
@@ -159,7 +159,7 @@ def test_layers_of_one_variant_share_a_plan():
         ({"first": None, "last": None, "pattern": None}, 1, "base"),
     ],
 )
-def test_the_order_of_layers_by_eye(stack, layers, order):
+def test_order_of_layers(stack, layers, order):
     assert layer_order(stack, layers) == order.split()
 
 
@@ -378,6 +378,4 @@ WRONG_STEPS = {
 }
 
 
-@pytest.mark.parametrize("words", WRONG_STEPS)
-def test_a_wrong_step_is_one_sentence(words):
-    assert refused(words) == [WRONG_STEPS[words]]
+test_a_wrong_step_is_one_sentence = refusals(WRONG_STEPS)

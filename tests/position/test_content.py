@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 
+from tests.content_scores import HEAD, HEADS, LENGTH, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
 from xformer_kit.laws import faults, tiny
 from xformer_kit.laws.case import Case
@@ -15,45 +16,6 @@ from xformer_kit.position import POSITIONS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
-
-LENGTH, HEADS, HEAD = 13, 6, 10
-
-
-@torch.no_grad()
-def attention(node: dict, model: str = "decoder", real: torch.Tensor | None = None):
-    """The first attention, its position, its queries, keys and values (h, t, d) of the first row,
-    and what its heads give.
-    """
-    attn = {
-        "name": "multi_head",
-        "heads": HEADS,
-        "kv_heads": 3,
-        "head_dim": HEAD,
-        "bias": True,
-        "scale": 0.4,
-    }
-    case = Case(tiny(model, attn=attn, position=node), "")
-    built, held = case.model(), {}
-    layer = built.stack.blocks[0].attn
-    layer.register_forward_hook(
-        lambda module, args, kwargs, out: held.update(x=args[0]), with_kwargs=True
-    )
-    layer.o.register_forward_pre_hook(lambda module, args: held.update(out=args[0]))
-    case.read(built, case.ids[:1], real=real)
-    q, k, v = (layer.split(p(held["x"]))[0] for p in (layer.q, layer.k, layer.v))
-    k, v = (x.repeat_interleave(2, 0) for x in (k, v))
-    place = built.stack.position[built.stack.groups[0].position]
-    return layer, place, (q, k, v), held["out"][0].unflatten(-1, (HEADS, HEAD)).transpose(0, 1)
-
-
-def mixed(scores: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    if causal:
-        scores = scores.masked_fill(torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1), -math.inf)
-    return scores.softmax(-1) @ v
-
-
-PAIRS = [(i, j) for i in range(LENGTH) for j in range(LENGTH)]
-STACKS = pytest.mark.parametrize("model", ["decoder", "encoder"])
 
 
 @STACKS
@@ -262,7 +224,7 @@ def test_one_of_the_two_terms_may_be_left_out(term):
     assert messages(faults(tiny(position={"name": "disentangled", term: False}))) == []
 
 
-def test_rows_widen_up_to_the_longest_text_of_deberta_unless_told():
+def test_default_longest_distance_is_that_of_deberta():
     place = POSITIONS.create({"name": "disentangled"}, dim=4)
     assert place.longest == transformers.DebertaV2Config().max_position_embeddings
 

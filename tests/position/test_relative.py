@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.messages import messages
+from tests.positions import bias, made
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case, randomise
+from xformer_kit.laws.case import Case
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 
@@ -16,23 +17,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
 
-def made(node: dict, heads: int = 6, stack: str = "decoder"):
-    place = POSITIONS.create(
-        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, stack=stack
-    ).double()
-    randomise(place)
-    return place
-
-
-def bias(place, length: int, heads: int = 6, first: int = 0) -> torch.Tensor:
-    """(heads, length, length), of tokens that stand from `first` on."""
-    tokens = Tokens(position=torch.arange(first, first + length)[None])
-    head = torch.arange(heads).view(1, -1, 1, 1)
-    return place.bias(tokens.as_query(), tokens.as_key(), head).expand(1, heads, length, length)[0]
-
-
 def causal_weights(scores: torch.Tensor) -> torch.Tensor:
-    """What a softmax behind a causal mask makes of scores: a constant on a row does not matter."""
+    """Causal softmax of scores: a constant added to a row does not change it."""
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return scores.double().masked_fill(hidden, -math.inf).softmax(-1)
 
@@ -69,7 +55,7 @@ def test_geometric_slopes_have_one_ratio():
     assert torch.equal(usual, geometric)
 
 
-def test_alibi_by_eye():
+def test_alibi_worked_out():
     assert bias(made({"name": "alibi"}, 1), 3, 1)[0].mul(256).tolist() == [
         [0, -1, -2],
         [-1, 0, -1],
@@ -93,7 +79,7 @@ def test_t5_buckets_are_those_of_transformers(stack, buckets, longest):
     assert torch.equal(bias(place, 7)[2, 5], place.weight[place.bucket(5 - torch.arange(7)), 2])
 
 
-def test_t5_buckets_by_eye():
+def test_t5_buckets_worked_out():
     """8 buckets up to 16 tokens: 0 to 3 exactly, then 4-5, 6-7, 8-11, 12 and more; in an encoder 4
     for each direction.
     """
@@ -118,20 +104,6 @@ def test_t5_buckets_by_eye():
     ]
     both = made({"name": "t5", "buckets": 8, "longest": 16, "bidirectional": True})
     assert both.bucket(torch.tensor([-9, -1, 0, 1, 9])).tolist() == [7, 5, 0, 1, 3]
-
-
-@pytest.mark.parametrize("node", ["t5", "alibi"], ids=str)
-def test_a_bias_is_point_wise(node):
-    """So a kernel may ask for one pair of tokens and one head at a time."""
-    place = made({"name": node} if isinstance(node, str) else node)
-    whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
-
-    def one(h, i, j):
-        return place.bias(q.map(lambda x: x[i]), k.map(lambda x: x[j]), h)
-
-    h, i, j = torch.meshgrid(torch.arange(6), torch.arange(9), torch.arange(9), indexing="ij")
-    got = torch.func.vmap(one)(h.flatten(), i.flatten(), j.flatten()).unflatten(0, (6, 9, 9))
-    torch.testing.assert_close(got, whole)
 
 
 def test_a_table_is_the_stack_or_each_layers():

@@ -2,22 +2,27 @@
 read anew.
 """
 
-import os
-
 import pytest
 import torch
-from test_parity import DIM, HEADS, LAYERS, WIDTH, close, llama_state, loaded, peer
 
 from tests.messages import messages
+from tests.peers import (
+    DIM,
+    HEADS,
+    LAYERS,
+    WIDTH,
+    close,
+    llama_state,
+    loaded,
+    randomised,
+    transformers,
+)
+from tests.positions import rotated
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, LawBroken, faults, sized, tiny
 from xformer_kit.laws.case import LENGTH, VOCAB, Case
-from xformer_kit.model.tokens import Tokens
 from xformer_kit.position import POSITIONS
 from xformer_kit.position.scaling import LongRope
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
 
 PAIRS = 5  # of head_dim 10
 SHORT, LONG = [1.0, 1.1, 1.3, 1.9, 2.0], [1.0, 2.0, 3.5, 6.0, 8.0]
@@ -71,7 +76,7 @@ def llama(theirs: dict, ours: dict, longest: int):
         attn_implementation="eager",
         rope_parameters={"rope_theta": 500.0, **theirs},
     )
-    model = peer(transformers.LlamaForCausalLM(config))
+    model = randomised(transformers.LlamaForCausalLM(config))
     return model, loaded(
         tiny(
             attn={"name": "multi_head", "heads": HEADS, "kv_heads": 3, "head_dim": 10},
@@ -106,12 +111,6 @@ def test_llamas_logits_with_a_scaled_rotation_are_equal(name):
     assert differs == (name != "dynamic, short")
 
 
-def turned(node: dict, x: torch.Tensor, head_dim: int = 8) -> torch.Tensor:
-    position = POSITIONS.create({"name": "rotary", **node}, head_dim=head_dim, max_len=16)
-    tokens = Tokens(slot=torch.arange(x.shape[2])[None], position=torch.arange(x.shape[2])[None])
-    return position.begin(tokens, tokens).rotate(x, tokens)
-
-
 def test_pairs_are_those_of_gpt_j_and_of_gpt_neox():
     from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as neox
     from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj
@@ -123,24 +122,22 @@ def test_pairs_are_those_of_gpt_j_and_of_gpt_neox():
         x[..., :4].transpose(1, 2), sin.expand(2, -1, -1), cos.expand(2, -1, -1)
     ).transpose(1, 2)
     expected = torch.cat([first, x[..., 4:]], -1)
-    torch.testing.assert_close(turned({"pairing": "interleaved", "fraction": 0.5}, x), expected)
+    torch.testing.assert_close(rotated({"pairing": "interleaved", "fraction": 0.5}, x), expected)
     angle = torch.arange(7)[:, None] * 10_000 ** -(torch.arange(0, 4, 2) / 4)
     angle = torch.cat([angle, angle], -1)[None]
     expected, _ = neox(x, x, angle.cos(), angle.sin())
-    torch.testing.assert_close(turned({"fraction": 0.5}, x), expected)
+    torch.testing.assert_close(rotated({"fraction": 0.5}, x), expected)
 
 
 def test_the_two_pairings_differ_by_a_permutation_of_channels():
     x = torch.randn(1, 1, 5, 8)
     order = torch.arange(8).view(4, 2).T.flatten()  # 0, 2, 4, 6, 1, 3, 5, 7
-    inter = turned({"pairing": "interleaved"}, x)
-    torch.testing.assert_close(inter[..., order], turned({}, x[..., order]))
+    inter = rotated({"pairing": "interleaved"}, x)
+    torch.testing.assert_close(inter[..., order], rotated({}, x[..., order]))
 
 
 def test_scores_of_a_dynamic_rotation_go_by_the_length_of_each_text():
-    """A row of 13 tokens beside one of 7, and documents of 6 and 7 in one row, are turned as each
-    is alone.
-    """
+    """Rows of 13 and 7 tokens, and documents of 6 and 7 in a row, rotate as each by itself."""
     scaling = {"name": "dynamic", "factor": 2.0, "original": 6}
     case = Case(tiny(position={"name": "rotary", "scaling": scaling}), "")
     model, ids = case.model(), case.ids
@@ -245,7 +242,7 @@ def test_the_fraction_that_is_proposed_gives_an_even_number_of_channels():
     assert messages(faults(tiny(position={"name": "rotary", "fraction": 0.49}, **wide))) == []
 
 
-def test_the_gain_of_longrope_by_eye():
+def test_the_gain_of_longrope_worked_out():
     """sqrt(1 + ln(factor) / ln(original)): sqrt(2) where both are 2, and 1 where ln(original) is
     0.
     """
@@ -271,8 +268,8 @@ def test_a_choice_without_options_is_completed_like_one_with_its_defaults():
 
 
 @pytest.mark.parametrize("law", ["shift", "cache"])
-def test_a_rotation_by_the_length_says_what_it_breaks(law):
-    """And what it says is true, where texts may be longer than `original`."""
+def test_a_rotation_that_depends_on_the_length_declares_the_law_that_it_breaks(law):
+    """The law is broken if texts may be longer than `original`."""
     dynamic = {"name": "dynamic", "original": 8}
     config = tiny(position={"name": "rotary", "scaling": dynamic})
     assert "turns by the length of its text" in LAWS[law](config)

@@ -1,29 +1,12 @@
 """T5, whole: the same weights give the same logits."""
 
-import os
-
 import pytest
 import torch
-from test_parity_two_stacks import (
-    DIM,
-    HEADS,
-    IDS,
-    LAYERS,
-    REAL,
-    SMALL,
-    SOURCE_REAL,
-    SOURCES,
-    VOCAB,
-    WIDTH,
-    loaded,
-    randomised,
-)
 
 from tests.messages import messages
+from tests.peers import DIM, HEADS, LAYERS, SMALL, VOCAB, WIDTH, loaded, randomised, transformers
+from tests.two_stack_peers import IDS, REAL, SOURCE_REAL, SOURCES
 from xformer_kit.laws import faults, tiny
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-transformers = pytest.importorskip("transformers")
 
 T5 = {"attn": "SelfAttention", "cross": "EncDecAttention", "ffn": "DenseReluDense"}
 
@@ -68,7 +51,7 @@ def test_t5(padded):
         relative_attention_max_distance=10,
         attn_implementation="eager",
     )
-    theirs = randomised(transformers.T5ForConditionalGeneration(config))
+    theirs = randomised(transformers.T5ForConditionalGeneration(config)).double()
     state = theirs.state_dict()
     mine = (
         {"embed.weight": state["shared.weight"]}

@@ -10,7 +10,6 @@ from xformer_kit.registry import (
     REQUIRED,
     ConfigError,
     Context,
-    OptionGroup,
     Options,
     Registry,
     UnknownValueError,
@@ -143,101 +142,10 @@ def test_a_tuple_default_is_a_list_in_the_config():
     assert registry.create({"name": "betas", "betas": [0.5, 0.6]}) == (0.5, 0.6)
 
 
-# What a registry refuses when a part is registered.
-
-
-def refused(part, name="wrong", given=("dim",)) -> str:
-    with pytest.raises(ConfigError) as caught:
-        Registry("hat", given=given).register(name)(part)
-    return str(caught.value)
-
-
-@dataclass(frozen=True)
-class Feather(OptionGroup):
-    """A feather on a hat."""
-
-    length: int = 3  # inches
-    colour: str = "red"  # of its tip
-
-
-def test_a_group_of_options_stands_for_its_fields():
-    registry = Registry("hat", given=("dim",), base=Hat)
-
-    @registry.register("hunter")
-    class Hunter(Hat):
-        """A hat with a feather."""
-
-        def __init__(self, dim: int, *, size: int = 1, feather: Feather, brim: int = 2):
-            self.dim, self.size, self.feather, self.brim = dim, size, feather, brim
-
-    node = {"name": "hunter", "size": 1, "length": 3, "colour": "red", "brim": 2}
-    assert list(registry.defaults("hunter").items()) == list(node.items())
-    assert registry.options("hunter")["length"].meaning == "inches"
-    assert registry.wanted("hunter") == ["dim"]
-    hat = registry.create({"name": "hunter", "colour": "blue"}, dim=9)
-    assert (hat.dim, hat.feather, hat.brim) == (9, Feather(3, "blue"), 2)
-    faults = list(registry.faults({"name": "hunter", "lenght": 4}, "hat", Context()))
-    assert len(faults) == 1
-    assert "Did you mean 'length'? It has: size, length, colour, brim." in faults[0]
-
-
-def test_star_args_are_refused():
-    def part(*sizes):
-        pass
-
-    assert (
-        refused(part)
-        == "hat 'wrong' takes *sizes. Name every option instead, so that a typo in a config is an"
-        " error."
-    )
-
-
-def test_double_star_kwargs_are_refused():
-    def part(dim: int, **rest: int):
-        pass
-
-    assert (
-        refused(part)
-        == "hat 'wrong' takes **rest. Name every option instead, so that a typo in a config is an"
-        " error."
-    )
-
-
-def test_an_option_without_a_type_is_refused():
-    def part(*, size=3):
-        pass
-
-    assert refused(part) == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
-
-
-def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
-    def part(size: int = 3):
-        pass
-
-    assert (
-        refused(part)
-        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options behind a"
-        " bare *."
-    )
-    assert (
-        refused(part, given=())
-        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options behind a"
-        " bare *."
-    )
-
-
 def test_a_name_taken_twice_is_refused(hats):
     with pytest.raises(ConfigError) as caught:
         hats.register("top")(Hat)
     assert str(caught.value) == "hat 'top' is registered twice. Give one of them another name."
-
-
-def test_a_module_without_a_constructor_has_no_options():
-    from torch import nn
-
-    registry = Registry("norm")
-    registry.register("identity")(type("Same", (nn.Module,), {}))
-    assert registry.options("identity") == {}
 
 
 def test_forgetting_a_module_takes_its_parts_and_their_other_names_back(hats):
@@ -341,7 +249,7 @@ def test_a_range_is_checked_beside_a_type_that_does_not_fit(hats):
 
 def test_what_rests_on_an_option_at_fault_is_not_said():
     options = Options(("height",), height="x", brim=2)
-    assert messages(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
+    assert list(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
     assert options.felt is None
     with pytest.raises(UnknownValueError):
         options.height  # noqa: B018
@@ -369,11 +277,11 @@ def test_config_error_holds_every_fault():
     assert error.messages == ("a: one.", "b: two.")
     assert str(error) == "a: one.\nb: two."
     assert isinstance(error, ValueError)
-    assert ConfigError("a: one.").messages == ("a: one.",)
+    assert ConfigError("a: one.").faults == ("a: one.",)
 
 
 def test_nearest_says_nothing_where_nothing_is_near():
-    assert nearest("rotray", ["rotary"]) == "Did you mean 'rotary'? "
+    assert nearest("rotray", ["rotary"]) == " Did you mean 'rotary'?"
     assert nearest("xyz", ["rotary"]) == ""
 
 
@@ -404,35 +312,3 @@ def test_true_and_false_choose_parts_where_the_registry_says_which():
 
 def test_an_option_that_a_part_lacks_is_none():
     assert Options(a=1).b is None
-
-
-def test_every_option_of_every_part_has_a_meaning():
-    from xformer_kit.config import GROUPS, INNER
-
-    silent = [
-        f"{group} {name}.{option}"
-        for group, registry in (GROUPS | INNER).items()
-        for name in registry
-        for option, said in registry.options(name).items()
-        if not said.meaning
-    ]
-    assert silent == []
-
-
-def test_every_part_has_a_first_sentence():
-    from xformer_kit.config import GROUPS
-
-    for registry in GROUPS.values():
-        for name, part in registry.items():
-            assert (part.__doc__ or "").strip(), name
-
-
-def test_no_option_of_a_part_has_the_name_of_a_setting_beside_it():
-    """data.seed is the order of examples: a corpus with an option of that name would hide it."""
-    from xformer_kit.config import GROUPS
-    from xformer_kit.config.settings import SETTINGS
-
-    for group in ("data", "tokenizer"):
-        settings = set(SETTINGS.options(group)) if group in SETTINGS else set()
-        for name in GROUPS[group]:
-            assert not settings & set(GROUPS[group].options(name)), name

@@ -1,10 +1,10 @@
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.run.start import start_run
+from tests.driving import text_file
 from xformer_kit import compose
 
 TINY = [
@@ -24,30 +24,7 @@ TINY = [
 ]
 
 
-@pytest.fixture(scope="session")
-def text(tmp_path_factory) -> Path:
-    words = random.Random(0).choices(
-        [
-            "the",
-            "cat",
-            "sat",
-            "on",
-            "a",
-            "mat",
-            "and",
-            "saw",
-            "what",
-            "it",
-            "had",
-            "not",
-            "seen",
-            "before",
-        ],
-        k=300,
-    )
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(" ".join(words))
-    return path
+text = pytest.fixture(scope="session")(text_file)
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cli import main
 from tasks.cli.comparison import letter
 from tasks.run.exit_codes import NONFINITE
 from tasks.study import state
 from tests.driving import environment
+from tests.tasks.command_lines import fault, output
 from tests.warm import train
 from xformer_kit.config import config_yaml, preflight, read_config
 from xformer_kit.study.command import command
@@ -70,29 +70,10 @@ def pool(home) -> dict[tuple[str, int], Path]:
     }
 
 
-def said(capsys, *words):
-    """(exit code, stdout, stderr) of a command line."""
-    capsys.readouterr()
-    try:
-        code = main([str(word) for word in words])
-    except SystemExit as exit_:
-        code = exit_.code
-    out = capsys.readouterr()
-    return code, out.out, out.err
-
-
 def data(capsys, *words):
-    code, out, _ = said(capsys, *words, "--json")
+    code, out, _ = output(capsys, *words, "--json")
     assert code == 0
     return json.loads(out)
-
-
-def sentence(capsys, *words):
-    """The one sentence of a fault, which ends with exit code 2 and prints nothing else."""
-    code, out, err = said(capsys, *words)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1, err
-    return err.strip()
 
 
 def test_a_study_that_is_done(capsys, home):
@@ -104,7 +85,7 @@ def test_a_study_that_is_done(capsys, home):
         ("placement=post", 2),
     ]
     assert found == data(capsys, "status", "outputs/studies/norm_placement")
-    assert "4 of 4 runs finished" in said(capsys, "status", "norm_placement")[1]
+    assert "4 of 4 runs finished" in output(capsys, "status", "norm_placement")[1]
 
 
 def test_every_way_in_which_a_run_may_not_be_finished(capsys, home, pool):
@@ -116,7 +97,7 @@ def test_every_way_in_which_a_run_may_not_be_finished(capsys, home, pool):
     with state.claim(ran) as mine:
         assert mine
         found = data(capsys, "status", "norm_placement")
-        _, page, _ = said(capsys, "status", "norm_placement")
+        _, page, _ = output(capsys, "status", "norm_placement")
     assert found["counts"] == {
         "finished": 0,
         "diverged": 1,
@@ -162,10 +143,10 @@ def test_words_that_are_typed():
     )
 
 
-def test_a_report_is_written_anew_and_says_where(capsys, home, pool):
+def test_a_report_is_written_again_and_its_path_is_printed(capsys, home, pool):
     folder = Path("outputs/studies/norm_placement")
     (pool["baseline", 0] / "summary.json").unlink()
-    code, page, _ = said(capsys, "report", "norm_placement")
+    code, page, _ = output(capsys, "report", "norm_placement")
     assert code == 0
     assert f"Report  {folder}/report.html\n        {folder}/report.md\n" in page
     assert page.endswith("3 of 4 runs finished; what is missing: xformer status norm_placement\n")
@@ -180,31 +161,31 @@ def test_a_report_is_written_anew_and_says_where(capsys, home, pool):
 
 def test_a_report_that_cannot_be_written_is_no_success(capsys, home, monkeypatch):
     monkeypatch.setattr("tasks.study.report.find_spec", lambda name: None)
-    code, _, err = said(capsys, "report", "norm_placement")
+    code, _, err = output(capsys, "report", "norm_placement")
     assert (
         code,
         err.startswith("A report needs scipy and matplotlib and jinja2: pip install"),
     ) == (1, True)
     monkeypatch.setattr("tasks.cli.comparison.find_spec", lambda name: None)
-    assert sentence(capsys, "compare", "a", "b").startswith(
+    assert fault(capsys, "compare", "a", "b").startswith(
         "compare: needs the package scipy for its intervals;"
     )
 
 
 @pytest.mark.parametrize("word", ["status", "report"])
 def test_studies_that_are_none(capsys, home, word):
-    answer = sentence(capsys, word, "norm_plcement")
+    answer = fault(capsys, word, "norm_plcement")
     assert (
         answer == "norm_plcement: no study is called so. Did you mean 'norm_placement'? Known:"
         " norm_placement."
     )
-    assert sentence(capsys, word, "outputs").startswith(
+    assert fault(capsys, word, "outputs").startswith(
         "outputs: is no study; it has no plan.json. Name a study's dir"
     )
     (home / "outputs/studies/norm_placement/plan.json").write_text("{")
-    assert "plan.json: cannot be read as JSON: " in sentence(capsys, word, "norm_placement")
+    assert "plan.json: cannot be read as JSON: " in fault(capsys, word, "norm_placement")
     shutil.rmtree("outputs/studies")
-    assert sentence(capsys, word, "x").endswith(
+    assert fault(capsys, word, "x").endswith(
         "There is none in outputs/studies; begin one: python train.py study=NAME."
     )
 
@@ -224,13 +205,13 @@ def test_seeds_are_taken_together_and_compared_pair_by_pair(capsys, pool):
     by_hand = paired(*losses)
     (verdict,) = found["verdicts"]
     assert (verdict["difference"]["mean"], verdict["difference"]["p"]) == (by_hand.mean, by_hand.p)
-    assert verdict["sentence"] in said(capsys, "compare", *pool.values())[1]
+    assert verdict["sentence"] in output(capsys, "compare", *pool.values())[1]
     swapped = data(capsys, "compare", *reversed(pool.values()))
     assert swapped["verdicts"][0]["difference"]["mean"] == pytest.approx(-by_hand.mean)
 
 
-def test_one_seed_says_nothing_of_others(capsys, pool):
-    _, page, _ = said(
+def test_one_common_seed_shows_nothing_about_others(capsys, pool):
+    _, page, _ = output(
         capsys,
         "compare",
         pool["baseline", 0],
@@ -240,9 +221,9 @@ def test_one_seed_says_nothing_of_others(capsys, pool):
     )
     assert "at the one seed in common, which shows nothing about others" in page
     assert "val/loss" not in page
-    _, page, _ = said(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
+    _, page, _ = output(capsys, "compare", pool["baseline", 0], pool["placement=post", 1])
     assert "have no finished seed in common" in page
-    _, page, _ = said(capsys, "compare", pool["baseline", 0], pool["baseline", 1])
+    _, page, _ = output(capsys, "compare", pool["baseline", 0], pool["baseline", 1])
     assert "±" in page
     assert " B" not in page
 
@@ -257,7 +238,7 @@ def test_a_twin_begins_a_group_of_its_own_and_has_the_very_same_figures(capsys, 
     )
 
 
-def test_a_run_that_diverged_is_said_and_not_averaged(capsys, pool):
+def test_a_run_that_diverged_is_named_and_not_averaged(capsys, pool):
     (pool["placement=post", 1] / "summary.json").unlink()
     (pool["placement=post", 1] / "ended.json").write_text(
         f'{{"code": {NONFINITE}, "text": "x", "step": 3}}'
@@ -283,7 +264,7 @@ def test_other_data_and_fewer_steps_are_remarked(capsys, pool):
 
 
 def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
-    """Though their configs tell no difference, for where the data lie decides nothing."""
+    """Data with another fingerprint make another group, which is named by their path."""
     other = pool["baseline", 1]
     path = other / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"data_fingerprint": "0"}))
@@ -299,25 +280,25 @@ def test_runs_of_other_data_are_no_seeds_of_one_another(capsys, pool):
 
 def test_comparisons_that_cannot_be_made(capsys, pool):
     one, other, *_ = pool.values()
-    assert sentence(capsys, "compare", one).startswith(
+    assert fault(capsys, "compare", one).startswith(
         "compare: takes two runs or more; got outputs/runs/"
     )
-    assert sentence(capsys, "compare", one, "outputs").startswith(
+    assert fault(capsys, "compare", one, "outputs").startswith(
         "outputs: is no run; it has no config.yaml."
     )
-    found = sentence(capsys, "compare", "outputs/studies/norm_placement")
+    found = fault(capsys, "compare", "outputs/studies/norm_placement")
     assert found.startswith(
         "compare: takes runs; got outputs/studies/norm_placement, which is a study. Try xformer"
         " report "
     )
-    answer = sentence(capsys, "compare", one, other, "--metric", "val/los")
+    answer = fault(capsys, "compare", one, other, "--metric", "val/los")
     assert (
         f"--metric: {one} has no metric 'val/los'. Did you mean 'val/loss'? All of these runs have:"
         " val/loss," in answer
     )
     config = read_config(other)
     (other / "config.yaml").write_text(config_yaml(config | {"task": {"name": "seq2seq"}}))
-    answer = sentence(capsys, "compare", one, other)
+    answer = fault(capsys, "compare", one, other)
     assert answer.startswith(
         f"compare: runs must be of one task; got language_modeling ({one}), seq2seq ({other})."
     )
@@ -325,11 +306,11 @@ def test_comparisons_that_cannot_be_made(capsys, pool):
     (other / "summary.json").unlink()
     assert (
         f"{other}: is not finished; it has no summary.json. Leave it out, or go on with it: python"
-        f" train.py resume={other}" in sentence(capsys, "compare", one, other)
+        f" train.py resume={other}" in fault(capsys, "compare", one, other)
     )
 
 
-def test_letters_go_on_behind_z():
+def test_letters_continue_after_z():
     assert [letter(i) for i in (0, 25, 26, 27, 51, 52, 701, 702)] == [
         "A",
         "Z",

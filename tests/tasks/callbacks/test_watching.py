@@ -13,9 +13,9 @@ from refusing import refused
 
 from tasks.callbacks.norms import NormsLog
 from tasks.callbacks.profile import Profile
-from tasks.cli import main
 from tasks.logging.loggers import SafeLogger
 from tasks.run.start import start_run
+from tests.tasks.command_lines import output
 from xformer_kit import compose
 from xformer_kit.config import config_hash
 from xformer_kit.config.callbacks import Norms as Options
@@ -98,7 +98,7 @@ def test_gradients_of_all_layers_are_the_gradient_of_the_step(runs):
         )  # before clipping
 
 
-def test_activations_are_those_behind_each_layer_of_real_tokens(tmp_path):
+def test_activations_are_those_after_each_layer_of_real_tokens(tmp_path):
     model, expected = made(tiny(norm="rms", layers=3)).train(), {}
     real = torch.tensor([[True] * 6, [True] * 2 + [False] * 4])
     noting = NormsLog(
@@ -159,7 +159,7 @@ def test_a_logger_gets_the_picture(tmp_path, monkeypatch):
     assert found == [{"pictures/mask": ("image", str(tmp_path / "mask.png")), "step": 7}]
 
 
-def test_what_only_looks_is_no_other_run():
+def test_callbacks_that_only_watch_do_not_change_the_run():
     config = plain()
     assert config_hash(config | {"callbacks": {"norms": {"every": 5}}}) == config_hash(config)
     assert config_hash(config | {"callbacks": {"mine": {"every": 5}}}) != config_hash(config)
@@ -178,22 +178,13 @@ def test_a_fault_is_a_sentence():
         ),
         "callbacks.norm={}": "callbacks.norm: no callback is called 'norm'. Did you mean 'norms'?",
     }
-    said = refused([*faults])
+    found = refused([*faults])
     for fault in faults.values():
-        assert [sentence for sentence in said if sentence.startswith(fault)], (fault, said)
-    assert len(said) == len(faults)
+        assert [sentence for sentence in found if sentence.startswith(fault)], (fault, found)
+    assert len(found) == len(faults)
 
 
 # xformer plot
-
-
-def said(capsys, *words):
-    capsys.readouterr()
-    try:
-        code = main(["plot", *map(str, words)])
-    except SystemExit as exit_:
-        code = exit_.code
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +226,7 @@ def said(capsys, *words):
 def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
     places = {"run": runs[0], "alone": runs[1], "here": tmp_path}
     file = file.format(**places)
-    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert (code, out, err) == (0, f"{file}\n", "")
     kinds = {"png": PNG, "svg": b"<?xml", "pdf": b"%PDF"}
     assert Path(file).read_bytes().startswith(kinds[file.rpartition(".")[2]])
@@ -278,17 +269,17 @@ def test_a_picture_is_drawn(runs, tmp_path, capsys, words, file):
         (["curves", "a=b"], "plot curves: takes directories of runs; got a=b."),
     ],
 )
-def test_what_is_wrong_is_said(runs, capsys, words, fault):
+def test_wrong_words_are_one_sentence(runs, capsys, words, fault):
     places = {"run": runs[0], "alone": runs[1]}
     before = sorted(path for path in runs[0].rglob("*"))
-    code, out, err = said(capsys, *(word.format(**places) for word in words))
+    code, out, err = output(capsys, "plot", *(word.format(**places) for word in words))
     assert code == 2 and not out and err.startswith(fault.format(**places)) and err.count("\n") == 1
     assert sorted(path for path in runs[0].rglob("*")) == before
 
 
-def test_without_matplotlib_it_says_so(capsys, monkeypatch):
+def test_without_matplotlib_the_fault_names_it(capsys, monkeypatch):
     monkeypatch.setattr("xformer_kit.inspect.style.find_spec", lambda name: None)
-    code, out, err = said(capsys, "mask")
+    code, out, err = output(capsys, "plot", "mask")
     assert (code, out) == (2, "")
     assert (
         err
@@ -297,7 +288,7 @@ def test_without_matplotlib_it_says_so(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("total", "first"), [(20, 5), (6, 5), (5, 2), (1, 0)])
-def test_a_trace_begins_behind_the_first_steps_or_in_the_middle_of_a_short_run_and_is_taken_once(
+def test_one_trace_begins_after_the_first_steps_or_in_the_middle_of_a_short_run(
     tmp_path, total, first
 ):
     trace = Profile(tmp_path, steps=2)

@@ -12,6 +12,7 @@ import yaml
 from tasks.cli import main
 from tasks.cli.reproduction import free, verdict
 from tasks.run.start import start_run
+from tests.tasks.command_lines import output
 from xformer_kit import compose
 from xformer_kit.config import preflight
 
@@ -56,21 +57,13 @@ def run(made, tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def said(capfd, *words):
-    """(exit code, stdout, stderr) of a command line, with those of its processes."""
-    capfd.readouterr()
-    code = main(["reproduce", *map(str, words)])
-    out = capfd.readouterr()
-    return code, out.out, out.err
-
-
 def change(run, name, **values):
     path = run / name
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_nothing_has_changed_and_the_line_composes_the_run(capfd, run):
-    code, out, _ = said(capfd, run)
+    code, out, _ = output(capfd, "reproduce", run)
     assert code == 0
     assert "Config, data, code of the parts, versions and device are as they were." in out
     typed = shlex.split(out.splitlines()[0].strip(" $"))
@@ -95,7 +88,7 @@ def test_every_difference_is_a_sentence(capfd, run, text):
         stopped="by trainer.max_time",
         config_hash="0",
     )
-    code, out, _ = said(capfd, run, "--json")
+    code, out, _ = output(capfd, "reproduce", run, "--json")
     found = json.loads(out)["differences"]
     assert code == 1
     assert [sentence.split(":")[0] for sentence in found] == [
@@ -115,7 +108,7 @@ def test_every_difference_is_a_sentence(capfd, run, text):
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     assert any(
         "nowhere.txt" in sentence
-        for sentence in json.loads(said(capfd, run, "--json")[1])["differences"]
+        for sentence in json.loads(output(capfd, "reproduce", run, "--json")[1])["differences"]
     )
 
 
@@ -123,11 +116,11 @@ def test_what_was_not_noted_is_not_vouched_for(capfd, run):
     facts = json.loads((run / "summary.json").read_text())
     del facts["code"]
     (run / "summary.json").write_text(json.dumps(facts))
-    assert "code: the run did not note the code of its parts" in said(capfd, run)[1]
+    assert "code: the run did not note the code of its parts" in output(capfd, "reproduce", run)[1]
 
 
 def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
-    code, out, _ = said(capfd, run, "--run", "--json")
+    code, out, _ = output(capfd, "reproduce", run, "--run", "--json")
     found = json.loads(out)
     assert (code, found["run"], found["differences"]) == (0, "outputs/reproduced/run", [])
     assert found["figures"].keys() >= {"steps", "val/loss", "val/perplexity"}
@@ -138,7 +131,7 @@ def test_trained_again_the_figures_are_equal_to_the_last_digit(capfd, run):
     assert again["config_hash"] == before["config_hash"]
 
 
-def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatch):
+def test_other_figures_are_printed_with_their_differences(capfd, run, monkeypatch):
     def train(words, aside):
         (folder := run.parent / words[-1].partition("=")[2]).mkdir(parents=True)
         facts = json.loads((run / "summary.json").read_text())
@@ -148,15 +141,15 @@ def test_other_figures_are_said_with_how_far_they_are_off(capfd, run, monkeypatc
         return 0
 
     monkeypatch.setattr("tasks.cli.reproduction.train", train)
-    code, out, _ = said(capfd, run, "--run")
+    code, out, _ = output(capfd, "reproduce", run, "--run")
     assert code == 1
     assert "off by" in next(line for line in out.splitlines() if line.startswith("val/loss: was "))
     assert "steps: 3, equal to the last digit" in out
     monkeypatch.setattr("tasks.cli.reproduction.train", lambda words, aside: 3)
-    assert said(capfd, run, "--run")[0] == 3
+    assert output(capfd, "reproduce", run, "--run")[0] == 3
 
 
-def test_figures_by_eye():
+def test_figures_worked_out():
     assert verdict(2.5, 2.5) == "2.5, equal to the last digit"
     assert verdict(2.0, 2.5) == "was 2.0, and is 2.5: off by 0.5, 25 %"
     assert verdict(0.0, 0.5) == "was 0.0, and is 0.5: off by 0.5"
@@ -165,7 +158,7 @@ def test_figures_by_eye():
 
 
 def test_runs_that_cannot_be_reproduced(capfd, run):
-    assert said(capfd, "nowhere")[::2] == (
+    assert output(capfd, "reproduce", "nowhere")[::2] == (
         2,
         (
             "nowhere: is no directory. Name a run's directory such as "
@@ -175,11 +168,11 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["attn"]["hats"] = 3
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    code, out, err = said(capfd, run)
+    code, out, err = output(capfd, "reproduce", run)
     assert (code, out) == (2, "")
     assert err.startswith("attn.hats: ")
     (run / "summary.json").unlink()
-    code, out, err = said(capfd, run)
+    code, out, err = output(capfd, "reproduce", run)
     assert (code, out) == (2, "")
     assert err.endswith(
         f"has no summary.json to compare with. Go on with it: python train.py resume={run}\n"
@@ -187,7 +180,9 @@ def test_runs_that_cannot_be_reproduced(capfd, run):
 
 
 @pytest.mark.parametrize("command", ["reproduce", "generate"])
-def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monkeypatch, command):
+def test_of_a_run_that_diverged_no_command_proposes_to_resume(
+    capfd, run, text, monkeypatch, command
+):
     """As train.py does: a step is a function of the config and its number, so that going on ends
     there again.
     """
@@ -208,7 +203,7 @@ def test_of_a_run_that_diverged_no_command_says_to_go_on(capfd, run, text, monke
     if command == "generate":
         shutil.rmtree("burst/checkpoints")
     assert main([command, "burst", *["--prompt", "a"] * (command == "generate")]) == 2
-    said = capfd.readouterr().err
-    assert said.startswith("burst: ") and "resume=" not in said
-    assert "would end at the same step: start a new one with a lower optim.lr" in said
-    assert train.rpartition("same step: ")[2] == said.rpartition("same step: ")[2]
+    err = capfd.readouterr().err
+    assert err.startswith("burst: ") and "resume=" not in err
+    assert "would end at the same step: start a new one with a lower optim.lr" in err
+    assert train.rpartition("same step: ")[2] == err.rpartition("same step: ")[2]

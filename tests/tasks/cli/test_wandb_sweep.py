@@ -11,6 +11,7 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command_args, load_sweep_
 
 from tasks.cli import main
 from tasks.cli.wandb_sweep import NAME, combinations, exported
+from tests.tasks.command_lines import fault
 from xformer_kit.config import compose, preflight
 from xformer_kit.config.composition import choices
 from xformer_kit.study.plan import variants
@@ -21,7 +22,7 @@ LOG = "optim.lr=tag(log,interval(1e-4,1e-2))"
 
 
 def typed(config, values):
-    """What an agent puts behind `python train.py` for values that W&B proposes: W&B's own way of
+    """Arguments of `python train.py` for values that W&B proposes: W&B's own way of
     writing them.
     """
     args = create_sweep_command_args(
@@ -47,17 +48,7 @@ def draw(said, random_):
     }[said["distribution"]]()
 
 
-def refused(capsys, *words):
-    """The one sentence of a fault, which ends with exit code 2 and prints nothing else."""
-    capsys.readouterr()
-    code = main(["sweep", "export", *words])
-    out = capsys.readouterr()
-    assert (code, out.out) == (2, "")
-    assert out.err.count("\n") == 1, out.err
-    return out.err.strip()
-
-
-def test_by_eye(capsys):
+def test_worked_out(capsys):
     words = ["attn.heads=range(2,5,2)", "model.dim=64", LOG, "schedule.warmup=int(interval(0,9))"]
     assert main(["sweep", "export", *words, "--metric", "val/bits_per_byte"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == {
@@ -73,7 +64,7 @@ def test_by_eye(capsys):
     }
 
 
-def test_an_agent_types_what_was_asked_for(tmp_path, capsys):
+def test_the_command_of_an_agent_has_the_proposed_values(tmp_path, capsys):
     words = [
         "attn.kv_heads=null,1",
         "ffn.bias=true,false",
@@ -120,7 +111,7 @@ def test_a_study_of_one_factor_is_the_same_models(capsys):
         }
 
 
-def test_what_a_sweep_leaves_out_of_a_study_is_said():
+def test_notes_name_what_a_sweep_leaves_out_of_a_study():
     words = [
         "study=norm_placement",
         "study.factors={placement: [post], norm: [rms]}",
@@ -232,7 +223,7 @@ def test_every_value_is_tried_once_where_there_are_many_combinations():
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
 def test_bad_input_is_answered_with_one_sentence(capsys, words, answer):
-    assert refused(capsys, *words).startswith(answer)
+    assert fault(capsys, "sweep", "export", *words).startswith(answer)
 
 
 def test_other_words(capsys):

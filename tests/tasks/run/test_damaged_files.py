@@ -13,7 +13,8 @@ from tasks.logging import summary
 from tasks.run.resume import resume_run
 from tasks.study.collect import results
 from tasks.study.progress import progress
-from tests.tasks.test_study_commands import data, home, made, pool, said, sentence  # noqa: F401
+from tests.tasks.command_lines import fault, output
+from tests.tasks.test_study_commands import data, home, made, pool  # noqa: F401
 from xformer_kit.registry import ConfigError
 from xformer_kit.registry.saved_files import read_object
 from xformer_kit.study import stop
@@ -70,7 +71,7 @@ def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, 
     whole = file != "summary.json" and not unread
     assert (found["finished"], found["runs"]) == (4 if whole else 3, 4)
     assert (f"{run.name}/metrics.csv" in page) == unread
-    assert said(capsys, "status", "norm_placement")[0] == 0
+    assert output(capsys, "status", "norm_placement")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_damaged_run_keeps_no_study_from_its_report(capsys, home, pool, file, 
 def test_a_plan_of_another_shape_is_one_sentence(capsys, home, word, change):  # noqa: F811
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
-    assert sentence(capsys, word, "norm_placement").endswith(
+    assert fault(capsys, word, "norm_placement").endswith(
         "Start the study again; its runs are kept."
     )
 
@@ -101,8 +102,8 @@ def test_status_and_report_agree_on_a_run_whose_figures_are_damaged(capsys, home
     """
     run = pool["placement=post", 1]
     (run / "metrics.csv").write_bytes(b"\xff\xfe\x00")
-    _, report, _ = said(capsys, "report", "norm_placement")
-    _, status, _ = said(capsys, "status", "norm_placement")
+    _, report, _ = output(capsys, "report", "norm_placement")
+    _, status, _ = output(capsys, "status", "norm_placement")
     for printed in (report, status):
         assert "3 of 4 runs finished" in printed
         assert (
@@ -151,7 +152,7 @@ def test_a_value_of_a_plan_that_no_study_writes_is_one_sentence_with_its_place(
 ):
     plan = json.loads((home / PLAN).read_text())
     (home / PLAN).write_text(json.dumps(plan | change))
-    found = sentence(capsys, word, "norm_placement")
+    found = fault(capsys, word, "norm_placement")
     assert found.startswith(f"{PLAN}: {next(iter(change))}") and " must " in found
     assert found.endswith(" Start the study again; its runs are kept.")
 
@@ -183,7 +184,7 @@ def test_damaged_parts_are_one_sentence(capsys, pool, content):  # noqa: F811
     run, other = pool["baseline", 0], pool["placement=post", 0]
     (run / "parts.json").write_bytes(content)
     for words in (["compare", run, other], ["describe", run], ["generate", run, "--prompt", "x"]):
-        assert "parts.json: " in sentence(capsys, *words)
+        assert "parts.json: " in fault(capsys, *words)
 
 
 def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
@@ -198,9 +199,8 @@ def test_times_that_cannot_be_read_are_measured_again(home):  # noqa: F811
 def test_a_summary_without_what_reproduce_compares_is_one_sentence(capsys, pool):  # noqa: F811
     run = pool["baseline", 0]
     (run / "summary.json").write_text('{"steps": 5}')
-    assert (
-        "summary.json: has no config_hash, data_fingerprint, versions, parts, devices."
-        in sentence(capsys, "reproduce", run)
+    assert "summary.json: has no config_hash, data_fingerprint, versions, parts, devices." in fault(
+        capsys, "reproduce", run
     )
     shutil.rmtree(run)
 
@@ -273,7 +273,7 @@ def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, 
     whole = (damaged / "summary.json").read_text()
     (damaged / "summary.json").write_bytes(content)
     for words in (["compare", other, damaged], ["reproduce", damaged]):
-        answer = sentence(capsys, *words)
+        answer = fault(capsys, *words)
         assert answer.startswith(f"{damaged}/summary.json: ")
         assert answer.endswith(f"Write it again: python train.py resume={damaged}")
     if content == NO_OBJECT["cut"]:
@@ -282,8 +282,8 @@ def test_a_damaged_summary_is_named_with_the_way_to_write_it_anew(capsys, pool, 
         assert now["val/loss"] == json.loads(whole)["val/loss"]
     (damaged / "summary.json").unlink()
     (damaged / "summary.json").mkdir()
-    assert sentence(capsys, "compare", other, damaged).endswith(
+    assert fault(capsys, "compare", other, damaged).endswith(
         f"Move it away, then write it again: python train.py resume={damaged}"
     )
     (damaged / "summary.json").rmdir()
-    assert "is not finished; it has no summary.json" in sentence(capsys, "compare", other, damaged)
+    assert "is not finished; it has no summary.json" in fault(capsys, "compare", other, damaged)

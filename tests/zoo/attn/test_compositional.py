@@ -2,45 +2,18 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
-
-DRAWN = Case(tiny(), "").ids[:2, :8]
-HEADS, WIDE = 6, 10
-
-
-def made(attn, model="decoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    model.stack.blocks[0].attn.register_forward_hook(
-        lambda _, args, out: held.extend((args[0], out))
-    )
-    model(DRAWN)
-    return model.stack.blocks[0].attn, *held
-
-
-def past(n, masked):
-    """The tokens that token n sees."""
-    return range(n + 1) if masked else range(DRAWN.shape[1])
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("mask", ["causal", "full"])
 def test_compositional_by_its_equations(mask):
     model = "decoder" if mask == "causal" else "encoder"
-    attn, x, out = layer(
+    attn, x, out = short_layer(
         {"name": "compositional", "retrievals": 3, "v_head_dim": 5, "choice_dim": 4},
         model=model,
         mask=mask,
@@ -64,14 +37,14 @@ def test_compositional_by_its_equations(mask):
 
 @torch.no_grad()
 def test_one_retrieval_is_multi_head_whose_heads_have_one_value():
-    ours = made({"name": "compositional", "retrievals": 1, "kv_heads": HEADS})
-    multi = made({"name": "multi_head", "kv_heads": HEADS})
+    ours = model_of({"name": "compositional", "retrievals": 1, "kv_heads": HEADS}, position="none")
+    multi = model_of({"name": "multi_head", "kv_heads": HEADS}, position="none")
     state = dict(ours.state_dict())
     for name, value in ours.state_dict().items():
         if name.endswith("attn.v.weight"):
             state[name] = value.repeat(HEADS, 1)
     multi.load_state_dict(state)
-    assert_close(ours(DRAWN), multi(DRAWN))
+    assert_close(ours(SHORT), multi(SHORT))
 
 
 TWO = {
@@ -85,7 +58,7 @@ TWO = {
     "node", [{"name": "compositional", "retrievals": 3}, {"name": "lambda", "scope": 4}], ids=str
 )
 def test_laws_of_two_stacks(node):
-    """They look at a source too; the encoder is an orthoformer."""
+    """They attend to a source too; the encoder is an orthoformer."""
     config = tiny(attn=node, mask="causal", **TWO)
     assert not faults(config)
     for law in ("source", "source padding", "source once", "gradients", "documents", "cache"):
@@ -99,6 +72,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

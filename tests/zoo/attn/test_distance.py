@@ -1,8 +1,8 @@
-"""attn=distance, and rotation of some heads: by equation, beside x-transformers, and under laws."""
+"""attn=distance, and rotation of some heads: by equation, as in x-transformers, and under laws."""
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, peer, run, state_of, theirs, x
 
@@ -89,6 +89,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

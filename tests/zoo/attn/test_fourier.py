@@ -4,35 +4,14 @@ import os
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import encoder_layer
 from xformer_kit import compose
 from xformer_kit.inspect.describe import describe
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-DRAWN = Case(tiny(), "").ids
-
-
-def made(attn, model="encoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, length=12, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    stack = model.stack
-    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
-    model(DRAWN[:, :length])
-    return stack.blocks[0].attn, *held
 
 
 @torch.no_grad()
@@ -40,24 +19,8 @@ def test_fourier_is_that_of_fnet():
     transformers = pytest.importorskip("transformers")
     from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
 
-    _, x, out = layer("fourier")
+    _, x, out = encoder_layer("fourier")
     assert_close(out, FNetBasicFourierTransform(transformers.FNetConfig())(x)[0])
-
-
-NODES = [
-    {"name": "fourier"},
-]
-
-SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-def test_laws_of_an_encoder(node):
-    config = tiny("encoder", attn=node, position="learned")
-    assert not faults(config)
-    for law in SAID:
-        said = LAWS[law](config)
-        assert said is None or "only `reference`" in said
 
 
 ENCODER = "model=encoder task=masked_language_modeling position=learned "
@@ -83,9 +46,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == REFUSED[words].splitlines()
+test_refused_configs = refusals(REFUSED)
 
 
 def test_what_runs_on_no_kernel_is_described_so():

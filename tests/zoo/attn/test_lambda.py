@@ -2,40 +2,11 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
+from tests.attentions import HEADS, SHORT, WIDE, model_of, past, short_layer
 from xformer_kit.model.tokens import Tokens
-
-DRAWN = Case(tiny(), "").ids[:2, :8]
-
-HEADS, WIDE = 6, 10
-
-
-def made(attn, model="decoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    model.stack.blocks[0].attn.register_forward_hook(
-        lambda _, args, out: held.extend((args[0], out))
-    )
-    model(DRAWN)
-    return model.stack.blocks[0].attn, *held
-
-
-def past(n, masked):
-    """The tokens that token n sees."""
-    return range(n + 1) if masked else range(DRAWN.shape[1])
 
 
 @torch.no_grad()
@@ -44,7 +15,7 @@ def past(n, masked):
 def test_lambda_by_its_equations(mask, scope):
     """The matrix of each token is formed, and applied to its queries."""
     model = "decoder" if mask == "causal" else "encoder"
-    attn, x, out = layer(
+    attn, x, out = short_layer(
         {"name": "lambda", "v_head_dim": 7, "scope": scope, "bias": True}, model=model, mask=mask
     )
     assert attn.places.shape == ((2 * 2 if scope else 2 * 28) + 1, WIDE)
@@ -61,23 +32,23 @@ def test_lambda_by_its_equations(mask, scope):
 
 @torch.no_grad()
 def test_a_key_that_is_not_seen_and_far_larger_does_no_harm():
-    """In fp32 what is seen vanishes beside it in the sums over keys; the numbers stay finite."""
-    model = made({"name": "lambda"}).float()
+    """In fp32 the visible keys are lost in sums with it; the numbers stay finite."""
+    model = model_of({"name": "lambda"}, position="none").float()
     attn = model.stack.blocks[0].attn
     attn.k.register_forward_hook(
         lambda _, args, out: out + 1e4 * (torch.arange(out.shape[1]) == 7)[:, None]
     )
-    assert model(DRAWN).isfinite().all()
+    assert model(SHORT).isfinite().all()
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
-    """The first tokens see keys 108 below the largest alone, in pairs that are near to each other.
+def test_keys_that_grow_along_the_text_are_exact_in_fp32(padded):
+    """The first tokens see only keys 108 below the largest, in pairs that are near to each other.
     In float64 the sums are those of `test_lambda_by_its_equations`.
     """
     real, found = torch.arange(8) >= torch.tensor([[0], [2]]) if padded else None, []
     for dtype in (torch.float64, torch.float32):
-        model = made({"name": "lambda"}).to(dtype)
+        model = model_of({"name": "lambda"}, position="none").to(dtype)
         attn, kept = model.stack.blocks[0].attn, []
         sign = torch.tensor([1.0, -1.0]).repeat(WIDE // 2)  # channels that rise and that fall
         attn.k.register_forward_hook(
@@ -86,7 +57,7 @@ def test_keys_that_grow_along_the_text_are_told_apart_in_fp32(padded):
             )
         )
         attn.register_forward_hook(lambda _, args, out, kept=kept: kept.append(out))
-        model.hidden(Tokens(ids=DRAWN, real=real))
+        model.hidden(Tokens(ids=SHORT, real=real))
         out = kept[0] if real is None else kept[0][real]
         out.square().sum().backward()
         found.append([out.detach(), attn.q.weight.grad, attn.k.weight.grad, attn.v.weight.grad])
@@ -103,6 +74,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

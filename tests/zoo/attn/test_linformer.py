@@ -4,34 +4,16 @@ import os
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import DRAWN, encoder_layer, model_of
 from xformer_kit import ConfigError
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import LENGTH, MAX_LEN, VOCAB, Case, randomise
+from xformer_kit.laws.case import LENGTH, MAX_LEN, VOCAB
 from xformer_kit.model.build import build_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-DRAWN = Case(tiny(), "").ids
-
-
-def made(attn, model="encoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, length=12, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    stack = model.stack
-    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
-    model(DRAWN[:, :length])
-    return stack.blocks[0].attn, *held
 
 
 def heads(x, size=10):
@@ -41,7 +23,7 @@ def heads(x, size=10):
 @torch.no_grad()
 @pytest.mark.parametrize("share", ["none", "heads", "key_value"])
 def test_linformer_by_its_equation(share):
-    attn, x, out = layer({"name": "linformer", "rank": 5, "share": share})
+    attn, x, out = encoder_layer({"name": "linformer", "rank": 5, "share": share})
     f = attn.e if share == "key_value" else attn.f
     assert attn.e.shape == (6 if share == "none" else 1, 5, MAX_LEN)
     q, k, v = (heads(m(x)) for m in (attn.q, attn.k, attn.v))
@@ -57,8 +39,8 @@ def test_linformer_by_its_equation(share):
 def test_linformer_that_projects_nothing_is_multi_head():
     sizes = {"heads": 6, "head_dim": 10}
     ours, multi = (
-        made({"name": "linformer", "rank": LENGTH, **sizes}),
-        made({"name": "multi_head", "kv_heads": 6, **sizes}),
+        model_of({"name": "linformer", "rank": LENGTH, **sizes}, "encoder", position="none"),
+        model_of({"name": "multi_head", "kv_heads": 6, **sizes}, "encoder", position="none"),
     )
     state = multi.state_dict()
     one = torch.eye(LENGTH, MAX_LEN).double()[None]
@@ -66,25 +48,8 @@ def test_linformer_that_projects_nothing_is_multi_head():
     assert_close(ours(DRAWN), multi(DRAWN))
 
 
-NODES = [
-    {"name": "linformer", "share": "none", "bias": True},
-    {"name": "linformer", "share": "key_value"},
-]
-
-SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-def test_laws_of_an_encoder(node):
-    config = tiny("encoder", attn=node, position="learned")
-    assert not faults(config)
-    for law in SAID:
-        said = LAWS[law](config)
-        assert said is None or "only `reference`" in said
-
-
 @pytest.mark.parametrize("position", ["none", "rotary"])
-def test_a_decoder_may_look_at_a_source_through_linformer(position):
+def test_a_decoder_may_attend_to_a_source_with_linformer(position):
     cross = {"name": "linformer", "rank": 5, "bias": True, "position": position}
     config = tiny("encoder_decoder", decoder={"cross": cross})
     assert not faults(config)
@@ -110,7 +75,7 @@ def test_a_cache_of_a_source_holds_what_it_was_projected_to():
 
 
 def test_a_text_longer_than_the_projection_is_refused():
-    model = made({"name": "linformer"})
+    model = model_of({"name": "linformer"}, "encoder", position="none")
     ids = torch.zeros(1, MAX_LEN + 1, dtype=torch.long)
     for position in (None, torch.zeros_like(ids)):
         with pytest.raises(
@@ -138,6 +103,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == REFUSED[words].splitlines()
+test_refused_configs = refusals(REFUSED)

@@ -4,37 +4,19 @@ import os
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch import nn
 from torch.testing import assert_close
 
-from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
+from tests.attentions import DRAWN, encoder_layer, model_of
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.nystrom import inverse
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 DIM = 36
-
-DRAWN = Case(tiny(), "").ids
-
-
-def made(attn, model="encoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, length=12, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    stack = model.stack
-    stack.blocks[0].attn.register_forward_hook(lambda _, args, out: held.extend((args[0], out)))
-    model(DRAWN[:, :length])
-    return stack.blocks[0].attn, *held
 
 
 @torch.no_grad()
@@ -52,7 +34,7 @@ def test_nystrom_is_that_of_nystromformer(landmarks, conv):
         "conv": conv,
         "bias": True,
     }
-    attn, x, out = layer(node)
+    attn, x, out = encoder_layer(node)
     config = transformers.NystromformerConfig(
         hidden_size=DIM,
         num_attention_heads=6,
@@ -71,11 +53,18 @@ def test_nystrom_is_that_of_nystromformer(landmarks, conv):
 
 @torch.no_grad()
 def test_nystrom_with_a_landmark_for_each_token_comes_near_multi_head():
-    """K pinv(K) K = K, and the pseudo-inverse is the better found the longer it is looked for."""
+    """K pinv(K) K = K, and more iterations find a better pseudo-inverse."""
     sizes = {"heads": 6, "head_dim": 10}
-    multi, off = made({"name": "multi_head", "kv_heads": 6, **sizes}), []
+    multi, off = (
+        model_of({"name": "multi_head", "kv_heads": 6, **sizes}, "encoder", position="none"),
+        [],
+    )
     for iterations in (4, 12, 25):
-        ours = made({"name": "nystrom", "landmarks": 64, "iterations": iterations, **sizes})
+        ours = model_of(
+            {"name": "nystrom", "landmarks": 64, "iterations": iterations, **sizes},
+            "encoder",
+            position="none",
+        )
         ours.load_state_dict(multi.state_dict())
         off.append((ours(DRAWN) - multi(DRAWN)).abs().max().item())
     assert off[0] > off[1] > off[2]
@@ -97,23 +86,6 @@ def test_the_pseudo_inverse_of_matrices_with_empty_rows():
     assert inverse(a.bfloat16(), 6).dtype == torch.float32
 
 
-NODES = [
-    {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
-    {"name": "nystrom", "landmarks": 29},
-]
-
-SAID = ["documents", "padding", "batch", "gradients", "precision", "kernels"]
-
-
-@pytest.mark.parametrize("node", NODES, ids=str)
-def test_laws_of_an_encoder(node):
-    config = tiny("encoder", attn=node, position="learned")
-    assert not faults(config)
-    for law in SAID:
-        said = LAWS[law](config)
-        assert said is None or "only `reference`" in said
-
-
 ENCODER = "model=encoder task=masked_language_modeling position=learned "
 
 REFUSED = {
@@ -133,6 +105,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == REFUSED[words].splitlines()
+test_refused_configs = refusals(REFUSED)

@@ -2,41 +2,18 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.attentions import HEADS, SHORT, WIDE, short_layer
 from xformer_kit.laws import LAWS, tiny
-from xformer_kit.laws.case import VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
-
-DRAWN = Case(tiny(), "").ids[:2, :8]
-
-HEADS, WIDE = 6, 10
-
-
-def made(attn, model="decoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
-
-
-def layer(attn, **more):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    model, held = made(attn, **more), []
-    model.stack.blocks[0].attn.register_forward_hook(
-        lambda _, args, out: held.extend((args[0], out))
-    )
-    model(DRAWN)
-    return model.stack.blocks[0].attn, *held
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("landmarks", [3, 64])
 def test_orthoformer_by_its_equations(landmarks):
-    attn, x, out = layer({"name": "orthoformer", "landmarks": landmarks}, model="encoder")
-    for b in range(len(DRAWN)):
+    attn, x, out = short_layer({"name": "orthoformer", "landmarks": landmarks}, model="encoder")
+    for b in range(len(SHORT)):
         heads = []
         for i in range(HEADS):
             q, k, v = (m(x[b])[:, WIDE * i :][:, :WIDE] for m in (attn.q, attn.k, attn.v))
@@ -67,6 +44,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

@@ -4,37 +4,15 @@ import math
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals_among
 from torch.testing import assert_close
 
+from tests.attentions import IDS, heads, layer
 from tests.messages import messages
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, randomise
+from xformer_kit.laws.case import LENGTH, VOCAB
 from xformer_kit.model.build import build_model
 from xformer_kit.zoo.attn.performer import orthogonal, running_max, usual
-
-IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
-
-
-def model(model="decoder", **changes):
-    made = build_model(tiny(model, **changes), VOCAB)
-    randomise(made)
-    return made.double().eval()
-
-
-def layer(position="none", mask="causal", **attn):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    seen, made = [], model(attn=attn, position=position, mask=mask)
-    attention = made.decoder.blocks[1].attn
-    attention.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
-    with torch.no_grad():
-        made(IDS)
-    return attention, *seen
-
-
-def heads(attn, x, names, count=6):
-    """Projections, head by head: (b, t, h, d)."""
-    return ((x @ getattr(attn, name).weight.t()).unflatten(-1, (count, -1)) for name in names)
 
 
 @torch.no_grad()
@@ -61,7 +39,7 @@ def test_random_features_are_orthogonal_and_as_long_as_normal_draws():
     many = orthogonal(2000, 10, torch.Generator().manual_seed(0)).unflatten(0, (-1, 10))
     assert (
         many.mean(0).abs().max() < 0.35
-    )  # 5 standard deviations: no direction is rarer, as QR alone would make some
+    )  # 5 standard deviations: no direction is rarer, as some would be with QR only
 
 
 def test_the_largest_so_far_begins_anew_in_each_segment():
@@ -103,9 +81,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), REFUSED, ids=lambda x: " ".join(x or [])[:40])
-def test_what_is_refused_and_why(words, expected):
-    assert set(expected) <= set(refused(words))  # what follows from it may be said too
+test_refused_configs = refusals_among(REFUSED)
 
 
 def test_of_an_odd_number_of_features_some_turn():

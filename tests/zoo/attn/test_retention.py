@@ -4,35 +4,11 @@ import math
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals_among
 from torch.testing import assert_close
 
-from xformer_kit.laws import tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, randomise
-from xformer_kit.model.build import build_model
-
-IDS = torch.arange(2 * LENGTH).view(2, LENGTH) % VOCAB
-
-
-def model(model="decoder", **changes):
-    made = build_model(tiny(model, **changes), VOCAB)
-    randomise(made)
-    return made.double().eval()
-
-
-def layer(position="none", mask="causal", **attn):
-    """An attention of a randomised model, with what it reads and what it gives."""
-    seen, made = [], model(attn=attn, position=position, mask=mask)
-    attention = made.decoder.blocks[1].attn
-    attention.register_forward_hook(lambda _, args, out: seen.extend((args[0], out)))
-    with torch.no_grad():
-        made(IDS)
-    return attention, *seen
-
-
-def heads(attn, x, names, count=6):
-    """Projections, head by head: (b, t, h, d)."""
-    return ((x @ getattr(attn, name).weight.t()).unflatten(-1, (count, -1)) for name in names)
+from tests.attentions import heads, layer
+from xformer_kit.laws.case import LENGTH
 
 
 @pytest.mark.parametrize("decay", ["powers", "spaced"])
@@ -79,6 +55,4 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), REFUSED, ids=lambda x: " ".join(x or [])[:40])
-def test_what_is_refused_and_why(words, expected):
-    assert set(expected) <= set(refused(words))  # what follows from it may be said too
+test_refused_configs = refusals_among(REFUSED)

@@ -6,24 +6,15 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.attentions import DRAWN, model_of
 from xformer_kit import ConfigError
 from xformer_kit.attention import ATTENTIONS
 from xformer_kit.laws import LAWS, faults, tiny
-from xformer_kit.laws.case import LENGTH, VOCAB, Case, randomise
-from xformer_kit.model.build import build_model
+from xformer_kit.laws.case import LENGTH
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.zoo.attn._whole_text import rows
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-DRAWN = Case(tiny(), "").ids
-
-
-def made(attn, model="encoder", **more):
-    built = build_model(
-        tiny(model, attn=attn, position=more.pop("position", "none"), **more), VOCAB
-    )
-    randomise(built)
-    return built.double().eval()
 
 
 def test_texts_come_apart_and_back():
@@ -46,7 +37,7 @@ def test_texts_come_apart_and_back():
 
 @pytest.mark.parametrize("name", ["linformer", "nystrom"])
 def test_a_rotation_keeps_its_law(name):
-    """What is summed has been turned by distances alone."""
+    """Sums are over rotated keys, which depend only on distances."""
     config = tiny("encoder", attn=name, position="rotary")
     assert not faults(config)
     for law in ("shift", "padding", "documents"):
@@ -55,17 +46,36 @@ def test_a_rotation_keeps_its_law(name):
 
 @pytest.mark.parametrize("name", ["fourier", "linformer", "nystrom"])
 def test_a_cache_takes_a_text_in_one_call(name):
-    model = made(name, model="decoder", mask="full")
+    model = model_of(name, position="none", mask="full")
     past = model.cache(3, LENGTH)
     assert_close(model(DRAWN, cache=past), model(DRAWN))
     with pytest.raises(ConfigError, match="a mask sees the future"):
         model(DRAWN[:, :1], cache=past)
 
 
-def test_prototypes_are_as_many_as_the_segments_of_nystromformer_unless_told():
+def test_default_number_of_prototypes_is_that_of_nystromformer():
     transformers = pytest.importorskip("transformers")
     usual = transformers.NystromformerConfig().num_landmarks
     assert [ATTENTIONS.defaults(name)["landmarks"] for name in ("nystrom", "orthoformer")] == [
         usual,
         usual,
     ]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"name": "fourier"},
+        {"name": "linformer", "share": "none", "bias": True},
+        {"name": "linformer", "share": "key_value"},
+        {"name": "nystrom", "landmarks": 4, "conv": 3, "bias": True},
+        {"name": "nystrom", "landmarks": 29},
+    ],
+    ids=str,
+)
+def test_laws_of_an_encoder(node):
+    config = tiny("encoder", attn=node, position="learned")
+    assert not faults(config)
+    for law in ("documents", "padding", "batch", "gradients", "precision", "kernels"):
+        broken = LAWS[law](config)
+        assert broken is None or "only `reference`" in broken

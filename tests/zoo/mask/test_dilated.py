@@ -1,20 +1,11 @@
-"""Mask dilated, by eye."""
+"""Mask dilated."""
 
-import pytest
-from refusing import refused
+from refusing import refusals
 
-from xformer_kit.mask import (
-    matrix,
-)
+from tests.masks import pictures
 from xformer_kit.zoo.mask.dilated import Dilated
 
-
-def rows(mask, length=6, heads=1):
-    picture = matrix(mask, length, heads).int()
-    return ["".join(map(str, row)) for row in picture.flatten(0, -2).tolist()]
-
-
-BY_EYE = [
+PICTURES = [
     (Dilated(step=2), ["100000", "010000", "101000", "010100", "101010", "010101"]),
     (Dilated(step=2, window=2), ["100000", "010000", "101000", "010100", "001010", "000101"]),
     (Dilated(step=3, causal=False), ["100100", "010010", "001001", "100100", "010010", "001001"]),
@@ -25,13 +16,7 @@ BY_EYE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    BY_EYE,
-    ids=lambda value: str(value) if not isinstance(value, list) else "",
-)
-def test_by_eye(mask, expected):
-    assert rows(mask) == expected
+test_pictures = pictures(PICTURES)
 
 
 REFUSED = {
@@ -39,6 +24,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

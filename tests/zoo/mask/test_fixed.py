@@ -1,20 +1,11 @@
-"""Mask fixed, by eye."""
+"""Mask fixed."""
 
-import pytest
-from refusing import refused
+from refusing import refusals
 
-from xformer_kit.mask import (
-    matrix,
-)
+from tests.masks import pictures
 from xformer_kit.zoo.mask.fixed import Fixed
 
-
-def rows(mask, length=6, heads=1):
-    picture = matrix(mask, length, heads).int()
-    return ["".join(map(str, row)) for row in picture.flatten(0, -2).tolist()]
-
-
-BY_EYE = [
+PICTURES = [
     (Fixed(stride=3, summary=1), ["100000", "110000", "111000", "001100", "001110", "001111"]),
     (
         Fixed(stride=3, summary=1, causal=False),
@@ -23,13 +14,7 @@ BY_EYE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    BY_EYE,
-    ids=lambda value: str(value) if not isinstance(value, list) else "",
-)
-def test_by_eye(mask, expected):
-    assert rows(mask) == expected
+test_pictures = pictures(PICTURES)
 
 
 REFUSED = {
@@ -39,6 +24,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

@@ -1,8 +1,7 @@
 """Mask random_keys: what is drawn."""
 
-import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 
 from xformer_kit.mask import (
     Causal,
@@ -41,6 +40,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

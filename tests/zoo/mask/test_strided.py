@@ -1,28 +1,32 @@
-"""Mask strided, by eye."""
+"""Mask strided."""
 
-import pytest
+import torch
 
+from tests.masks import pictures
 from xformer_kit.mask import (
+    Chunked,
+    SlidingWindow,
     matrix,
 )
+from xformer_kit.zoo.mask.dilated import Dilated
+from xformer_kit.zoo.mask.fixed import Fixed
 from xformer_kit.zoo.mask.strided import Strided
 
-
-def rows(mask, length=6, heads=1):
-    picture = matrix(mask, length, heads).int()
-    return ["".join(map(str, row)) for row in picture.flatten(0, -2).tolist()]
-
-
-BY_EYE = [
+PICTURES = [
     (Strided(stride=3), ["100000", "110000", "111000", "111100", "011110", "001111"]),
     (Strided(stride=2), ["100000", "110000", "111000", "011100", "101110", "010111"]),
 ]
 
 
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    BY_EYE,
-    ids=lambda value: str(value) if not isinstance(value, list) else "",
-)
-def test_by_eye(mask, expected):
-    assert rows(mask) == expected
+test_pictures = pictures(PICTURES)
+
+
+def test_patterns_that_are_not_merged_alternate_between_heads():
+    mask = Strided(stride=2, merged=False)
+    near, far, again = matrix(mask, 6, heads=3)
+    assert torch.equal(near, matrix(SlidingWindow(window=3), 6))
+    assert torch.equal(far, matrix(Dilated(step=2), 6))
+    assert torch.equal(again, near)
+    near, far = matrix(Fixed(stride=3, summary=1, merged=False), 6, heads=2)
+    assert torch.equal(near, matrix(Chunked(chunk=3), 6))
+    assert torch.equal(far.int(), (torch.arange(6) % 3 == 2).int().expand(6, 6).tril())

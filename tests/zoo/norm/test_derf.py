@@ -4,34 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.norms import made, numbers
 from xformer_kit.norm import NORMS
 
 
-@pytest.fixture
-def numbers():
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 2, 7, generator=draw, dtype=torch.float64).transpose(
-        1, 2
-    )  # not contiguous, as in a head
-    weight = torch.randn(7, generator=draw, dtype=torch.float64)
-    return x.requires_grad_(), weight.requires_grad_()
-
-
-def drawn(module, dtype=torch.float64):
-    draw = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draw))
-    return module.to(dtype)
-
-
-def made(name, dtype=torch.float64, **options):
-    return drawn(NORMS.create({"name": name, **options}, dim=7), dtype)
-
-
-def test_derf_is_that_of_x_transformers(numbers):
+def test_derf_is_that_of_x_transformers():
     theirs = pytest.importorskip("x_transformers.x_transformers")
-    x, derf, other = numbers[0].detach(), made("derf"), theirs.Derf(7).double()
+    x, derf, other = numbers()[0].detach(), made("derf"), theirs.Derf(7).double()
     other.load_state_dict(
         {"alpha": derf.factor[0], "s": derf.shift[0], "gamma": derf.weight, "beta": derf.bias}
     )
@@ -39,8 +18,8 @@ def test_derf_is_that_of_x_transformers(numbers):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_derf_is_its_formula(numbers, bias):
-    x, norm = numbers[0].detach(), made("derf", bias=bias)
+def test_derf_is_its_formula(bias):
+    x, norm = numbers()[0].detach(), made("derf", bias=bias)
     expected = norm.weight * torch.erf(norm.factor * x + norm.shift) + (norm.bias if bias else 0)
     assert_close(norm(x), expected)
     start = NORMS.create({"name": "derf", "alpha": 0.25, "shift": -0.5}, dim=7)

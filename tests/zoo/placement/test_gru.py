@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from placing import DIM, F, G, X, made, result, twice
+from placing import DIM, F, G, X, equations, made
 from torch import nn
 from torch.testing import assert_close
 
@@ -15,7 +15,7 @@ from xformer_kit.placement import PLACEMENTS
 
 
 def gated(p, x, y):
-    """Section 3.2 of GTrXL, with y the output behind its ReLU."""
+    """Section 3.2 of GTrXL, with y the output after its ReLU."""
     r = torch.sigmoid(y @ p.w_r.weight.T + x @ p.u_r.weight.T)
     z = torch.sigmoid(y @ p.w_z.weight.T + x @ p.u_z.weight.T - p.bias)
     return (1 - z) * x + z * torch.tanh(y @ p.w_g.weight.T + (r * x) @ p.u_g.weight.T)
@@ -30,14 +30,7 @@ EQUATIONS = {
 }
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.3])
-@pytest.mark.parametrize("name", EQUATIONS)
-def test_a_placement_is_its_equation_for_one_sublayer_and_for_two(name, factor):
-    options, one, two = EQUATIONS[name]
-    for kinds, sublayers, equation in ((["attn"], [F], one), (["attn", "ffn"], [F, G], two)):
-        part = made(name, kinds, **options)
-        expected = twice(lambda x: equation(part, x, factor))  # noqa: B023
-        assert_close(result(part, sublayers, factor), 3 * expected)
+test_output_is_the_equation_for_one_sublayer_and_for_two = equations(EQUATIONS)
 
 
 def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
@@ -54,7 +47,7 @@ def test_the_gate_is_the_cell_of_x_transformers_where_both_reset_alike():
     assert_close(part((X,), [F], sum, UNKNOWN)[0], theirs(F(part.norm[0](X)), X))
 
 
-def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
+def test_a_gate_without_matrices_keeps_the_share_sigmoid_of_its_bias():
     part = PLACEMENTS.create(
         {"name": "gru", "bias": 2.0}, dim=DIM, norm=nn.Identity, parallel=1
     ).double()
@@ -63,7 +56,7 @@ def test_a_gate_without_matrices_keeps_the_share_that_its_bias_says():
     assert_close(part((X,), [F], sum, UNKNOWN)[0], X / (1 + math.exp(-2.0)))
 
 
-def test_a_model_starts_with_the_gates_bias_that_is_said():
+def test_a_model_starts_with_the_configured_bias_of_the_gate():
     config = tiny(placement={"name": "gru", "bias": 1.5})
     state = make(config).state_dict()
     assert_close(state["decoder.1.placement.ffn.gate.bias"], torch.full((36,), 1.5))

@@ -5,41 +5,15 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.zoo.placement.placement_groups import DIM, LAYERS, X, placements, through
 from xformer_kit.laws import tiny
 from xformer_kit.laws.case import made as make
-from xformer_kit.model.tokens import UNKNOWN
-from xformer_kit.placement import PLACEMENTS
-
-DIM, GROUPS = 7, 4
-
-DRAW = torch.Generator().manual_seed(3)
-
-X = torch.randn(2, 3, DIM, generator=DRAW, dtype=torch.float64)
-
-LAYERS = [nn.Linear(DIM, DIM).double() for _ in range(GROUPS)]
-
-
-def parts(name):
-    """A placement for each of a stack's groups, every parameter drawn."""
-    given = {"dim": DIM, "norm": lambda: nn.LayerNorm(DIM), "parallel": 1}
-    made = [PLACEMENTS.create({"name": name}, latest=at, **given).double() for at in range(GROUPS)]
-    for part in made:
-        for parameter in part.parameters():
-            nn.init.normal_(parameter, generator=DRAW)
-    return made
-
-
-def through(made, factor=1.0):
-    state = type(made[0]).start(X, type(made[0]).streams({}))
-    for part, layer in zip(made, LAYERS, strict=True):
-        state = part(state, [layer], lambda outputs: factor * sum(outputs), UNKNOWN)
-    return made[0].finish(state, lambda x: 3 * x)
 
 
 @torch.no_grad()
 def test_lime_reads_the_mix_of_x_transformers():
     module = pytest.importorskip("x_transformers.x_transformers").DynamicLIMe
-    made = parts("lime")
+    made = placements("lime")
     streams = [X]
     for part, layer in zip(made, LAYERS, strict=True):
         mix = X

@@ -6,27 +6,11 @@ import pytest
 import torch
 
 from tests.messages import messages
+from tests.positions import bias, made
 from xformer_kit.laws import faults, tiny
-from xformer_kit.laws.case import Case, randomise
-from xformer_kit.model.tokens import Tokens
-from xformer_kit.position import POSITIONS
+from xformer_kit.laws.case import Case
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-
-def made(node: dict, heads: int = 6, stack: str = "decoder"):
-    place = POSITIONS.create(
-        node, dim=12, heads=heads, head_dim=4, max_len=16, layers=2, stack=stack
-    ).double()
-    randomise(place)
-    return place
-
-
-def bias(place, length: int, heads: int = 6, first: int = 0) -> torch.Tensor:
-    """(heads, length, length), of tokens that stand from `first` on."""
-    tokens = Tokens(position=torch.arange(first, first + length)[None])
-    head = torch.arange(heads).view(1, -1, 1, 1)
-    return place.bias(tokens.as_query(), tokens.as_key(), head).expand(1, heads, length, length)[0]
 
 
 @pytest.mark.parametrize("first", [0, 30])
@@ -61,20 +45,6 @@ def test_kerple_starts_within_its_ranges_and_heads_differ():
     r2 = 2 * r2.sigmoid()
     assert r2.min() < 0.1
     assert 1.9 < r2.max() < 2
-
-
-@pytest.mark.parametrize("node", ["kerple", {"name": "kerple", "kernel": "power"}], ids=str)
-def test_a_bias_is_point_wise(node):
-    """So a kernel may ask for one pair of tokens and one head at a time."""
-    place = made({"name": node} if isinstance(node, str) else node)
-    whole, q, k = bias(place, 9), Tokens(position=torch.arange(9)), Tokens(position=torch.arange(9))
-
-    def one(h, i, j):
-        return place.bias(q.map(lambda x: x[i]), k.map(lambda x: x[j]), h)
-
-    h, i, j = torch.meshgrid(torch.arange(6), torch.arange(9), torch.arange(9), indexing="ij")
-    got = torch.func.vmap(one)(h.flatten(), i.flatten(), j.flatten()).unflatten(0, (6, 9, 9))
-    torch.testing.assert_close(got, whole)
 
 
 def test_what_is_refused():

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from tests.content_scores import HEADS, PAIRS, STACKS, attention, mixed
 from tests.messages import messages
-from tests.position.test_content import HEADS, PAIRS, STACKS, attention, mixed
 from xformer_kit.laws import faults, tiny
 from xformer_kit.model.build import build_model
 

@@ -11,12 +11,6 @@ from xformer_kit.position import POSITIONS
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def turned(node: dict, x: torch.Tensor, head_dim: int = 8) -> torch.Tensor:
-    position = POSITIONS.create({"name": "rotary", **node}, head_dim=head_dim, max_len=16)
-    tokens = Tokens(slot=torch.arange(x.shape[2])[None], position=torch.arange(x.shape[2])[None])
-    return position.begin(tokens, tokens).rotate(x, tokens)
-
-
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 def test_xpos_is_its_equation(pairing):
     """Of a query at n and a key at m, both as complex numbers: sum of Re(q conj(k) e^(i (n - m)
@@ -32,7 +26,7 @@ def test_xpos_is_its_equation(pairing):
     scores = (table.rotate(q, at) @ table.rotate_key(k, at).mT)[0, 0]
     later = Tokens(
         slot=torch.arange(4, 7)[None], position=torch.arange(4, 7)[None]
-    )  # these ask the whole text
+    )  # queries of a text whose keys are all there
     table = place.begin(later, at)
     of_later = (table.rotate(q[:, :, 4:], later) @ table.rotate_key(k, at).mT)[0, 0]
     torch.testing.assert_close(of_later, scores[4:], rtol=1e-4, atol=1e-4)
@@ -42,7 +36,7 @@ def test_xpos_is_its_equation(pairing):
     rate, z = 10_000**-share, (share + 0.4) / 1.4
     for n in range(7):
         for m in range(7):
-            turned = (q[n] * k[m].conj() * torch.exp(1j * (n - m) * rate)).real
+            rotated = (q[n] * k[m].conj() * torch.exp(1j * (n - m) * rate)).real
             torch.testing.assert_close(
-                scores[n, m], (turned * z ** ((n - m) / 5)).sum(), rtol=1e-4, atol=1e-4
+                scores[n, m], (rotated * z ** ((n - m) / 5)).sum(), rtol=1e-4, atol=1e-4
             )

@@ -3,26 +3,7 @@
 import torch
 from torch.testing import assert_close
 
-from xformer_kit.attention import SCORES
-
-HEADS = 3
-
-
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
-
-
-def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-SCORED = drawn(2, HEADS, 5, 7) * 2
+from tests.scores import SCORED, made
 
 
 def test_cog_is_softmax_of_sizes_with_the_scores_signs():

@@ -4,21 +4,13 @@ import math
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.scores import KNOWN, SCORED
 from xformer_kit.zoo.score.entmax import _bisected, entmax
 
 INF = math.inf
-
-HEADS = 3
-
-
-def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-SCORED = drawn(2, HEADS, 5, 7) * 2
 
 
 @pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 1.75, 2.0, 2.5])
@@ -43,7 +35,7 @@ def test_entmax_is_on_the_simplex_and_has_one_threshold(alpha):
     assert (((alpha - 1) * s <= high[..., None] + 1e-6) | (p > 0)).all()
 
 
-def test_entmax_by_eye():
+def test_entmax_worked_out():
     assert entmax(torch.tensor([0.5, 0.0]), 2.0).tolist() == [0.75, 0.25]
     assert entmax(torch.tensor([1.0, 0.0, -INF]), 2.0).tolist() == [1, 0, 0]
     assert_close(entmax(torch.tensor([3.0, 3.0, -9.0]), 1.5), torch.tensor([0.5, 0.5, 0.0]))
@@ -64,11 +56,6 @@ def test_entmax_of_half_precision_is_computed_in_single():
         assert_close(p.float(), entmax(SCORED.to(dtype).float(), 1.5), atol=4e-3, rtol=0)
 
 
-KNOWN = (
-    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
-    " talking_heads, top_k."
-)
-
 REFUSED = {
     "attn.score.name=entmx": (
         f"attn.score: no score is called 'entmx'. Did you mean 'entmax'? {KNOWN}"
@@ -84,6 +71,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

@@ -2,32 +2,13 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
-from xformer_kit.attention import SCORES
-
-HEADS = 3
+from tests.scores import SCORED, drawn, made
 
 
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
-
-
-def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-SCORED = drawn(2, HEADS, 5, 7) * 2
-
-
-def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_in_training_alone():
+def test_gumbel_draws_a_key_with_the_probabilities_of_softmax_only_in_training():
     scores = torch.tensor([2.0, 1.0, 0.0, -1.0]).log_softmax(-1).expand(1, 1, 40_000, 4)
     score = made({"name": "gumbel", "temperature": 0.5})
     assert torch.equal(score(scores, None)[0, 0, 0], torch.tensor([1.0, 0, 0, 0]))
@@ -58,11 +39,6 @@ def test_gumbel_is_that_of_torch_with_the_same_draw(hard):
         assert_close(ours, theirs)
 
 
-KNOWN = (
-    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
-    " talking_heads, top_k."
-)
-
 REFUSED = {
     "attn.score.name=gumbel attn.score.temperature=0": (
         "attn.score.temperature: must be above 0; got 0."
@@ -70,6 +46,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

@@ -2,22 +2,10 @@
 
 import torch
 
-from xformer_kit.attention import SCORES
-
-HEADS = 3
+from tests.scores import made
 
 
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
-
-
-def test_relu2_by_eye():
+def test_relu2_worked_out():
     scores = torch.tensor([[[[3.0, -1.0, 1.0, 5.0]]]], dtype=torch.float64)
     assert made({"name": "relu2"})(scores, torch.tensor([True, True, True, False])).tolist() == [
         [[[3, 0, 1 / 3, 0]]]

@@ -2,33 +2,11 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.scores import HEADS, SCORED, SEEN, made
 from xformer_kit.attention import SCORES
-
-HEADS = 3
-
-
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
-
-
-def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-SCORED = drawn(2, HEADS, 5, 7) * 2
-
-SEEN = torch.arange(7) <= torch.arange(5)[:, None] + 1
-
-SEEN = SEEN & (torch.arange(5) != 2)[:, None]  # the third query sees nothing
 
 
 def test_scaled_talking_heads_are_those_of_x_transformers():
@@ -42,7 +20,7 @@ def test_scaled_talking_heads_are_those_of_x_transformers():
     assert_close(attend.double()(SCORED, eye, eye)[0], score(SCORED, None), atol=1e-6, rtol=1e-6)
 
 
-def test_talking_heads_mix_before_and_behind():
+def test_talking_heads_mix_before_and_after_softmax():
     score = made({"name": "talking_heads"})
     mixed = torch.stack(
         [sum(score.logits[i, j] * SCORED[:, i] for i in range(HEADS)) for j in range(HEADS)], 1
@@ -58,11 +36,6 @@ def test_talking_heads_mix_before_and_behind():
     )  # starts as softmax
 
 
-KNOWN = (
-    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
-    " talking_heads, top_k."
-)
-
 REFUSED = {
     ("attn.score.name=talking_heads attn.score.logits=false attn.score.probabilities=false"): (
         "attn.score.logits: mixes nothing where probabilities=false and scaled=false too. Set one"
@@ -71,6 +44,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

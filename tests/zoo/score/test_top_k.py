@@ -2,36 +2,14 @@
 
 import pytest
 import torch
-from refusing import refused
+from refusing import refusals
 from torch.testing import assert_close
 
+from tests.scores import HEADS, SCORED, SEEN, made
 from xformer_kit.attention import SCORES
 
-HEADS = 3
 
-
-def made(node):
-    score = SCORES.create(node, heads=HEADS).double().eval()
-    with torch.no_grad():
-        for i, p in enumerate(score.parameters()):
-            p.add_(
-                torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double(), alpha=0.5
-            )
-    return score
-
-
-def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
-SCORED = drawn(2, HEADS, 5, 7) * 2
-
-SEEN = torch.arange(7) <= torch.arange(5)[:, None] + 1
-
-SEEN = SEEN & (torch.arange(5) != 2)[:, None]  # the third query sees nothing
-
-
-def test_the_largest_scores_by_eye():
+def test_the_largest_scores_worked_out():
     seen, half = torch.tensor([True] * 4 + [False]), [[[[0.5, 0.5, 0, 0, 0]]]]
     row = torch.tensor([[[[2.0, 2.0, 1.0, 0.0, 9.0]]]], dtype=torch.float64)
     assert made({"name": "top_k", "k": 2})(row, seen).tolist() == half
@@ -61,11 +39,6 @@ def test_as_many_keys_as_are_seen_or_more_is_softmax():
     assert_close(made({"name": "top_k", "k": 100})(SCORED, SEEN), soft)
 
 
-KNOWN = (
-    "Known: cog, entmax, gumbel, hard, inverted, relu2, residual, selective, sigmoid, softmax,"
-    " talking_heads, top_k."
-)
-
 REFUSED = {
     "attn.score.name=top_k attn.score.k=1": (
         "attn.score.k: must be at least 2 keys; got 1. One key alone always has weight 1, so that"
@@ -75,6 +48,4 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(words):
-    assert refused(words) == [REFUSED[words]]
+test_refused_configs = refusals(REFUSED)

@@ -1,8 +1,4 @@
-"""Parts that are here to prove the contracts: each enters where no built-in part does, and is
-correct where it stands.
-
-They are registered while the tests of this directory run, and taken back behind them.
-"""
+"""Attentions that prove the contract: latent cache, recurrent state, values of the first layer."""
 
 import math
 from collections.abc import Callable
@@ -14,12 +10,8 @@ from torch.nn import functional as F
 
 from xformer_kit.attention.base import ATTENTIONS, Attention, Cache, check_heads, device_and_dtype
 from xformer_kit.attention.multi_head import MultiHead
-from xformer_kit.ffn import FFN, FFNS
 from xformer_kit.kernel import Kernel
-from xformer_kit.kernel.reference import spread
 from xformer_kit.model.cache import KeyValueCache
-from xformer_kit.placement import PLACEMENTS, Placement
-from xformer_kit.position import POSITIONS, Position
 from xformer_kit.registry import ConfigError, Fault, at_least
 
 
@@ -27,7 +19,7 @@ from xformer_kit.registry import ConfigError, Fault, at_least
 class Latent(Attention):
     """Keys and values of all heads are read from one latent per token, c = norm(x D): k = [c K,
     rotated(x R)], v = c V (DeepSeek-AI, 2024, arXiv:2405.04434, section 2.1.2 and 2.1.3). The cache
-    holds c and the rotated part alone.
+    holds only c and the rotated part.
     """
 
     def __init__(
@@ -149,7 +141,7 @@ class Linear(Attention):
         q, k, v = (row.unflatten(-1, (self.heads, -1)).transpose(1, 2) for row in rows)
         if view.query.real is not None:
             k = k * view.query.real[:, None, :, None]
-        v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z beside S
+        v = F.pad(v, (0, 1), value=1.0)  # the channel of ones sums up z next to S
         state = None if cache is None else cache.state.to(k.dtype)
         out, state = self.mix(q, k, v, state)
         if cache is not None:
@@ -159,7 +151,7 @@ class Linear(Attention):
         return self.o(out.transpose(1, 2).flatten(2))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(b, h, t, .) -> what every query reads (b, h, t, e), and the state (b, h, d, e) behind
+        """(b, h, t, .) -> what every query reads (b, h, t, e), and the state (b, h, d, e) after
         the last token.
         """
         length = q.shape[-2]
@@ -244,185 +236,3 @@ class FirstValues(MultiHead):
             k, v = cache.append(k, v)
         out = self.kernel(view.position.rotate(q, view.query), k, v, view, self.scale)
         return self.o(out.transpose(1, 2).flatten(2))
-
-
-@POSITIONS.register("test_t5")
-class T5(Position):
-    """One learned bias for each head and each bucket of distances: exact up to buckets / 2, then
-    logarithmic up to `longest` (Raffel et al., 2020, arXiv:1910.10683, section 2.1). One table for
-    the stack, past keys only.
-    """
-
-    def __init__(
-        self,
-        heads: int,
-        *,
-        buckets: int = 8,  # distances that are told apart
-        longest: int = 16,  # tokens; what lies farther away shares the last bucket
-    ):
-        super().__init__()
-        self.buckets, self.longest = buckets, longest
-        self.weight = nn.Parameter(torch.zeros(buckets, heads))
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, "bucket", buckets=2)
-        if options.longest <= options.buckets // 2:
-            yield Fault(
-                "longest",
-                "must be above half the buckets",
-                got=f"{options.longest} and {options.buckets}",
-            )
-
-    def bias(self, query, key, head):
-        distance = (query.position - key.position).clamp(min=0)
-        exact = self.buckets // 2
-        ratio = (distance.clamp(min=1).double() / exact).log() / math.log(self.longest / exact)
-        far = exact + (ratio * (self.buckets - exact)).long()
-        bucket = torch.where(distance < exact, distance, far.clamp(max=self.buckets - 1))
-        return self.weight[bucket, head]  # (b, 1, q, k) with (1, h, 1, 1) -> (b, h, q, k)
-
-
-@POSITIONS.register("test_disentangled")
-class Disentangled(Position):
-    """(Qc Kc^T + Qc Kr^T + Kc Qr^T) / sqrt(3 d): the relative table goes through the attention's
-    own query and key projections (He et al., 2021, arXiv:2006.03654, eq. 4; the sharing as in
-    DeBERTa v3, arXiv:2111.09543).
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        span: int = 6,  # tokens; farther distances count as this one
-    ):
-        super().__init__()
-        self.span = span
-        self.weight = nn.Parameter(torch.zeros(2 * span, dim))  # one row for each distance
-
-    check = classmethod(lambda cls, options, context: at_least(options, "token", span=1))
-
-    @classmethod
-    def cannot(cls, options, context):
-        if not context.attn.projects:
-            yield Fault(
-                "",
-                "position 'test_disentangled' sends its table through the queries' and keys'"
-                f" projections, and attn '{context.names['attn']}' has none of that kind",
-                fix="Use attn=multi_head.",
-            )
-
-    def scores(self, attn, q, k, view):
-        heads, size = q.shape[1], 2 * self.span
-        far_q, far_k = (
-            attn.queries_of(self.weight[None]),
-            attn.keys_of(self.weight[None]),
-        )  # (1, h, 2 span, d)
-        k, far_k = spread(k, heads), spread(far_k, heads)
-        apart = (
-            view.query.position[:, None, :, None] - view.key.position[:, None, None, :]
-        )  # (b, 1, q, k)
-        there, back = (
-            (d + self.span).clamp(0, size - 1).expand(len(q), heads, -1, -1)
-            for d in (apart, -apart.mT)
-        )
-        content = q @ k.mT
-        to_place = (q @ far_k.mT).gather(-1, there)  # (b, h, q, 2 span) -> (b, h, q, k)
-        from_place = (
-            (k @ far_q.mT).gather(-1, back).mT
-        )  # (b, h, k, 2 span) -> (b, h, k, q) -> (b, h, q, k)
-        return (content + to_place + from_place) * (attn.scale / math.sqrt(3))
-
-
-@PLACEMENTS.register("test_residual")
-class ResiDual(Placement):
-    """Two streams: x <- norm(x + f(x)) as in post, d <- d + f(x) as in pre; the output is x +
-    norm(d) (Xie et al., 2023, arXiv:2304.14802, section 3.1).
-    """
-
-    streams = classmethod(lambda cls, options: 2)
-
-    def __init__(self, norm: Callable[[], nn.Module]):
-        super().__init__()
-        self.norm = norm()
-
-    def forward(self, state, sublayers, total, tokens):
-        x, dual = state
-        out = total([f(x) for f in sublayers])
-        return self.norm(x + out), dual + out
-
-    @staticmethod
-    def finish(state, norm):
-        x, dual = state
-        return x + norm(dual)
-
-
-@FFNS.register("test_router")
-class Router(FFN):
-    """sum_i g_i mlp_i(x) over the `chosen` experts with the highest p + bias, p = softmax(x R), g =
-    p renormalised.
-
-    The loss balance * experts * sum_i f_i P_i evens out shares of tokens f and mean probabilities P
-    (Fedus et al., 2022, arXiv:2101.03961, eq. 4); behind every step, the bias rises for experts
-    with less than their share of tokens (Wang et al., 2024, arXiv:2408.15664, algorithm 1).
-    """
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        experts: int = 4,  # networks to choose from
-        chosen: int = 2,  # experts of a token
-        width: int = 16,  # channels of an expert
-        balance: float = 0.01,  # factor of the balancing loss
-        rate: float = 0.001,  # how far the bias moves in a step
-    ):
-        super().__init__()
-        self.experts, self.chosen, self.balance, self.rate = experts, chosen, balance, rate
-        self.gate = nn.Linear(dim, experts, bias=False)
-        self.up, self.down = Stack(experts, dim, width), Stack(experts, width, dim)
-        self.register_buffer("bias", torch.zeros(experts))
-
-    @classmethod
-    def check(cls, options, context):
-        yield from at_least(options, "expert", experts=1, chosen=1)
-        if options.chosen > options.experts:
-            yield Fault(
-                "chosen",
-                "must be at most ffn.experts",
-                got=f"{options.chosen} and {options.experts}",
-                fix=f"Try {options.experts}.",
-            )
-
-    def forward(self, x, tokens):
-        share = self.gate(x).softmax(-1)  # (b, t, experts)
-        picked = (share + self.bias).topk(self.chosen, -1).indices
-        mine = torch.zeros_like(share).scatter(-1, picked, 1.0)
-        gates = share * mine
-        gates = gates / gates.sum(-1, keepdim=True)
-        out = torch.einsum("ebtd,bte->btd", self.down(F.gelu(self.up(x[None]))), gates)
-        kept = (
-            torch.ones_like(share[..., :1])
-            if tokens.real is None
-            else tokens.real[..., None].to(share)
-        )
-        load, count = (mine * kept).sum((0, 1)), kept.sum().clamp(min=1)
-        mean = (share * kept).sum((0, 1)) / count
-        loss = self.balance * self.experts * (load / (count * self.chosen) * mean).sum()
-        return out, {"loss": loss, "load": load.detach()}
-
-    @torch.no_grad()
-    def after_step(self, report):
-        load = report["load"]
-        self.bias += self.rate * (load.mean() - load).sign()
-
-
-class Stack(nn.Module):
-    """One matrix per expert: (experts or 1, b, t, i) -> (experts, b, t, o)."""
-
-    def __init__(self, experts: int, i: int, o: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(experts, o, i))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.einsum("ebti,eoi->ebto", x.expand(len(self.weight), -1, -1, -1), self.weight)

@@ -1,4 +1,4 @@
-"""Masks of the zoo, each as FlexAttention computes it, and in the algebra."""
+"""What holds for every mask: its band and traits, FlexAttention, and the laws of encoders."""
 
 import pytest
 import torch
@@ -10,10 +10,11 @@ from xformer_kit.mask import (
     MASKS,
     Causal,
     Chunked,
+    Full,
     GlobalTokens,
     PerHead,
+    Prefix,
     SlidingWindow,
-    matrix,
 )
 from xformer_kit.model.tokens import Tokens
 from xformer_kit.zoo.mask.dilated import Dilated
@@ -23,20 +24,13 @@ from xformer_kit.zoo.mask.random_keys import RandomKeys
 from xformer_kit.zoo.mask.strided import Strided
 
 
-def test_patterns_that_are_not_merged_stand_in_every_other_head():
-    mask = Strided(stride=2, merged=False)
-    near, far, again = matrix(mask, 6, heads=3)
-    assert torch.equal(near, matrix(SlidingWindow(window=3), 6))
-    assert torch.equal(far, matrix(Dilated(step=2), 6))
-    assert torch.equal(again, near)
-    near, far = matrix(Fixed(stride=3, summary=1, merged=False), 6, heads=2)
-    assert torch.equal(near, matrix(Chunked(chunk=3), 6))
-    assert torch.equal(far.int(), (torch.arange(6) % 3 == 2).int().expand(6, 6).tril())
-
-
 @pytest.mark.parametrize(
     ("mask", "band"),
     [
+        (SlidingWindow(window=4, causal=False), (3, 3)),
+        (PerHead((Causal(), Causal())), (INF, 0)),
+        (PerHead((Causal(), SlidingWindow())), None),
+        (Chunked() & Causal(), None),
         (Dilated(step=1), (INF, 0)),
         (Dilated(step=1, causal=False), (INF, INF)),
         (Dilated(step=1, window=3, causal=False), (2, 2)),
@@ -51,15 +45,22 @@ def test_bands(mask, band):
 @pytest.mark.parametrize(
     ("mask", "future", "prefix", "per_head", "absolute"),
     [
+        (Chunked(), False, False, False, True),
+        (Chunked(causal=False), True, False, False, True),
+        (Chunked(causal=False) & Causal(), False, False, False, True),
+        (Chunked() | Full(), True, False, False, True),
+        (~Chunked(), True, False, False, True),
+        (PerHead((Causal(), Prefix())), False, True, True, False),
+        (PerHead((Causal(), Full())), True, False, True, False),
+        (PerHead((Causal(), Causal())), False, False, False, False),
+        (~PerHead((Causal(), Full())), True, False, True, False),
         (Dilated() | GlobalTokens(), False, False, False, True),
         (Dilated() | SlidingWindow(), False, False, False, False),
         (Strided(merged=False) & Causal(), False, False, True, False),
     ],
     ids=str,
 )
-def test_what_a_mask_says_of_itself_is_combined_by_the_algebra(
-    mask, future, prefix, per_head, absolute
-):
+def test_traits_are_combined_by_the_algebra(mask, future, prefix, per_head, absolute):
     assert (mask.sees_future, mask.sees_prefix, mask.per_head, mask.absolute) == (
         future,
         prefix,
@@ -69,6 +70,19 @@ def test_what_a_mask_says_of_itself_is_combined_by_the_algebra(
 
 
 EXAMPLES = [
+    SlidingWindow(window=2, causal=False),
+    Chunked(chunk=3),
+    Chunked(chunk=4, causal=False),
+    GlobalTokens(count=2),
+    GlobalTokens(causal=False),
+    Full(),
+    Causal(),
+    Prefix(),
+    SlidingWindow(window=3),
+    PerHead((Causal(), Chunked(chunk=4), Full()), groups=(1, 1, 2)),
+    Causal() & ~SlidingWindow(window=3),
+    SlidingWindow(window=2) | GlobalTokens(),
+    Chunked(chunk=(2, 4)),
     Dilated(),
     Dilated(step=2, window=2, causal=False),
     Strided(stride=2),
@@ -84,7 +98,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("mask", EXAMPLES, ids=str)
-def test_flex_attention_sees_the_same(mask):
+def test_flex_attention_computes_the_same(mask):
     batch, heads, length = 2, 4, 13
     position = torch.stack([torch.arange(length), (torch.arange(length) - 3).clamp(min=0)])
     prefix = torch.arange(length) < torch.tensor([[2], [5]])
@@ -103,12 +117,24 @@ def test_flex_attention_sees_the_same(mask):
 
 
 def test_every_registered_mask_is_among_the_examples():
-    assert {MASKS[name] for name in MASKS.zoo} <= {type(mask) for mask in EXAMPLES}
+    missing = set(MASKS.values()) - {type(mask) for mask in EXAMPLES}
+    assert missing == {MASKS["not"]}  # which ~ makes
+
+
+LONGFORMER = {
+    "name": "any_of",
+    "of": [
+        {"name": "sliding_window", "window": 2, "causal": False},
+        {"name": "global_tokens", "causal": False},
+    ],
+}
 
 
 @pytest.mark.parametrize(
     "mask",
     [
+        LONGFORMER,
+        {"name": "chunked", "causal": False},
         "strided",
         {"name": "random_keys", "causal": False},
     ],

@@ -1,0 +1,104 @@
+"""Which folder or file of xformer_kit and of tasks may import which."""
+
+KINDS = ("attention", "mask", "position", "norm", "placement", "ffn")
+GROUND = {"registry", "model.tokens"}
+
+# What each unit of xformer_kit may import at import time. A unit is a folder, or a file of model/.
+MAY: dict[str, set[str]] = {
+    "registry": set(),
+    "model.tokens": {"registry"},
+    "model.init": {"registry"},
+    "model.initialise": {"model.init"},
+    "model.report": set(),
+    "model.cache": {"registry"},
+    "model.loss": set(),
+    "model.fused_projections": set(),
+    "kernel": GROUND,
+    **dict.fromkeys(KINDS, GROUND),
+    "attention": GROUND | {"kernel", "model.fused_projections", "model.cache"},
+    "extra": GROUND | {"model.cache", "model.initialise"},
+    "ffn": GROUND | {"model.fused_projections"},
+    "plan": {*KINDS, "extra", "kernel", "registry"},
+    "model.generation_cache": GROUND | {"model.cache"},
+    "model.block": GROUND | {"attention", "extra", "placement", "model.cache", "model.report"},
+    "model.stack_cache": GROUND | {"model.block", "model.cache", "model.generation_cache"},
+    "model.stack": GROUND
+    | {"extra", "kernel", "placement", "position"}
+    | {"model.block", "model.generation_cache", "model.report", "model.stack_cache"},
+    "zoo": GROUND | {*KINDS, "kernel", "model.cache"},  # imported by the registry on demand only
+    "model.compiling": {"model.stack"},
+    "model.head": {"model.loss", "model.fused_projections"},
+    "model.model": GROUND
+    | {"model.generation_cache", "model.head", "model.report", "model.stack", "model.stack_cache"},
+    "model.build": GROUND
+    | {*KINDS, "extra", "kernel", "plan"}
+    | {"model.block", "model.head", "model.init", "model.initialise", "model.model", "model.stack"},
+    "model.sharding": {"model.model", "model.stack"},
+    "objective": GROUND | {"model.model"},
+    "generate": GROUND | {"model.model", "model.generation_cache", "model.fused_projections"},
+    "data": GROUND,
+    "optim": {"registry"},
+    "config": {*KINDS, "extra", "kernel", "plan", "model.init", "model.build"}
+    | {"objective", "data", "optim", "registry"},
+    "model.checkpoint": {"config", "registry"},
+    "model.api": {"config", "data", "objective", "registry"}
+    | {"model.build", "model.checkpoint", "model.model"},
+    "inspect": GROUND
+    | {*KINDS, "extra", "kernel", "plan", "objective", "data", "optim", "config"}
+    | {"model.block", "model.build", "model.head", "model.loss", "model.model", "model.stack"},
+    "study": {"registry", "config", "inspect"},
+    "laws": GROUND
+    | {*KINDS, "extra", "kernel", "plan", "config"}
+    | {"model.block", "model.build", "model.generation_cache", "model.initialise", "model.model"}
+    | {"model.compiling", "model.stack"},
+    "model": set(),
+    "__init__": {"registry"},
+}
+# Upward imports, at call time only.
+LATE = {("model.model", "generate"), ("__init__", "config"), ("__init__", "model.api")}
+# What each unit of tasks may import. A unit is a folder, a file of run/ that needs no other file of
+# it, or "modules", the files at the top: the Lightning modules and the data.
+OF_RUN = {f"run.{name}" for name in ("exit_codes", "seeds", "auto_accumulate", "to_overrides")}
+TASKS_MAY: dict[str, set[str]] = {
+    "run.exit_codes": set(),
+    "run.seeds": set(),
+    "run.auto_accumulate": set(),
+    "run.to_overrides": set(),
+    "run.processes": {"run.exit_codes"},
+    "run.checkpoints": {"run.exit_codes", "logging"},
+    "generation": set(),
+    "logging": {"run.exit_codes", "modules"},
+    "modules": {"generation", "run.processes", *OF_RUN},
+    "callbacks": {
+        "modules",
+        "generation",
+        "logging",
+        "run.checkpoints",
+        "run.processes",
+        "run.exit_codes",
+    },
+    "run": {
+        "modules",
+        "logging",
+        "callbacks",
+        "run.checkpoints",
+        "run.processes",
+        *OF_RUN,
+    },
+    "study": {"modules", "logging", *OF_RUN},
+    "hydra_app": {"study", "logging", "run", "run.processes"},
+    "cli": {"modules", "generation", "logging", "study", "run", "run.processes", *OF_RUN},
+}
+# At call time only: a trial of a search reports to the storage of its study.
+TASKS_LATE = {("callbacks", "study")}
+# Imported only in the functions that use them.
+HEAVY = {
+    "optuna",
+    "tokenizers",
+    "rich",
+    "pandas",
+    "transformers",
+    "matplotlib",
+    "scipy",
+    "statsmodels",
+}

@@ -1,0 +1,124 @@
+"""The imports of xformer_kit and tasks, read from the source, and those that are not allowed."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.allowed_imports import LATE, MAY, TASKS_LATE, TASKS_MAY
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Import(NamedTuple):
+    """One import statement: `late` inside a function."""
+
+    file: str
+    module: str  # "torch.nn", "xformer_kit.plan"
+    late: bool
+
+
+def imports(source: str, file: str) -> Iterator[Import]:
+    def walk(node: ast.AST, late: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                yield from (Import(file, alias.name, late) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{file}: a relative import hides where it goes"
+                packages = child.module == "xformer_kit" or (
+                    child.module.split(".")[0] == "tasks"
+                    and (ROOT / child.module.replace(".", "/")).is_dir()
+                )
+                names = (
+                    [f"{child.module}.{alias.name}" for alias in child.names]
+                    if packages
+                    else [str(child.module)]
+                )
+                yield from (Import(file, name, late) for name in names)
+            yield from walk(
+                child,
+                late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda),
+            )
+
+    return walk(ast.parse(source), False)
+
+
+def of(pattern: str) -> list[Import]:
+    files = sorted(ROOT.glob(pattern))
+    assert files
+    return [
+        found for file in files for found in imports(file.read_text(), str(file.relative_to(ROOT)))
+    ]
+
+
+def unit(name: str) -> str:
+    """xformer_kit/attention/base.py or xformer_kit.attention.base -> attention;
+    xformer_kit/model/head.py -> model.head; a name of the package -> __init__.
+    """
+    parts = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__").split(".")
+    if (of_model := ".".join(parts[1:3])) in MAY and parts[1] == "model":
+        return of_model
+    return parts[1] if len(parts) > 1 and parts[1] in MAY else "__init__"
+
+
+def tasks_unit(name: str) -> str:
+    """tasks/run/seeds.py -> run.seeds; tasks.run.trainer -> run; tasks/data.py -> modules."""
+    parts = name.removesuffix(".py").replace("/", ".").split(".")[1:]
+    if (in_run := ".".join(parts[:2])) in TASKS_MAY:
+        return in_run
+    return parts[0] if parts and parts[0] in TASKS_MAY else "modules"
+
+
+LIBRARY = of("xformer_kit/**/*.py")
+TASKS = of("tasks/**/*.py")
+
+
+def between_units(found: list[Import]) -> Iterator[tuple[str, str, bool]]:
+    for one in found:
+        if one.module.split(".")[0] == "xformer_kit" and unit(one.file) != unit(one.module):
+            yield unit(one.file), unit(one.module), one.late
+
+
+def faults(found: list[Import]) -> list[str]:
+    """Every import that runs the wrong way."""
+    wrong = []
+    for here, there, late in between_units(found):
+        if there not in MAY[here] and not (late and (here, there) in LATE):
+            wrong.append(f"{here} imports {there}")
+    return sorted(set(wrong))
+
+
+def task_faults(found: list[Import]) -> list[str]:
+    """Every import between units of tasks that runs the wrong way."""
+    wrong = set()
+    for one in found:
+        here, there = tasks_unit(one.file), tasks_unit(one.module)
+        allowed = {here, *TASKS_MAY[here]}
+        late = one.late and (here, there) in TASKS_LATE
+        if one.module.split(".")[0] == "tasks" and there not in allowed and not late:
+            wrong.add(f"{here} imports {there}")
+    return sorted(wrong)
+
+
+def cycle(found: list[Import], package: str, late: bool) -> set[str]:
+    """Files of a package that need each other, and those that need them. `late`: with imports at
+    call time.
+
+    An __init__ is left out: it gathers what its folder holds.
+    """
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob(f"{package}/**/*.py")} | {
+        one.file for one in found
+    }
+    graph: dict[str, set[str]] = {file: set() for file in files}
+    for one in found:
+        path = one.module.replace(".", "/")
+        target = next(
+            (f"{p}.py" for p in (path, path.rpartition("/")[0]) if f"{p}.py" in files), None
+        )
+        if target and (late or not one.late):
+            graph[one.file].add(target)
+    while leaves := {file for file, needs in graph.items() if not needs & set(graph) - {file}}:
+        graph = {file: needs for file, needs in graph.items() if file not in leaves}
+    return set(graph)

@@ -1,0 +1,96 @@
+"""Signatures that a registry refuses when a component is registered."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.messages import messages
+from xformer_kit.registry import ConfigError, Context, OptionGroup, Registry
+
+
+def refused(part, name="wrong", given=("dim",)) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Registry("hat", given=given).register(name)(part)
+    return str(caught.value)
+
+
+def test_star_args_are_refused():
+    def part(*sizes):
+        pass
+
+    assert (
+        refused(part)
+        == "hat 'wrong' takes *sizes. Name every option instead, so that a typo in a config is an"
+        " error."
+    )
+
+
+def test_double_star_kwargs_are_refused():
+    def part(dim: int, **rest: int):
+        pass
+
+    assert (
+        refused(part)
+        == "hat 'wrong' takes **rest. Name every option instead, so that a typo in a config is an"
+        " error."
+    )
+
+
+def test_an_option_without_a_type_is_refused():
+    def part(*, size=3):
+        pass
+
+    assert refused(part) == "hat 'wrong': option size has no type; annotate it, e.g. size: int = 1."
+
+
+def test_a_positional_parameter_that_the_model_does_not_give_is_refused():
+    def part(size: int = 3):
+        pass
+
+    assert (
+        refused(part)
+        == "hat 'wrong': the model does not give 'size' (it gives dim). Put options behind a"
+        " bare *."
+    )
+    assert (
+        refused(part, given=())
+        == "hat 'wrong': the model does not give 'size' (it gives nothing). Put options behind a"
+        " bare *."
+    )
+
+
+def test_a_module_without_a_constructor_has_no_options():
+    from torch import nn
+
+    registry = Registry("norm")
+    registry.register("identity")(type("Same", (nn.Module,), {}))
+    assert registry.options("identity") == {}
+
+
+@dataclass(frozen=True)
+class Feather(OptionGroup):
+    """A feather on a hat."""
+
+    length: int = 3  # inches
+    colour: str = "red"  # of its tip
+
+
+def test_a_group_of_options_stands_for_its_fields():
+    registry = Registry("hat", given=("dim",))
+
+    @registry.register("hunter")
+    class Hunter:
+        """A hat with a feather."""
+
+        def __init__(self, dim: int, *, size: int = 1, feather: Feather, brim: int = 2):
+            self.dim, self.size, self.feather, self.brim = dim, size, feather, brim
+
+    node = {"name": "hunter", "size": 1, "length": 3, "colour": "red", "brim": 2}
+    assert list(registry.defaults("hunter").items()) == list(node.items())
+    assert registry.options("hunter")["length"].meaning == "inches"
+    assert registry.wanted("hunter") == ["dim"]
+    hat = registry.create({"name": "hunter", "colour": "blue"}, dim=9)
+    assert (hat.dim, hat.feather, hat.brim) == (9, Feather(3, "blue"), 2)
+    faults = messages(registry.faults({"name": "hunter", "lenght": 4}, "hat", Context()))
+    assert len(faults) == 1
+    assert "Did you mean 'length'? It has: size, length, colour, brim." in faults[0]

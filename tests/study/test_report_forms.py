@@ -1,0 +1,214 @@
+"""Reports in HTML, Markdown and CSV: the same figures in all forms, and text that is no markup."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+from studies import (
+    KINDS,
+    changed,
+    finished,
+    placements,
+    plain_study,
+    report_of,
+    study,
+    variant,
+)
+
+from tests.study.report_pages import Page, assert_rounded, markdown_rows, rows_of
+from xformer_kit.registry import ConfigError
+from xformer_kit.study.report import csv_files
+from xformer_kit.study.report.content import content
+from xformer_kit.study.report.document import address
+from xformer_kit.study.report.html import html
+from xformer_kit.study.report.markdown import fenced, markdown, plain
+from xformer_kit.study.report.plots import front
+from xformer_kit.study.report.sections import document
+from xformer_kit.study.report.tables import OUTCOMES
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request):
+    """(results, content, page, Markdown) of a study of each kind."""
+    results = KINDS[request.param]()
+    report = content(results)
+    return results, report, Page(html(document(report))), markdown(document(report))
+
+
+def test_every_variant_and_every_unfinished_run_is_in_all_forms(made):
+    results, report, page, text = made
+    runs, variants = rows_of(csv_files.runs(results)), rows_of(csv_files.variants(report))
+    assert len(runs) == len(results.outcomes) and len(variants) == len(report.variants)
+    unescaped = {tuple(row) for row in markdown_rows(text)}
+    for variant_ in results.variants:
+        assert variant_["name"] in page.text and plain(variant_["name"]) in text
+        assert variant_["name"] in {row["variant"] for row in variants}
+    for one in results.outcomes:
+        if one.status == "finished":
+            continue
+        name = " ".join(
+            (results.variants[one.variant]["name"], *results.variants[one.variant]["tuned"])
+        )
+        (row,) = [row for row in page.rows if row[:2] == [name, str(one.seed)] and len(row) == 5]
+        assert tuple(row) in unescaped
+        assert one.status in row[2] or one.status == "open"
+        assert not one.why or row[4] == one.why
+        assert one.step is None or row[3] == str(one.step)
+        (row,) = [row for row in runs if row["key"] == one.key]
+        assert (row["status"], row["step"], row["why"]) == (
+            one.status,
+            str(one.step or ""),
+            one.why,
+        )
+
+
+def test_the_forms_have_the_same_figures(made):
+    """HTML and Markdown show the same cells; those are the figures of variants.csv, rounded."""
+    _, report, page, text = made
+    assert page.rows == markdown_rows(text)
+    rounded = {}
+    for row in rows_of(csv_files.variants(report)):
+        name = " ".join(filter(None, (row["variant"], row["tuned"])))
+        rounded[name] = row
+    means = [
+        row
+        for row in page.rows
+        if len(row) == 5 and row[4].endswith(f"of {rounded.get(row[0], {}).get('runs')}")
+    ]
+    assert len(means) == len(report.variants)
+    for name, mean, span, *_ in means:
+        assert_rounded(mean, rounded[name]["mean"])
+        for shown, column in zip(span.split(" to "), ("low", "high"), strict=False):
+            assert_rounded(shown, rounded[name][column])
+    differences = [row for row in page.rows if row[-1] in list(OUTCOMES.values())[1:]]
+    assert len(differences) == len(report.variants) - 1
+    for name, mean, span, effect, *_ in differences:
+        assert_rounded(mean, rounded[name]["difference"])
+        assert_rounded(effect, rounded[name]["effect_size"])
+        for shown, column in zip(
+            span.split(" to "), ("difference_low", "difference_high"), strict=False
+        ):
+            assert_rounded(shown, rounded[name][column])
+    for sentence in (report.sentence, *report.sentences):
+        assert " ".join(sentence.split()) in page.text and plain(sentence) in text
+
+
+def test_a_page_links_only_to_itself(made):
+    """Addresses are those of pictures in the page."""
+    *_, page, _ = made
+    assert all(link.startswith("#") for link in page.links)
+    assert len(set(page.ids)) == len(page.ids)
+    assert {link[1:] for link in page.links} <= set(page.ids)
+
+
+def test_a_claim_links_its_paper():
+    expect = {"variant": "placement=post", "is": "worse", "than": "baseline"}
+    report = content(
+        plain_study(claim={"paper": "Xiong et al., 2020, arXiv:2002.04745", "expect": expect})
+    )
+    assert report.claim.outcome == "held"
+    page = Page(html(document(report)))
+    assert [link for link in page.links if not link.startswith("#")] == [
+        "https://arxiv.org/abs/2002.04745"
+    ]
+    assert "The claim held. placement=post is worse than baseline" in page.text
+    assert "its p is not corrected for the other variants" in page.text
+    assert (
+        "[Xiong et al., 2020, arXiv:2002.04745](https://arxiv.org/abs/2002.04745)): The claim held."
+        in markdown(document(report))
+    )
+
+
+def test_addresses_of_papers():
+    assert (
+        address("Press et al., 2022, arXiv:2108.12409, section 3")
+        == "https://arxiv.org/abs/2108.12409"
+    )
+    assert address("see https://example.org/a_b.pdf.") == "https://example.org/a_b.pdf"
+    assert address("javascript:alert(1)") is None
+
+
+def test_further_metrics_have_intervals_and_no_verdict():
+    """They change neither the answer nor any p."""
+    names = ["val/perplexity", "peak_memory_bytes"]
+    results, alone = placements(also=names), content(placements())
+    report = content(results)
+    assert (report.sentence, report.sentences) == (alone.sentence, alone.sentences)
+    assert [arm.verdict for arm in report.variants] == [arm.verdict for arm in alone.variants]
+    page, text = Page(html(document(report))), markdown(document(report))
+    assert (
+        page.rows == markdown_rows(text)
+        and "val/perplexity (" not in page.text
+        and "Also measured" in page.text
+    )
+    rows = [row for row in page.rows if len(row) == 6 and row[0] == "placement=post"]
+    base, mine = (list(results.values(i, "val/perplexity").values()) for i in (0, 1))
+    test = stats.ttest_rel(mine, base)
+    (row,) = (
+        row for row in rows_of(csv_files.variants(report)) if row["variant"] == "placement=post"
+    )
+    assert float(row["also.val/perplexity.difference"]) == pytest.approx(
+        np.mean(mine) - np.mean(base)
+    )
+    for name, bound in zip(("low", "high"), test.confidence_interval(), strict=True):
+        assert float(row[f"also.val/perplexity.difference_{name}"]) == pytest.approx(bound)
+    assert_rounded(rows[0][1], row["also.val/perplexity.mean"])
+    assert_rounded(rows[0][3], row["also.val/perplexity.difference"])
+    assert rows[1][1:4] == ["587000000", "-", "+7000000"] and "also.val/perplexity.p" not in row
+    with pytest.raises(
+        ConfigError, match=r"^study\.also: no finished run has 'val/perplexty'\. Did you mean"
+    ):
+        content(placements(also=["val/perplexty"]))
+
+
+def test_a_question_is_text_and_no_markup():
+    question = 'Is <b>post</b> & "pre" | `norm` *worse*? $x_1$ <script>alert(1)</script>'
+    known = [variant(), changed("placement", "<i>a</i> & $b$")]
+    outcomes = [finished(i, s, 2.3 + i + 0.1 * s * (1 + i)) for i in range(2) for s in range(2)]
+    report = content(study(known, outcomes, question=question))
+    page, text = Page(html(document(report))), markdown(document(report))
+    assert question in page.text and "placement=<i>a</i> & $b$" in page.text
+    assert text.startswith(
+        r'# Is &lt;b&gt;post&lt;/b&gt; &amp; "pre" \| \`norm\` \*worse\*? $x_1$ &lt;script&gt;'
+    )
+    assert page.rows == markdown_rows(text)
+
+
+def test_a_sample_cannot_leave_its_fence():
+    assert fenced("a\n```\nb") == "````text\na\n```\nb\n````"
+    text = markdown(report_of(plain_study()))
+    assert "```text\nThe cat of variant 1 sat on\n  the <mat> of seed 1.\n```" in text
+
+
+def test_many_variants_are_folded_and_share_a_legend_entry():
+    """30 of them: only the baseline and the best seven have their own colour, the sentences are
+    folded.
+    """
+    known = [
+        variant(),
+        *(changed("placement", f"p{i}", flops=3e13 + 1e12 * i) for i in range(1, 30)),
+    ]
+    report = content(
+        study(
+            known,
+            [
+                finished(i, s, 2.3 + 0.01 * i + 0.001 * s * (i % 3))
+                for i in range(30)
+                for s in range(2)
+            ],
+        )
+    )
+    page = html(document(report))
+    assert "A sentence on each of the 30 variants" in Page(page).text
+    legend = re.findall(
+        r">(placement=p\d+|baseline|22 others)</text>",
+        page[page.index('id="curve-val-loss-figure') :],
+    )
+    assert legend[:9] == ["baseline", *(f"placement=p{i}" for i in range(1, 8)), "22 others"]
+
+
+def test_front_of_given_points():
+    points = [(3, 1.0), (1, 2.0), (2, 2.5), (2, 1.5), (4, 1.0)]
+    assert front(points, higher_is_better=False) == [(1, 2.0), (2, 1.5), (3, 1.0)]
+    assert front(points, higher_is_better=True) == [(1, 2.0), (2, 2.5)]

@@ -1,0 +1,134 @@
+"""Wrong words of the xformer command: one fault each, with the fix."""
+
+import pytest
+
+from tasks.cli import main
+from tests.tasks.command_lines import fault
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            ["pars"],
+            "xformer: no command is called 'pars'. Did you mean 'parts'? Known: parts, describe, ",
+        ),
+        (
+            ["parts", "atn"],
+            "parts: no kind is called 'atn'. Did you mean 'attn'? Known: attn, mask,",
+        ),
+        (["parts", "attn", "mha"], "attn: 'mha' is called 'multi_head' here."),
+        (["parts", "--parts", "none.py"], "parts: cannot read none.py: No such file or directory."),
+        (
+            ["describe", "attn.heads=7", "model.dim=384"],
+            "attn.heads: must divide model.dim; got 7 and 384.",
+        ),
+        (
+            ["describe", "model.layers=2", "model.layers=3"],
+            "model.layers: is given more than once; got model.layers=2, ",
+        ),
+        (
+            ["explain", "attn=linear", "attn=latent"],
+            "attn: is given more than once; got attn=linear, attn=latent.",
+        ),
+        (
+            ["plot", "mask", "position=t5", "position=none"],
+            "position: is given more than once; got position=t5, ",
+        ),
+        (
+            ["diff", "model.layers=2", "attn=linear attn=latent"],
+            "B (attn=linear attn=latent): attn: is given more than",
+        ),
+        (["describe", "nowhere"], "nowhere: is no directory."),
+        (
+            ["describe", "tokenizer=char"],
+            "model.vocab_size: is not known before tokenizer 'char' has read the text;",
+        ),
+        (["evaluate"], "xformer evaluate: the following arguments are required: RUN."),
+        (["evaluate", "nowhere"], "nowhere: is no directory."),
+        (
+            ["evaluate", "x", "--checkpoint", "worst"],
+            "xformer evaluate: --checkpoint: no choice is called 'worst'.",
+        ),
+        (
+            ["generate", "x", "--prompt", ""],
+            "--prompt: must hold at least one character; got an empty text.",
+        ),
+        (
+            ["generate", "x", "--prompt", "a", "--max-new-tokens", "b"],
+            "xformer generate: --max-new-tokens: must be",
+        ),
+        (["check", "none.py"], "parts: cannot read none.py: No such file or directory."),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_wrong_words_are_one_sentence(capsys, words, answer):
+    assert fault(capsys, *words).startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            ["generate", "x", "--prompt", "a", "--temp", "0.5"],
+            "--temp. Did you mean --temperature? See xformer generate",
+        ),
+        (
+            ["generate", "x", "--temp=0.5"],
+            "--temp. Did you mean --temperature? See xformer generate",
+        ),
+        (
+            ["generate", "x", "--prompt", "a", "--top", "5"],
+            "--top. Did you mean --top-k or --top-p? See",
+        ),
+        (
+            ["generate", "x", "--t", "5"],
+            "--t. Did you mean --temperature, --top-k, --top-p or --typical-p? See",
+        ),
+        (["generate", "x", "-temp", "5"], "-temp. Did you mean --temperature? See"),
+        (["generate", "x", "--promt", "a"], "--promt. Did you mean --prompt? See"),
+        (["generate", "x", "--prompt", "a", "--sede", "5"], "--sede. Did you mean --seed? See"),
+        (["score", "x", "--ref", "y"], "--ref. Did you mean --reference? See xformer score"),
+        (["describe", "--js"], "--js. Did you mean --json? See xformer describe"),
+        (
+            ["describe", "--part", "x.py", "attn.heads=2"],
+            "--part. Did you mean --parts? See xformer describe",
+        ),
+        (["plot", "mask", "--zzzz"], "--zzzz. See xformer plot"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_an_unknown_option_proposes_options_with_that_beginning_or_else_the_nearest(
+    capsys, words, answer
+):
+    assert fault(capsys, *words).startswith(f"xformer {words[0]}: no option is called {answer}")
+
+
+@pytest.mark.parametrize("command", ["describe", "explain", "diff", "plot mask", "plot bias"])
+def test_a_size_too_large_for_any_machine_is_one_sentence(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "model.dim=4000000000"]) == 2
+    sentence = (
+        "model.dim: must be at most 100,000,000, or no machine holds the model; got 4000000000.\n"
+    )
+    assert capsys.readouterr() == ("", sentence)
+
+
+def test_plot_bias_of_a_model_too_large_for_this_machine_is_one_sentence(
+    capsys, tmp_path, monkeypatch
+):
+    """Its weights are drawn, unlike those of a mask."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xformer_kit.config.size._memory", lambda trainer: (2**30, "this machine"))
+    assert (
+        main(
+            ["plot", "bias", "position=t5", "model.dim=25600", "attn.heads=160", "model.layers=128"]
+        )
+        == 2
+    )
+    out, err = capsys.readouterr()
+    assert (
+        out == ""
+        and err.startswith("model: its weights need about 3,750 GiB, and")
+        and err.count("\n") == 1
+    )

@@ -1,0 +1,64 @@
+"""xformer describe: parameters, FLOPs, memory and values of a config or a run."""
+
+import json
+
+import pytest
+
+from tests.tasks.command_lines import TINY, output
+
+
+def test_describe_counts_parameters_and_flops(capsys):
+    code, out, _ = output(capsys, "describe", *TINY, "attn.kv_heads=2", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["parameters"] == found["tree"]["parameters"] > 256 * 32
+    assert found["flops_per_token"]["training"] == 3 * found["flops_per_token"]["forward"]
+    assert {
+        "path": "attn.kv_heads",
+        "value": 2,
+        "origin": "command line",
+        "variant": "base",
+    } in found["values"]
+    assert {
+        "path": "mask",
+        "value": "causal",
+        "origin": "model=decoder",
+        "variant": "base",
+    } in found["values"]
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_page_of_describe_fits_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, out, _ = output(
+        capsys,
+        "describe",
+        *TINY,
+        "model.decoder.pattern=[base,far]",
+        "model.decoder.variants.far={mask: {name: sliding_window, window: 4}, ffn: mlp}",
+    )
+    assert max(map(len, out.splitlines())) <= int(columns)
+    for heading in (
+        "parameters",
+        "FLOPs per token",
+        "Memory of training",
+        "Cache for generation",
+        "Kernels",
+        "Values",
+    ):
+        assert heading in out
+    assert "activations, saved for backward" in out
+    assert "├─ 0" in out
+    assert "model.decoder.variants.far" in out
+
+
+def test_describe_needs_no_text(capsys):
+    assert output(capsys, "describe", "data=text", *TINY)[0] == 0
+
+
+def test_describe_a_run(capsys, finished):
+    found = json.loads(output(capsys, "describe", str(finished), "--json")[1])
+    summary = json.loads((finished / "summary.json").read_text())
+    assert found["parameters"] == summary["params"]
+    assert found["vocab_size"] == 256
+    assert {v["path"]: v["origin"] for v in found["values"]}["model.dim"] == "config.yaml"

@@ -1,0 +1,133 @@
+"""xformer evaluate and generate, on a run of four steps."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+
+from tasks.cli import main
+from tests.tasks.command_lines import fault, output
+from xformer_kit import load
+
+
+def test_evaluate_gives_the_metrics_of_the_run(capsys, finished):
+    code, out, _ = output(capsys, "evaluate", str(finished), "--json")
+    found, summary = json.loads(out), json.loads((finished / "summary.json").read_text())
+    assert code == 0
+    for name in ("val/loss", "val/perplexity", "val/bits_per_byte"):
+        assert found[name] == pytest.approx(summary[name], rel=1e-6)
+    other = json.loads(output(capsys, "evaluate", str(finished), "--batch-size", "1", "--json")[1])
+    assert other["val/loss"] == pytest.approx(found["val/loss"], rel=1e-5)
+    assert "nats per token" in output(capsys, "evaluate", str(finished), "--checkpoint", "best")[1]
+
+
+def written(capfdbinary, *words):
+    capfdbinary.readouterr()
+    assert main(words) == 0
+    return capfdbinary.readouterr().out
+
+
+def test_generate_prints_what_the_model_generates(capfdbinary, finished):
+    words = ("generate", str(finished), "--prompt", "the cat", "--max-new-tokens", "20")
+    greedy = written(capfdbinary, *words, "--temperature", "0")
+    model = load(finished)
+    ids = torch.tensor([list(b"the cat")])
+    expected = model.tokenizer.decode(
+        model.generate(ids, max_new_tokens=20, temperature=0.0)[0].tolist()
+    )
+    assert greedy.decode() == expected + "\n"
+    drawn = [written(capfdbinary, *words, "--seed", seed) for seed in ("1", "1", "2")]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_generate_reads_stdin_and_draws_several(capfdbinary, finished, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("schön\n".encode())))
+    words = ("--max-new-tokens", "5", "--num-samples", "2", "--seed", "3")
+    texts = written(capfdbinary, "generate", str(finished), "--prompt", "-", *words).split(
+        b"--------\n"
+    )
+    assert len(texts) == 2
+    assert all(text.startswith("schön".encode()) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (
+            ["--prompt", "x" * 50],
+            "--max-new-tokens: the model's positions end at 48 tokens (model.max_len), the",
+        ),
+        (
+            ["--prompt", "x", "--max-new-tokens", "0"],
+            "--max-new-tokens: must be at least 1; got 0.",
+        ),
+        (
+            ["--prompt", "x", "--beam", "4"],
+            "--beam: is not for a run of task=language_modeling, which goes on with a text.",
+        ),
+        (
+            ["--prompt", "x", "--min-new-tokens", "4"],
+            "--min-new-tokens: is not for a run of task=language_modeling",
+        ),
+        (
+            ["--input", "x"],
+            (
+                "--input: is not for a run of task=language_modeling, which goes on with a text."
+                " Use --prompt."
+            ),
+        ),
+        (
+            ["--prompt", "x", "--top-k", "4", "--penalty-alpha", "0.6", "--temperature", "1"],
+            "--temperature: shapes a draw, and --penalty-alpha 0.6 draws nothing; got 1.0.",
+        ),
+        (
+            ["--prompt", "x", "--temperature", "0", "--num-samples", "2"],
+            "--num-samples: nothing is drawn, so all texts are",
+        ),
+        (["--prompt", "x", "--temperature", "-1"], "--temperature: must be at least 0; got -1.0."),
+        (
+            ["--prompt", "x", "--checkpoint", "best", "--top-p", "2"],
+            "--top-p: must be above 0 and at most 1; got 2.0.",
+        ),
+    ],
+)
+def test_wrong_options_of_generate_are_one_sentence(capsys, finished, words, answer):
+    assert fault(capsys, "generate", str(finished), *words).startswith(answer)
+
+
+def test_a_prompt_with_a_character_unknown_to_the_tokenizer_is_refused(capsys, begin):
+    _, run = begin("char", "trainer.max_steps=2", "tokenizer=char")
+    answer = fault(capsys, "generate", str(run), "--prompt", "Ü")
+    assert answer.startswith("--prompt: the alphabet of 'char' is")
+    assert "(U+00DC)" in answer
+
+
+def test_a_damaged_checkpoint_is_replaced_and_missing_components_are_refused(capsys, finished):
+    (finished / "parts.json").write_text(json.dumps({"my_parts.py": "0" * 64}))
+    assert fault(capsys, "evaluate", str(finished)).endswith("trust under that name: --parts FILE.")
+    (finished / "parts.json").unlink()
+    last, previous, best = (
+        finished / "checkpoints" / f"{name}.ckpt" for name in ("last", "previous", "best")
+    )
+    last.write_bytes(last.read_bytes()[:1000])
+    answer = fault(capsys, "evaluate", str(finished), "--checkpoint", "last")
+    assert f"{last}: is damaged (1,000 bytes" in answer
+    assert answer.endswith("Try --checkpoint previous or best.")
+    code, out, err = output(capsys, "evaluate", str(finished), "--json")
+    assert (code, json.loads(out)["checkpoint"]) == (0, "previous")
+    assert err.startswith(f"{last}: is damaged")
+    assert err.endswith("Taken instead: previous.\n")
+    best.write_bytes(b"")
+    code, out, err = output(
+        capsys, "generate", str(finished), "--prompt", "the ", "--max-new-tokens", "3"
+    )
+    assert (code, out[:4]) == (0, "the ")
+    assert err.endswith("Taken instead: previous.\n")
+    previous.write_bytes(b"")
+    assert "No other checkpoint is whole" in fault(capsys, "evaluate", str(finished))
+    last.unlink()
+    assert "has no checkpoint 'last'. It has: best, previous" in fault(
+        capsys, "evaluate", str(finished), "--checkpoint", "last"
+    )

@@ -1,0 +1,170 @@
+"""xformer --help, parts and check: what is listed, and components of a user's file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tasks.cli.command import short, size
+from tests.tasks.command_lines import TINY, output
+from xformer_kit.config import GROUPS, INNER, MANY
+
+MINE = '''
+from xformer_kit.attention import ATTENTIONS, MultiHead
+
+@ATTENTIONS.register("mine", also_called=("my_own",))
+class Mine(MultiHead):
+    """softmax(knob * q k^T) v: scores that are turned up."""
+
+    def __init__(
+        self, dim: int, norm, kernel, *, heads: int = 4,
+        knob: int = 1,  # factor on the scores
+    ):
+        super().__init__(dim, norm, kernel, heads=heads)
+        self.scale *= knob
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "my_parts.py"
+    path.write_text(MINE)
+    yield str(path)
+    for registry in GROUPS.values():
+        for module in {
+            part.__module__
+            for part in registry.values()
+            if part.__module__.startswith("xformer_kit_parts")
+        }:
+            registry.forget(module)
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+OF_COMMANDS = [
+    "parts",
+    "describe",
+    "evaluate",
+    "generate",
+    "check",
+    "compare",
+    "reproduce",
+    "status",
+    "report",
+    "sweep",
+]
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], *([name, "--help"] for name in OF_COMMANDS)], ids=" ".join
+)
+def test_help_imports_no_torch(words):
+    script = (
+        f"import sys; from tasks.cli import main\ntry: main({words})\nexcept SystemExit as e:"
+        " assert not e.code\n"
+    )
+    script += "assert 'torch' not in sys.modules and 'lightning' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage: xformer" in done.stdout
+    assert "examples:" in done.stdout or words in ([], ["--help"])
+
+
+def test_parts_lists_every_part(capsys, wide):
+    _, out, _ = output(capsys, "parts")
+    for registry in GROUPS.values():
+        for name in registry:
+            assert f" {name} " in out
+    assert "softmax(mask(q k^T * scale)) v in each head" in out
+
+
+def test_parts_of_a_kind_has_options_papers_and_other_names(capsys, wide):
+    _, out, _ = output(capsys, "parts", "attn")
+    assert "arXiv:1706.03762" in out
+    assert "also called mha, gqa, mqa" in out
+    row = next(line for line in out.splitlines() if "attn.kv_heads" in line)
+    assert (
+        " ".join(row.split()) == "attn.kv_heads int | null null key and value heads; null is heads"
+    )
+
+
+def test_parts_as_json(capsys):
+    code, out, _ = output(capsys, "parts", "--json")
+    table = json.loads(out)
+    assert code == 0
+    assert {kind: set(parts) for kind, parts in table.items()} == {
+        group: set(registry) for group, registry in (GROUPS | INNER | MANY).items()
+    }
+    assert table["ffn"]["mlp"]["multiple_of"] == {"type": "int | null", "default": None}
+    assert list(json.loads(output(capsys, "parts", "ffn", "glu", "--json")[1])["ffn"]) == ["glu"]
+
+
+def test_parts_are_listed_by_their_command_line_names(capsys, wide):
+    shown = [
+        line.split()[0] for line in output(capsys, "parts")[1].splitlines() if line[:1].strip()
+    ]
+    assert [word for word in shown if word not in ("The", "To")] == [*GROUPS, *INNER, *MANY]
+    assert {"task", "data", "attn.score", "position.scaling", "ffn.router", "ffn.expert"} <= set(
+        shown
+    )
+    assert "position.scaling.factor" in output(capsys, "parts", "position.scaling", "yarn")[1]
+
+
+@pytest.mark.parametrize("words", [["task"], ["objective"], ["task", "language_modeling"]])
+def test_a_kind_is_found_by_both_of_its_names(capsys, words):
+    assert "task=language_modeling" in output(capsys, "parts", *words)[1]
+
+
+def test_parts_and_describe_with_a_component_of_a_users_file(capsys, mine, wide):
+    code, out, _ = output(capsys, "parts", "attn", "mine", "--parts", mine)
+    assert code == 0
+    assert "attn.knob" in out
+    assert "factor on the scores" in out
+    code, out, _ = output(
+        capsys, "describe", "attn=mine", "--parts", mine, "attn.knob=3", *TINY[:2]
+    )
+    assert code == 0
+    assert "mine knob=3, 4 heads of 8" in out
+
+
+def test_check_finds_the_law_that_a_component_breaks(capsys, mine, tmp_path, wide):
+    code, out, _ = output(capsys, "check", mine)
+    assert (code, "0 broken" in out) == (0, True)
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        MINE.replace('"mine"', '"leaky"').replace("my_own", "drip")
+        + """
+    def forward(self, x, source, view, cache=None):
+        return super().forward(x, source, view, cache) + x.mean(1, keepdim=True)
+"""
+    )
+    code, out, _ = output(capsys, "check", str(broken))
+    assert code == 1
+    assert "BROKEN" in out
+    assert "causality" in out
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (987, "987"),
+        (1_000, "1.00 K"),
+        (12_345, "12.3 K"),
+        (999_600, "1.00 M"),
+        (4_560_000_000, "4.56 G"),
+    ],
+)
+def test_numbers_with_units(number, text):
+    assert short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(512, "512 B"), (1536, "1.50 KiB"), (604 * 2**20, "604 MiB")]
+)
+def test_bytes_with_units(number, text):
+    assert size(number) == text
