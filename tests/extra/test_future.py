@@ -13,7 +13,10 @@ from xformer_kit.model.tokens import Tokens
 @pytest.mark.parametrize(
     "extra", [{"token_shift": {"tokens": 2}}, {"deep_embed": {}}, {"unet": {}}]
 )
-@pytest.mark.parametrize("sharing", [{}, {"unique_layers": 1}])
+@pytest.mark.parametrize(
+    "sharing",
+    [{}, {"unique_layers": 1}, {"unique_layers": 1, "position": {"name": "t5", "per_layer": True}}],
+)
 def test_with_the_weights_of_the_last_block_they_return_what_it_returns(extra, sharing):
     case = Case(tiny(layers=2, extra={"future_tokens": {"count": 2}} | extra, **sharing), "")
     model = case.model()

@@ -1,0 +1,54 @@
+"""Predictions of an extra without blocks: the next token, from what an early layer returns."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from xformer_kit.config import check
+from xformer_kit.extra import EXTRAS, Extra, Prediction, kept, recalled
+from xformer_kit.laws import tiny
+from xformer_kit.laws.case import VOCAB, Case
+from xformer_kit.model.tokens import Tokens
+from xformer_kit.objective import objective_of
+
+
+@pytest.fixture(autouse=True)
+def early_exit():
+    @EXTRAS.register("early_exit")
+    class EarlyExit(Extra):
+        predictions = [Prediction("exit_loss", 1, 0.5)]
+
+        def __init__(self):
+            super().__init__()
+
+        def after_layer(self, state, layer):
+            return state, {} if layer.depth else kept(state, "first")
+
+        def further(self, state, last, layer):
+            return {"": (recalled(layer.memory, "first"), {})}
+
+    yield
+    EXTRAS.forget(EarlyExit.__module__)
+
+
+@torch.no_grad()
+def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
+    case = Case(tiny(extra={"early_exit": {}}), "")
+    model, found = case.model().train(), []
+    model.decoder.observers.append(lambda depth, state: found.append(state))
+    tokens = Tokens(ids=torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(0)))
+    seen, target = tokens.shifted()
+    hidden, _ = model.hidden(seen, further=True)
+    assert_close(hidden[1], model.decoder.placement.finish(found[0], model.decoder.norm))
+    _, count, report = objective_of(case.config).loss(model, {"tokens": tokens})
+    early = model.head(hidden[1], target) / count
+    assert_close(report["exit_loss"], early)
+    assert_close(report["loss"], 0.5 * early)
+
+
+def test_an_objective_that_does_not_train_it_refuses_it():
+    config = tiny("encoder", extra={"early_exit": {}})
+    assert check(config, data=False) == [
+        "extra.early_exit: task 'masked_language_modeling' does not train its predictions. Leave it"
+        " out, or choose task=language_modeling."
+    ]
