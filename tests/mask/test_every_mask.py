@@ -43,29 +43,28 @@ def test_bands(mask, band):
 
 
 @pytest.mark.parametrize(
-    ("mask", "future", "prefix", "per_head", "absolute"),
+    ("mask", "future", "prefix", "per_head"),
     [
-        (Chunked(), False, False, False, True),
-        (Chunked(causal=False), True, False, False, True),
-        (Chunked(causal=False) & Causal(), False, False, False, True),
-        (Chunked() | Full(), True, False, False, True),
-        (~Chunked(), True, False, False, True),
-        (PerHead((Causal(), Prefix())), False, True, True, False),
-        (PerHead((Causal(), Full())), True, False, True, False),
-        (PerHead((Causal(), Causal())), False, False, False, False),
-        (~PerHead((Causal(), Full())), True, False, True, False),
-        (Dilated() | GlobalTokens(), False, False, False, True),
-        (Dilated() | SlidingWindow(), False, False, False, False),
-        (Strided(merged=False) & Causal(), False, False, True, False),
+        (Chunked(), False, False, False),
+        (Chunked(causal=False), True, False, False),
+        (Chunked(causal=False) & Causal(), False, False, False),
+        (Chunked() | Full(), True, False, False),
+        (~Chunked(), True, False, False),
+        (PerHead((Causal(), Prefix())), False, True, True),
+        (PerHead((Causal(), Full())), True, False, True),
+        (PerHead((Causal(), Causal())), False, False, False),
+        (~PerHead((Causal(), Full())), True, False, True),
+        (Dilated() | GlobalTokens(), False, False, False),
+        (Dilated() | SlidingWindow(), False, False, False),
+        (Strided(merged=False) & Causal(), False, False, True),
     ],
     ids=str,
 )
-def test_traits_are_combined_by_the_algebra(mask, future, prefix, per_head, absolute):
-    assert (mask.sees_future, mask.sees_prefix, mask.per_head, mask.absolute) == (
+def test_traits_are_combined_by_the_algebra(mask, future, prefix, per_head):
+    assert (mask.sees_future, mask.sees_prefix, mask.per_head) == (
         future,
         prefix,
         per_head,
-        absolute,
     )
 
 

@@ -81,18 +81,18 @@ REFUSED = {
         "mask.groups: must have a number for each of the 1 masks; got [1, 2]."
     ),
     ("mask=per_head mask.of=[causal,{name:strided}] mask.groups=[1,2] attn.heads=4"): (
-        "mask: per_head.groups must add up to the 4 heads of attn 'multi_head'; got [1, 2], 3"
+        "mask.groups: must add up to the 4 heads of attn 'multi_head'; got [1, 2], 3"
         " together. null lets heads take turns."
     ),
     ("mask=per_head mask.of=[causal,causal,causal] attn.heads=2"): (
-        "mask: per_head has 3 masks, and attn 'multi_head' 2 heads here; a mask needs a head. Give"
+        "mask.of: has 3 masks, and attn 'multi_head' 2 heads here; a mask needs a head. Give"
         " fewer masks, or an attention with more heads."
     ),
     (
-        "mask=all_of "
-        "mask.of=[causal,{name:not,of:{name:per_head,of:[causal],groups:[3]}}] attn.heads=4"
+        "mask=all_of mask.of=[causal,{name:not,of:{name:per_head,groups:[3],"
+        "of:[{name:sliding_window,window:4}]}}] attn.heads=4"
     ): (
-        "mask: per_head.groups must add up to the 4 heads of attn 'multi_head'; got [3], 3"
+        "mask.of[1].of.groups: must add up to the 4 heads of attn 'multi_head'; got [3], 3"
         " together. null lets heads take turns."
     ),
 }

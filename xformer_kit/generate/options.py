@@ -35,16 +35,16 @@ class Range(NamedTuple):
 POSITIVE = Range(lambda value: value >= 1, "at least 1")
 RANGES = {
     "max_new_tokens": POSITIVE,
-    "temperature": Range(lambda t: t >= 0, "at least 0", " 0 takes the likeliest token."),
+    "temperature": Range(lambda t: t >= 0, "at least 0", "0 takes the likeliest token."),
     **dict.fromkeys(("top_k", "no_repeat_ngram", "beam", "num_return", "ahead"), POSITIVE),
     "top_p": Range(lambda p: 0 < p <= 1, "above 0 and at most 1"),
     "min_p": Range(lambda p: 0 <= p <= 1, "at least 0 and at most 1"),
     "typical_p": Range(lambda p: 0 < p < 1, "above 0 and below 1"),
     "penalty_alpha": Range(
-        lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", " Try 0.6 with top_k=4."
+        lambda alpha: 0 <= alpha <= 1, "at least 0 and at most 1", "Try 0.6 with top_k=4."
     ),
     "repetition_penalty": Range(
-        lambda penalty: penalty > 0, "above 0", " Above 1 repeats less, 1 changes nothing."
+        lambda penalty: penalty > 0, "above 0", "Above 1 repeats less, 1 changes nothing."
     ),
 }
 

@@ -7,6 +7,7 @@ from xformer_kit.laws.book import law
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import MASKS, AllOf, AnyOf, Full, Mask, Not
 from xformer_kit.model.tokens import Tokens
+from xformer_kit.plan import Node
 
 LENGTH, HEADS = 17, 5
 
@@ -39,8 +40,9 @@ def one_by_one(mask: Mask) -> Tensor:
 
 @law("mask")
 def mask(case: Case) -> str | None:
-    """`band`, `sees_future`, `per_head` and `absolute` are true; a mask is a value, point-wise, and
-    runs under vmap; it composes as a set does.
+    """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift does not
+    depend on the start of a text; a mask is a value, point-wise, and runs under vmap; it composes
+    as a set does.
     """
     for node in {
         str(n): n for n in (dict(context.options["mask"]) for context in case.looks)
@@ -49,7 +51,7 @@ def mask(case: Case) -> str | None:
         if made != MASKS.create(node) or hash(made) != hash(MASKS.create(node)):
             raise case.broken(f"{made} is no value: two of the same options differ")
         seen = picture(made)
-        _said(case, made, seen)
+        _said(case, node, made, seen)
         if not torch.equal(picture(made, slice(4, 7)), seen[:, 4:7]):
             raise case.broken(
                 f"{made} is not point-wise: three queries see something else than among all"
@@ -64,7 +66,7 @@ def mask(case: Case) -> str | None:
     return None
 
 
-def _said(case: Case, made: Mask, seen: Tensor) -> None:
+def _said(case: Case, node: Node, made: Mask, seen: Tensor) -> None:
     distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
     if seen.dtype != torch.bool:
         raise case.broken(f"{made} answers with {seen.dtype}, not with true or false")
@@ -72,12 +74,9 @@ def _said(case: Case, made: Mask, seen: Tensor) -> None:
         raise case.broken(f"{made} sees the future and says that it does not")
     if not made.per_head and not (seen == seen[:1]).all():
         raise case.broken(f"{made} differs between heads and says that it does not (`per_head`)")
-    if not made.absolute and any(
-        not torch.equal(picture(made, start=start), seen) for start in (1, 7)
-    ):
-        raise case.broken(
-            f"{made} counts from the start of a text and says that it does not (`absolute`)"
-        )
+    relative = "shift" not in MASKS.broken(node)
+    if relative and any(not torch.equal(picture(made, start=at), seen) for at in (1, 7)):
+        raise case.broken(f"{made} counts from the start of a text, and `breaks` has no 'shift'")
     band = made.band()
     if band is not None and not torch.equal(
         seen[0], (distance <= band[0]) & (distance >= -band[1])

@@ -156,8 +156,6 @@ def shift(case: Case) -> str | None:
     """A relative position ignores a common shift, of a source too."""
     if not all(context.position.relative for context in case.looks) or not case.looks:
         return "the position is absolute"
-    if any(context.mask.absolute for context in case.looks):
-        return "a mask counts from the start of a text"
     model = case.read_only
 
     def of(by: int) -> Tensor:

@@ -33,10 +33,6 @@ class Several(Mask):
     def per_head(self):
         return any(mask.per_head for mask in self.of)
 
-    @property
-    def absolute(self):
-        return any(mask.absolute for mask in self.of)
-
 
 @MASKS.register("all_of", also_called=("and", "intersection"))
 @dataclass(frozen=True)
@@ -115,16 +111,16 @@ class PerHead(Several):
         heads = context.attn.heads
         if options.groups is None and len(options.of) > heads:
             yield Fault(
-                "",
-                f"per_head has {len(options.of)} masks, and attn '{context.names['attn']}'"
+                "of",
+                f"has {len(options.of)} masks, and attn '{context.names['attn']}'"
                 f" {heads} heads here; a mask needs a head",
                 fix="Give fewer masks, or an attention with more heads.",
             )
             return
         if options.groups is not None and sum(options.groups) != heads:
             yield Fault(
-                "",
-                f"per_head.groups must add up to the {heads} heads of attn"
+                "groups",
+                f"must add up to the {heads} heads of attn"
                 f" '{context.names['attn']}'",
                 got=f"{list(options.groups)}, {sum(options.groups)} together",
                 fix="null lets heads take turns.",
@@ -177,7 +173,3 @@ class Not(Mask):
     @property
     def per_head(self):
         return self.of.per_head
-
-    @property
-    def absolute(self):
-        return self.of.absolute

@@ -60,15 +60,8 @@ class Mask:
         """Whether heads differ."""
         return False
 
-    @property
-    def absolute(self) -> bool:
-        """Whether it counts from the start of a text, as chunks do: then a shift of all positions
-        matters.
-        """
-        return False
-
     def traits(self) -> MaskTraits:
-        return MaskTraits(self.band(), self.sees_future, self.sees_prefix, self.absolute)
+        return MaskTraits(self.band(), self.sees_future, self.sees_prefix)
 
     @classmethod
     def cannot(cls, options: Options, context: Context) -> Iterator[Fault]:

@@ -46,6 +46,8 @@ class Chunked(Sparse):
     global_tokens, random_blocks]).
     """
 
+    breaks = {"shift": "chunks are counted from the start of a text"}
+
     chunk: int | tuple[int, ...] = 256  # tokens; of several sizes the last goes on
 
     @classmethod
@@ -73,10 +75,6 @@ class Chunked(Sparse):
             number = number + (position >= end)
         return number
 
-    @property
-    def absolute(self):
-        return True
-
 
 @MASKS.register("global_tokens", also_called=("global", "global_attention", "longformer"))
 @dataclass(frozen=True)
@@ -86,6 +84,8 @@ class GlobalTokens(Sparse):
     [sliding_window causal=false, global_tokens causal=false].
     """
 
+    breaks = {"shift": "the first tokens are those at the start of a text"}
+
     count: int = 1  # tokens
 
     @classmethod
@@ -94,7 +94,3 @@ class GlobalTokens(Sparse):
 
     def pattern(self, query, key, head):
         return (query.position < self.count) | (key.position < self.count)
-
-    @property
-    def absolute(self):
-        return True

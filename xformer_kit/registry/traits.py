@@ -35,7 +35,6 @@ class MaskTraits:
     band: tuple[float, float] | None = None  # see Mask.band
     sees_future: bool = True  # see Mask.sees_future
     sees_prefix: bool = False  # see Mask.sees_prefix
-    absolute: bool = False  # see Mask.absolute
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from xformer_kit.mask import Sparse
 class Drawn(Sparse):
     """Base of those that a hash of places and a seed draws."""
 
+    breaks = {"shift": "the draw of a place depends on its distance to the start of the text"}
+
     seed: int
     alike: bool
 
@@ -19,10 +21,6 @@ class Drawn(Sparse):
     @property
     def per_head(self):
         return not self.alike
-
-    @property
-    def absolute(self):
-        return True
 
 
 def hashed(x: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ class Fixed(Factorized):
     {j: floor(j / stride) = floor(i / stride)} and {j: j mod stride >= stride - summary}.
     """
 
+    breaks = {"shift": "blocks are counted from the start of a text"}
+
     summary: int = 8  # tokens at the end of a block that later ones see
 
     @classmethod
@@ -32,7 +34,3 @@ class Fixed(Factorized):
     def pattern(self, query, key, head):
         near = query.position // self.stride == key.position // self.stride
         return self.joined(near, key.position % self.stride >= self.stride - self.summary, head)
-
-    @property
-    def absolute(self):
-        return True
