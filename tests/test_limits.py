@@ -54,16 +54,11 @@ EXCEPTIONS: dict[Callable[[Path, ast.Module], Sizes], set[str]] = {
     lines_of_files: set(),
     lines_of_functions: {
         "tasks/run/worker.py agent",
-        "xformer_kit/attention/multi_head.py MultiHead.__init__",
-        "xformer_kit/config/check.py _deep",
         "xformer_kit/data/prepare.py _one",
         "xformer_kit/inspect/lines.py plot_curves",
-        "xformer_kit/inspect/tree.py _Tree.stack",
-        "xformer_kit/registry/option_types.py mismatch",
-        "xformer_kit/registry/registry.py Registry.faults",
         "xformer_kit/study/scaling.py fit",
     },
-    arguments_of_constructors: {"xformer_kit/attention/multi_head.py MultiHead.__init__"},
+    arguments_of_constructors: set(),
 }
 
 

@@ -144,7 +144,7 @@ def study_folder(study: str) -> Path:
     there = (
         f"Known: {', '.join(known)}."
         if known
-        else f"There is none in {home}; begin one: python train.py study=NAME"
+        else f"There is none in {home}; begin one: python train.py study=NAME."
     )
     raise ConfigError(
         Fault(study, "no study is called so", fix=f"{nearest(Path(study).name, known)}{there}")

@@ -140,7 +140,7 @@ def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(scor
         faults(tiny("encoder", attn={"name": "multi_head", "memory": 2, "score": score}))
     )
     assert (
-        said.startswith(f"attn: score '{score}' lets ")
+        said.startswith(f"attn.score: '{score}' lets ")
         and "choose attn.memory=0, or attn.score=softmax." in said
     )
 

@@ -297,8 +297,8 @@ def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
 
 
 HAS = (
-    "It has: heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory,"
-    " values, score, dropout."
+    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale,"
+    " score, memory, dropout."
 )
 NORMS = "Known: each_head, head, key, l2, none, projection."
 REFUSED = {
@@ -321,8 +321,8 @@ REFUSED = {
     "attn.qk_norm=hed": f"attn.qk_norm: no qk_norm is called 'hed'. Did you mean 'head'? {NORMS}",
     "attn.qk_norm=1": f"attn.qk_norm: must name a qk_norm; got 1. {NORMS}",
     "attn.qk_norm.name=key attn.qk_norm.after=true position=xpos": (
-        "attn: qk_norm.after takes away the lengths of queries and keys, by which 'xpos' tells"
-        " distances. Set attn.qk_norm.after=false, or position=rotary."
+        "attn.qk_norm.after: takes away the lengths of queries and keys, by which position 'xpos'"
+        " tells distances. Set attn.qk_norm.after=false, or position=rotary."
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
         "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"

@@ -180,19 +180,19 @@ REFUSED = {
         "attn.values.cap: must be above 0; got 0. null is no bound."
     ),
     "attn.values=laser attn.score=cog": (
-        "attn: values 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog'"
+        "attn.values: 'laser' takes the logarithm of a sum with weights, of which attn.score 'cog'"
         " may make some negative. Choose attn.values=plain, or attn.score=softmax."
     ),
     "attn.values=laser attn.score={name:talking_heads,probabilities:false,scaled:true}": (
-        "attn: values 'laser' takes the logarithm of a sum with weights, of which attn.score"
+        "attn.values: 'laser' takes the logarithm of a sum with weights, of which attn.score"
         " 'talking_heads' may make some negative. Choose attn.values=plain, or attn.score=softmax."
     ),
     "model=encoder_decoder task=seq2seq attn.values=orthogonal": (
-        "attn: values 'orthogonal' takes the direction of a token's own value away, and a token"
+        "attn.values: 'orthogonal' takes the direction of a token's own value away, and a token"
         " that looks at another stack has no value there. Set model.decoder.cross.values=plain."
     ),
     "attn.values.norm_over=head norm=none": (
-        "attn: values.norm_over takes the norm of model.decoder, and 'none' does nothing. Choose"
+        "attn.values.norm_over: takes the norm of model.decoder, and 'none' does nothing. Choose"
         " norm=rms or norm=layer there, or attn.values.norm_over=none."
     ),
     "attn.qk_norm.name=head attn.qk_norm.groups=0": (

@@ -9,8 +9,8 @@ from xformer_kit import ConfigError, compose
 from xformer_kit.config import config_yaml, read_config
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, scale, qk_norm, clip, gate, memory, values,"
-    " score, dropout"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale, score,"
+    " memory, dropout"
 )
 ONE_FAULT = {
     "attn.heads=7 model.dim=384": (

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.messages import messages
 from xformer_kit.config import check
 from xformer_kit.extra import EXTRAS, Extra, Prediction, kept, recalled
 from xformer_kit.laws import tiny
@@ -48,7 +49,7 @@ def test_the_state_of_an_early_layer_is_read_and_its_loss_weighed():
 
 def test_an_objective_that_does_not_train_it_refuses_it():
     config = tiny("encoder", extra={"early_exit": {}})
-    assert check(config, data=False) == [
+    assert messages(check(config, data=False)) == [
         "extra.early_exit: task 'masked_language_modeling' does not train its predictions. Leave it"
         " out, or choose task=language_modeling."
     ]

@@ -68,7 +68,7 @@ def test_expert_choice_needs_a_mask_that_sees_the_whole_text(mask):
     (fault,) = messages(faults(tiny(ffn=choice, mask=mask)))
     assert (
         fault
-        == "ffn: router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
+        == "ffn.router: 'expert_choice' lets an expert choose among all tokens of a text, and mask"
         f" '{mask}' hides the later ones. Use ffn.router.name=softmax, or mask=full in an"
         " encoder."
     )
@@ -82,7 +82,7 @@ def test_runs_with_expert_choice_are_refused_in_one_sentence_if_their_data_or_ma
     from xformer_kit import ConfigError, compose
 
     with pytest.raises(
-        ConfigError, match=r"^ffn: router 'expert_choice' lets an expert choose .*[^\n]$"
+        ConfigError, match=r"^ffn.router: 'expert_choice' lets an expert choose .*[^\n]$"
     ):
         compose(["ffn=moe", "ffn.router.name=expert_choice"])
     compose(

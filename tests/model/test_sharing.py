@@ -147,7 +147,7 @@ FAULTS = {
         "model.decoder.unique_layers: must be at least 1 block; got 0."
     ),
     "model.sharing=cycle": (
-        "model.sharing: says which layers share a block, and none do; got 'cycle'. Set"
+        "model.sharing: sets which layers share a block, and none do; got 'cycle'. Set"
         " model.unique_layers, or leave it 'sequence'."
     ),
     (

@@ -226,7 +226,7 @@ def test_a_cache_that_was_read_anew_forgets_the_newest_tokens_and_goes_on():
         ),
         (
             {"scaling": {"name": "longrope", "short": [1.0], "long": [2.0]}},
-            ": scaling 'longrope' must have a number for each of the 5 pairs of channels; got 1.",
+            ".scaling: 'longrope' must have a number for each of the 5 pairs of channels; got 1.",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_scaling_by_length_has_no_place_between_two_texts():
     (found,) = messages(faults(tiny("encoder_decoder", position="none", decoder=cross)))
     assert (
         found
-        == "model.decoder.cross.position: scaling 'dynamic' goes by the length of one text, and"
+        == "model.decoder.cross.position.scaling: 'dynamic' depends on the length of one text, and"
         " cross attention has two. Use another scaling there."
     )
 

@@ -249,7 +249,7 @@ def test_a_range_is_checked_beside_a_type_that_does_not_fit(hats):
 
 def test_what_rests_on_an_option_at_fault_is_not_said():
     options = Options(("height",), height="x", brim=2)
-    assert list(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
+    assert messages(at_least(options, height=1, brim=3)) == ["brim: must be at least 3; got 2."]
     assert options.felt is None
     with pytest.raises(UnknownValueError):
         options.height  # noqa: B018
@@ -277,11 +277,11 @@ def test_config_error_holds_every_fault():
     assert error.messages == ("a: one.", "b: two.")
     assert str(error) == "a: one.\nb: two."
     assert isinstance(error, ValueError)
-    assert ConfigError("a: one.").faults == ("a: one.",)
+    assert ConfigError("a: one.").messages == ("a: one.",)
 
 
 def test_nearest_says_nothing_where_nothing_is_near():
-    assert nearest("rotray", ["rotary"]) == " Did you mean 'rotary'?"
+    assert nearest("rotray", ["rotary"]) == "Did you mean 'rotary'? "
     assert nearest("xyz", ["rotary"]) == ""
 
 

@@ -13,7 +13,7 @@ from xformer_kit.attention.gate import GATES, Gate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.latent import Latent
 from xformer_kit.attention.linear import Kernelized, Linear
-from xformer_kit.attention.multi_head import MultiHead
+from xformer_kit.attention.multi_head import AttentionWeights, MultiHead, Projections
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
 from xformer_kit.attention.score import SCORES, Score, Softmax, counted
@@ -28,6 +28,7 @@ __all__ = [
     "SCORES",
     "VALUES",
     "Attention",
+    "AttentionWeights",
     "Cache",
     "Differential",
     "Dot",
@@ -39,6 +40,7 @@ __all__ = [
     "Linear",
     "Mean",
     "MultiHead",
+    "Projections",
     "QKNorm",
     "Recurrent",
     "Score",

@@ -1,8 +1,8 @@
 """Scaled dot-product attention in several heads."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,12 @@ from xformer_kit.attention.base import ATTENTIONS, Attention, check_heads, devic
 from xformer_kit.attention.gate import Gate, NoGate
 from xformer_kit.attention.memory import Memory
 from xformer_kit.attention.qk_norm import QK_NORMS, NoQKNorm, QKNorm
-from xformer_kit.attention.score import SCORES, Score, Softmax
+from xformer_kit.attention.score import Score, Softmax
 from xformer_kit.attention.values import VALUES, Plain, Values
 from xformer_kit.kernel import Kernel
 from xformer_kit.model.cache import KeyValueCache
 from xformer_kit.model.fused_projections import FusedProjections
-from xformer_kit.registry import Fault, above, at_least, shown, within
+from xformer_kit.registry import Fault, OptionGroup, above, at_least, shown, within
 
 
 class Seen(NamedTuple):
@@ -29,12 +29,37 @@ class Seen(NamedTuple):
     asks: Tensor  # queries that no position has turned
 
 
-INSIDE: tuple[tuple[Any, str, str], ...] = (
-    (VALUES, "values", "plain"),
-    (QK_NORMS, "qk_norm", "none"),
-    (SCORES, "score", "softmax"),
-)  # parts of it, each with its option and what it is where there is no such option
 Scale = float | Literal["by_layer"] | None
+
+
+@dataclass(frozen=True)
+class Projections(OptionGroup):
+    """Biases, bounds and norms of queries, keys and values as projected."""
+
+    # whether all projections have biases, or which
+    bias: bool | tuple[Literal["q", "k", "v", "o"], ...] = False
+    qk_norm: Callable[..., QKNorm] = NoQKNorm  # norms of queries and keys; true is head
+    # largest magnitude in queries, keys and values as projected; null is no limit
+    clip: float | None = None
+
+    def biased(self, name: str) -> bool:
+        """Whether the projection q, k, v or o has a bias."""
+        return self.bias is True or (self.bias is not False and name in self.bias)
+
+
+@dataclass(frozen=True)
+class AttentionWeights(OptionGroup):
+    """How queries and keys, also learned ones, become the weights of values."""
+
+    # factor on scores; null is head_dim^-0.5, by_layer that / the number of the layer
+    scale: Scale = None
+    score: Callable[..., Score] = Softmax  # how scores become weights
+    memory: int = 0  # learned keys and values of each head, which every query sees
+    dropout: float = 0.0  # probability, on the attention weights
+
+
+AS_PROJECTED = Projections()
+SOFTMAX = AttentionWeights()
 
 
 @ATTENTIONS.register(
@@ -67,61 +92,57 @@ class MultiHead(Attention):
         kv_heads: int | None = None,  # key and value heads; null is heads
         head_dim: int | None = None,  # channels of a head; null is dim / heads
         v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
-        bias: (
-            bool | tuple[Literal["q", "k", "v", "o"], ...]
-        ) = False,  # whether all projections have biases, or which
-        # factor on scores; null is head_dim^-0.5, by_layer that / the number of the layer
-        scale: Scale = None,
-        qk_norm: Callable[..., QKNorm] = NoQKNorm,  # norms of queries and keys; true is head
-        clip: (
-            float | None
-        ) = None,  # largest magnitude in queries, keys and values as projected; null is no limit
+        projections: Projections = AS_PROJECTED,
         gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
-        memory: int = 0,  # learned keys and values of each head, which every query sees
-        values: Callable[
-            ..., Values
-        ] = Plain,  # what is summed of values, and what is left of the sum
-        score: Callable[..., Score] = Softmax,  # how scores become weights
-        dropout: float = 0.0,  # probability, on the attention weights
+        # what is summed of values, and what is left of the sum
+        values: Callable[..., Values] = Plain,
+        weights: AttentionWeights = SOFTMAX,
     ):
         super().__init__()
         self.head_dim = head_dim or dim // heads
         self.kv_heads = kv_heads or heads
         self.v_head_dim = v_head_dim or self.head_dim
-        biased = ("q", "k", "v", "o") if bias is True else bias or ()
-        self.q = nn.Linear(dim, heads * self.head_dim, "q" in biased)
-        self.k = nn.Linear(dim, self.kv_heads * self.head_dim, "k" in biased)
-        self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, "v" in biased)
-        self.o = nn.Linear(heads * self.v_head_dim, dim, "o" in biased)
-        norms = qk_norm(norm=norm)
+        self.kernel = kernel
+        self.q = nn.Linear(dim, heads * self.head_dim, projections.biased("q"))
+        self.k = nn.Linear(dim, self.kv_heads * self.head_dim, projections.biased("k"))
+        self.v = nn.Linear(dim, self.kv_heads * self.v_head_dim, projections.biased("v"))
+        self.o = nn.Linear(heads * self.v_head_dim, dim, projections.biased("o"))
+        self.clip = projections.clip
+        norms = projections.qk_norm(norm=norm)
+        self._add_norms(norms, heads)
+        self._add_scale(weights.scale, norms.scale(self.head_dim), depth)
+        self.dropout = weights.dropout
+        shape = {"kv_heads": self.kv_heads, "v_head_dim": self.v_head_dim}
+        self._add_optional(
+            gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim),
+            weights.memory,
+            values(dim=dim, depth=depth, norm=norm, **shape),
+            weights.score(heads=heads),
+        )
+
+    def _add_norms(self, norms: QKNorm, heads: int) -> None:
         self.q_norm = norms.of_query(heads, self.head_dim)
         self.k_norm = norms.of_key(self.kv_heads, self.head_dim)
         self.norm_first = self.k_norm is not None and not norms.after
         self.norm_last = norms.after
-        usual = norms.scale(self.head_dim)
+        names = [name for name, _ in (self.k_norm or self.k).named_parameters()]
+        # They add the same to every score of a row, and softmax ignores that.
+        biases = (f"k_norm.{name}" for name in names if name.endswith("bias"))
+        self.no_gradient = ("k.bias", *biases)
+
+    def _add_scale(self, scale: Scale, usual: float, depth: int) -> None:
         self.factor = scale if isinstance(scale, (int, float)) else usual
         # a tensor, for compilation would give each number a graph of its own
         share = torch.tensor(1 / (depth + 1)) if scale == "by_layer" else None
         self.register_buffer("share", share, persistent=False)
-        biases = [
-            name for name, _ in (self.k_norm or self.k).named_parameters() if name.endswith("bias")
-        ]
-        # They add the same to every score of a row, and softmax ignores that.
-        self.no_gradient = ("k.bias", *(f"k_norm.{name}" for name in biases))
-        self.kernel = kernel
-        self.dropout = dropout
-        self.clip = clip
-        gating = gate(dim=dim, heads=heads, v_head_dim=self.v_head_dim)
-        self.gate = None if type(gating) is NoGate else gating
-        self.memory = (
-            Memory(self.kv_heads, memory, self.head_dim, self.v_head_dim) if memory else None
-        )
-        summed = values(
-            dim=dim, depth=depth, norm=norm, kv_heads=self.kv_heads, v_head_dim=self.v_head_dim
-        )
-        self.values = None if type(summed) is Plain and summed.bare else summed
-        weighed = score(heads=heads)
-        self.score = None if type(weighed) is Softmax and weighed.plain else weighed
+
+    def _add_optional(self, gate: Gate, memory: int, values: Values, score: Score) -> None:
+        """Modules that most attentions do not have; None for those that change nothing."""
+        shape = self.kv_heads, memory, self.head_dim, self.v_head_dim
+        self.gate = None if type(gate) is NoGate else gate
+        self.memory = Memory(*shape) if memory else None
+        self.values = None if type(values) is Plain and values.bare else values
+        self.score = None if type(score) is Softmax and score.plain else score
 
     packed: FusedProjections | None = None
     packs = ("q", "k", "v")
@@ -152,9 +173,8 @@ class MultiHead(Attention):
     @classmethod
     def norms_with(cls, options):
         """Whether it has norms of the kind of its block."""
-        values, norms = (
-            registry.complete(options.get(key) or usual) for registry, key, usual in INSIDE[:2]
-        )
+        values = VALUES.complete(options.get("values") or "plain")
+        norms = QK_NORMS.complete(options.get("qk_norm") or "none")
         return norms["name"] != "none" or values["norm_over"] != "none"
 
     @classmethod

@@ -121,23 +121,33 @@ def unused(config: Mapping[str, Any]) -> Iterator[Fault]:
         yield from _apart(as_node(config["task"])["name"], data)
     if data.get("valid_len") is not None:
         yield from _longer(form, config)
-    if form != "pairs":
-        for key in ("batch_tokens", "too_long"):
-            if data.get(key) is not None:
-                yield Fault(
-                    f"data.{key}",
-                    f"is about pairs, and data={data['name']} gives {form}",
-                    fix="Leave it null.",
-                )
-        if not shared:
+    if form == "pairs":
+        yield from _of_pairs(data, model, shared)
+    else:
+        yield from _of_others(form, data, shared)
+
+
+def _of_others(form: str, data: Mapping[str, Any], shared: bool) -> Iterator[Fault]:
+    """Settings of pairs for a corpus that gives none, and examples that no window holds."""
+    for key in ("batch_tokens", "too_long"):
+        if data.get(key) is not None:
             yield Fault(
-                "tokenizer.shared",
-                f"false is for source and target, and data={data['name']} gives {form}",
-                fix="Leave it true.",
+                f"data.{key}",
+                f"is about pairs, and data={data['name']} gives {form}",
+                fix="Leave it null.",
             )
-        if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
-            yield fault
-        return
+    if not shared:
+        yield Fault(
+            "tokenizer.shared",
+            f"false is for source and target, and data={data['name']} gives {form}",
+            fix="Leave it true.",
+        )
+    if (probe := labelling(data)) is not None and (fault := too_short(probe, data["seq_len"])):
+        yield fault
+
+
+def _of_pairs(data: Mapping[str, Any], model: Mapping[str, Any], shared: bool) -> Iterator[Fault]:
+    """Batches that hold no example, and two tokenizers for one vocabulary."""
     if data.get("batch_tokens") is not None and data["batch_tokens"] < data["seq_len"]:
         yield Fault(
             "data.batch_tokens",

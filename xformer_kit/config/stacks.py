@@ -34,6 +34,14 @@ def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -
     variants = stack.get("variants") or {}
     known = ["base", *filter(is_name, variants)] if isinstance(variants, Mapping) else ["base"]
     layers = stack.get("layers") or config["model"].get("layers")
+    yield from _order(stack, known, layers, path)
+    yield from _differences(config, (stack,), path, context)
+    for name, variant in variants.items() if isinstance(variants, Mapping) else ():
+        yield from _variant(config, stack, name, variant, path, context)
+
+
+def _order(stack: Mapping, known: list[str], layers: Any, path: str) -> Iterator[Fault]:
+    """Faults of the variants that a stack names for its layers."""
     for key in ("pattern", "first", "last"):
         words = stack.get(key)
         words = words if isinstance(words, list) else []
@@ -48,31 +56,29 @@ def faults(config: Mapping[str, Any], stack: Any, path: str, context: Context) -
                 "must not be longer than the stack",
                 got=f"{len(words)} and {layers} layers",
             )
-    yield from _differences(config, (stack,), path, context)
-    if isinstance(variants, Mapping):
-        for name, variant in variants.items():
-            where = f"{path}.variants.{name}"
-            if not is_name(name):
-                yield Fault(
-                    f"{path}.variants",
-                    "a variant's name must be a text of printable characters",
-                    got=shown(name),
-                    fix="Try local.",
-                )
-            elif name == "base":
-                yield Fault(
-                    where, "'base' is the stack itself", fix="Give the variant another name."
-                )
-            elif not isinstance(variant or {}, Mapping):
-                yield Fault(where, "must be a mapping of differences", got=shown(variant))
-            else:
-                allowed = (*KINDS, "layout", "cross")
-                for key in variant or {}:
-                    if key not in allowed:
-                        yield Fault(
-                            f"{where}.{key}", "no such key", fix=choices(key, allowed, "It has")
-                        )
-                yield from _differences(config, (stack, variant or {}), where, context)
+
+
+def _variant(
+    config, stack: Mapping, name: Any, variant: Any, path: str, context: Context
+) -> Iterator[Fault]:
+    where = f"{path}.variants.{name}"
+    if not is_name(name):
+        yield Fault(
+            f"{path}.variants",
+            "a variant's name must be a text of printable characters",
+            got=shown(name),
+            fix="Try local.",
+        )
+    elif name == "base":
+        yield Fault(where, "'base' is the stack itself", fix="Give the variant another name.")
+    elif not isinstance(variant or {}, Mapping):
+        yield Fault(where, "must be a mapping of differences", got=shown(variant))
+    else:
+        allowed = (*KINDS, "layout", "cross")
+        for key in variant or {}:
+            if key not in allowed:
+                yield Fault(f"{where}.{key}", "no such key", fix=choices(key, allowed, "It has"))
+        yield from _differences(config, (stack, variant or {}), where, context)
 
 
 def is_name(name: Any) -> bool:

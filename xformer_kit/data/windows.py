@@ -50,20 +50,25 @@ class Windows:
         self._starts: np.ndarray | None = None
         _ = self.ids  # a map that is open outlives its file
 
-    def _too_short(self) -> str:
+    def _too_short(self) -> Fault:
         if self.whole:
-            return (
-                f"data: the validation text must have at least 2 tokens; got {self.tokens}. "
-                "Give a longer text, or a larger data.valid."
+            return Fault(
+                "data",
+                "the validation text must have at least 2 tokens",
+                got=f"{self.tokens}",
+                fix="Give a longer text, or a larger data.valid.",
             )
-        way = (
-            f"Try {self.tokens - 1} or less, or give a longer text."
-            if self.tokens > 1
-            else "Give a longer text."
-        )
-        return (
-            f"data.seq_len: one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into"
-            f" the training text; got a text of {self.tokens:,} tokens. {way}"
+        longer = "give a longer text."
+        return Fault(
+            "data.seq_len",
+            f"one window, seq_len + 1 = {self.seq_len + 1:,} tokens, must fit into the training"
+            " text",
+            got=f"a text of {self.tokens:,} tokens",
+            fix=(
+                f"Try {self.tokens - 1} or less, or {longer}"
+                if self.tokens > 1
+                else longer.capitalize()
+            ),
         )
 
     @property

@@ -47,7 +47,7 @@ class ExpertChoice(Learned):
             return
         yield Fault(
             "",
-            "router 'expert_choice' lets an expert choose among all tokens of a text, and mask"
+            "'expert_choice' lets an expert choose among all tokens of a text, and mask"
             f" '{context.names['mask']}' hides the later ones",
             fix="Use ffn.router.name=softmax, or mask=full in an encoder.",
         )

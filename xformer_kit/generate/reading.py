@@ -96,15 +96,7 @@ def prompt_of(
     if source is not None:
         source = _fits("source", source, source_real, model.source_vocab_size)
     if ids is None:
-        if start is None:
-            what = (
-                "start, the decoder's first token"
-                if source is not None
-                else "a prompt, ids (batch, tokens), or start"
-            )
-            raise ConfigError(Fault("prompt", "there is none", fix=f"Give {what}."))
-        device = next(model.parameters()).device if source is None else source.device
-        ids = torch.full((1 if source is None else len(source), 1), start, device=device)
+        ids = _started(model, source, start)
     ids = _fits("prompt", ids, real, model.vocab_size)
     if source is not None and len(source) != len(ids):
         raise ConfigError(
@@ -127,6 +119,21 @@ def prompt_of(
     )
     tokens = Tokens(ids=ids, real=real, prefix=prefix)
     return Prompt(tokens, None if source is None else Tokens(ids=source, real=source_real))
+
+
+def _started(model: Any, source: Tensor | None, start: int | None) -> Tensor:
+    """(rows, 1): a row with the token `start` for each source, or one. Raises ConfigError if there
+    is no start.
+    """
+    if start is None:
+        what = (
+            "start, the decoder's first token"
+            if source is not None
+            else "a prompt, ids (batch, tokens), or start"
+        )
+        raise ConfigError(Fault("prompt", "there is none", fix=f"Give {what}."))
+    device = next(model.parameters()).device if source is None else source.device
+    return torch.full((1 if source is None else len(source), 1), start, device=device)
 
 
 @contextmanager
@@ -207,7 +214,15 @@ def _room(model: Any, length: int, new: int) -> None:
     if known is not None and length + new > known:
         room = known - length
         raise ConfigError(
-            f"max_new_tokens: the model's positions end at {known} tokens (model.max_len), the"
-            f" prompt has {length}; got {new}. "
-            + (f"Ask for at most {room}." if room > 0 else f"Shorten the prompt to below {known}.")
+            Fault(
+                "max_new_tokens",
+                f"the model's positions end at {known} tokens (model.max_len), the prompt has"
+                f" {length}",
+                got=f"{new}",
+                fix=(
+                    f"Ask for at most {room}."
+                    if room > 0
+                    else f"Shorten the prompt to below {known}."
+                ),
+            )
         )

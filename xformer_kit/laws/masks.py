@@ -40,9 +40,9 @@ def one_by_one(mask: Mask) -> Tensor:
 
 @law("mask")
 def mask(case: Case) -> str | None:
-    """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift does not
-    depend on the start of a text; a mask is a value, point-wise, and runs under vmap; it composes
-    as a set does.
+    """`band`, `sees_future` and `per_head` are true, and a mask that keeps the law of shift has the
+    same pattern from any start; a mask is a value, point-wise, and runs under vmap; it composes as
+    a set does.
     """
     for node in {
         str(n): n for n in (dict(context.options["mask"]) for context in case.looks)

@@ -120,8 +120,7 @@ class PerHead(Several):
         if options.groups is not None and sum(options.groups) != heads:
             yield Fault(
                 "groups",
-                f"must add up to the {heads} heads of attn"
-                f" '{context.names['attn']}'",
+                f"must add up to the {heads} heads of attn '{context.names['attn']}'",
                 got=f"{list(options.groups)}, {sum(options.groups)} together",
                 fix="null lets heads take turns.",
             )

@@ -38,7 +38,8 @@ class Fault:
         of = f"{self.path}: " if self.path else ""
         got = f"; got {self.got}" if self.got else ""
         fix = f" {self.fix}" if self.fix else ""
-        return f"{of}{self.rule}{got}.{fix}"
+        end = "" if self.rule.endswith(".") and not got else "."
+        return f"{of}{self.rule}{got}{end}{fix}"
 
 
 @dataclass(frozen=True)

@@ -92,51 +92,57 @@ def mismatch(annotation: Any, value: Any, path: str, context: "Context") -> Iter
     """Why a value does not fit a type; nothing if it fits. An int serves as a float."""
     if value == REQUIRED or type(value) in fitting(annotation):
         return
+    origin, args = get_origin(annotation), get_args(annotation)
     if (inner := nested(annotation)) is not None:
         yield from inner.faults(value, path, context)
-        return
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType):
-        parts = [registry for a in args if (registry := nested(a)) is not None]
-        if parts and isinstance(value, Mapping):
-            yield from parts[0].faults(value, path, context)
+    elif origin in (Union, UnionType):
+        yield from _of_union(annotation, value, path, context)
+    elif origin in (list, tuple) and isinstance(value, (list, tuple)):
+        each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
+        if len(each) != len(value):
+            yield Fault(path, f"must be a list of {len(each)} values", got=shown(value))
             return
-        if any(not list(mismatch(a, value, path, context)) for a in args):
-            return
-        if mappings := [a for a in args if get_origin(a) is dict and isinstance(value, Mapping)]:
-            yield from mismatch(mappings[0], value, path, context)
-            return
-    elif origin in (list, tuple):
-        if isinstance(value, (list, tuple)):
-            each = args[:1] * len(value) if origin is list or args[1:] == (...,) else args
-            if len(each) != len(value):
-                yield Fault(path, f"must be a list of {len(each)} values", got=shown(value))
-                return
-            for i, (kind, item) in enumerate(zip(each, value, strict=True)):
-                yield from mismatch(kind, item, f"{path}[{i}]", context)
-            return
+        for i, (kind, item) in enumerate(zip(each, value, strict=True)):
+            yield from mismatch(kind, item, f"{path}[{i}]", context)
     elif origin is Literal:
-        if value in args and type(value) in {type(a) for a in args}:
-            return
-        fix = choices(value, [str(a) for a in args])
-        yield Fault(path, f"no choice is called {shown(value)}", fix=fix)
-        return
-    elif origin is dict or annotation is dict:
-        if isinstance(value, Mapping):
-            for key, item in value.items() if args else ():
-                yield from mismatch(args[1], item, f"{path}.{key}", context)
-            return
-    elif annotation is Any or (annotation is NoneType and value is None):
-        return
-    elif isinstance(annotation, type):
-        if annotation is float and isinstance(value, float) and not math.isfinite(value):
-            yield Fault(path, "must be a finite number", got=f"{value}")
-            return
-        if annotation is float and isinstance(value, int) and not isinstance(value, bool):
-            return
-        if isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool)):
-            return
-    yield Fault(path, f"must be {article(type_name(annotation))}", got=shown(value))
+        if value not in args or type(value) not in {type(a) for a in args}:
+            fix = choices(value, [str(a) for a in args])
+            yield Fault(path, f"no choice is called {shown(value)}", fix=fix)
+    elif (origin is dict or annotation is dict) and isinstance(value, Mapping):
+        for key, item in value.items() if args else ():
+            yield from mismatch(args[1], item, f"{path}.{key}", context)
+    elif annotation is float and isinstance(value, float) and not math.isfinite(value):
+        yield Fault(path, "must be a finite number", got=f"{value}")
+    elif not _is_plain(annotation, value):
+        yield _other_type(annotation, value, path)
+
+
+def _of_union(annotation: Any, value: Any, path: str, context: "Context") -> Iterator[Fault]:
+    args = get_args(annotation)
+    registries = [registry for a in args if (registry := nested(a)) is not None]
+    mappings = [a for a in args if get_origin(a) is dict]
+    if registries and isinstance(value, Mapping):
+        yield from registries[0].faults(value, path, context)
+    elif not any(not list(mismatch(a, value, path, context)) for a in args):
+        if mappings and isinstance(value, Mapping):
+            yield from mismatch(mappings[0], value, path, context)
+        else:
+            yield _other_type(annotation, value, path)
+
+
+def _is_plain(annotation: Any, value: Any) -> bool:
+    """Whether a value is of a type that is no container."""
+    if annotation is Any or (annotation is NoneType and value is None):
+        return True
+    if not isinstance(annotation, type):
+        return False
+    if isinstance(value, bool):
+        return annotation is bool
+    return isinstance(value, annotation) or (annotation is float and isinstance(value, int))
+
+
+def _other_type(annotation: Any, value: Any, path: str) -> Fault:
+    return Fault(path, f"must be {article(type_name(annotation))}", got=shown(value))
 
 
 def nest(annotation: Any, value: Any) -> Any:

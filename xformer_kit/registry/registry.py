@@ -12,12 +12,11 @@ time the component is needed.
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from xformer_kit.registry.checking import node_faults
 from xformer_kit.registry.context import Context
 from xformer_kit.registry.fault import ConfigError, Fault
 from xformer_kit.registry.messages import (  # noqa: F401  (parts take what they say from here)
@@ -42,8 +41,6 @@ from xformer_kit.registry.option_types import (
     PLAIN,
     REQUIRED,
     fitting,
-    holds_nested,
-    mismatch,
     nest,
     nested,
     nested_nodes,
@@ -309,68 +306,8 @@ class Registry(Mapping[str, Any]):
         beside: Iterable[str] = (),
         elsewhere: Mapping[str, list[str]] | None = None,
     ) -> Iterator[Fault]:
-        """Every fault of a component's node and of components inside it.
-
-        `beside` names keys that stand in the same node without being options of the component.
-        `elsewhere`: keys of other nodes -> how one writes them; without it the options of other
-        components -> how one chooses those.
-        """
-        node = self.named(node)
-        name = node.get("name") if isinstance(node, Mapping) else None
-        if not isinstance(node, Mapping) or name is None:
-            known = f"Known: {', '.join(sorted(self))}."
-            yield Fault(path, f"must name a {self.kind}", got=shown(node), fix=known)
-            return
-        if name not in self:
-            yield self.unknown(name).at(path)
-            return
-        options, wrong = self.options(name), set[str]()
-        for key in node:
-            if key != "name" and key not in options:
-                there = self._inside(name, path, key) or elsewhere or self._elsewhere(name)
-                yield unknown_option(path, self.kind, name, key, [*options, *beside], there)
-                wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
-        chosen = self.defaults(name) | dict(node)
-        # Components inside it come last, for their checks read its options.
-        for key in sorted(options, key=lambda key: holds_nested(options[key].type) is not None):
-            value, option = chosen[key], options[key]
-            if value != REQUIRED and (key not in node or type(value) in option.fits):
-                continue
-            inside = dataclasses.replace(context, outer=Options(wrong, **chosen))
-            for fault in self._option_faults(name, key, value, path, inside):
-                yield fault
-                wrong.add(key)
-        if hasattr(self[name], "check"):
-            # After the first value that is no value of its option, a check cannot go on.
-            with suppress(UnknownValueError):
-                for fault in self[name].check(Options(wrong, **chosen), context):
-                    yield fault.at(path)
-
-    def _option_faults(
-        self, name: str, key: str, value: Any, path: str, context: Context
-    ) -> Iterator[Fault]:
-        option = self.options(name)[key]
-        if value == REQUIRED:
-            needs = f"{self.kind} '{name}' needs this option"
-            yield Fault(f"{path}.{key}", needs, fix=f"Give it {option.meaning or 'a value'}.")
-        else:
-            yield from mismatch(option.type, value, f"{path}.{key}".strip("."), context)
-
-    def _inside(self, name: str, path: str, key: str) -> dict[str, list[str]]:
-        """The option of a part inside that a key such as gate_rank means -> its path."""
-        for option, registry in self.inner(name).items():
-            for word in (word for part in registry for word in registry.options(part)):
-                if key == f"{registry.kind}_{word}":
-                    return {key: [f"{path}.{option}.{word}"]}
-        return {}
-
-    def _elsewhere(self, name: str) -> dict[str, list[str]]:
-        """Options of the other parts -> those parts, as one chooses them."""
-        found: dict[str, list[str]] = {}
-        for other in sorted(self) if self.kind != "settings" else ():
-            for option in self.options(other) if other != name else ():
-                found.setdefault(option, []).append(self.chosen(other))
-        return found
+        """Every fault of a component's node and of components inside it, see `node_faults`."""
+        return node_faults(self, node, path, context, beside, elsewhere)
 
     def chosen(self, name: str) -> str:
         """How a command line chooses a part."""

@@ -65,24 +65,26 @@ def matched(
         )
     best = min(near, key=lambda value: abs(near[value]))
     if abs(near[best]) > tolerance:
-        tried = " and ".join(
-            f"{knob}={v} is off by {_percent(near[v])}"
-            for v in sorted(near, key=lambda v: abs(near[v]))[:2]
-        )
-        other = "" if knob == "trainer.max_steps" else ", or turn another knob"
-        raise ConfigError(
-            Fault(
-                "study.budget",
-                f"the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within"
-                f" {100 * tolerance:g} % by {knob}: {tried}",
-                fix=f"Raise study.budget.tolerance{other}.",
-            )
-        )
+        raise ConfigError(_unmatched(what, knob, target, tolerance, near))
     words = (
         f"{knob}={best}",
         *(["ffn.expand=null"] if knob == "ffn.width" and config["ffn"].get("expand") else []),
     )
     return Match(turned(config, knob, best), words, near[best])
+
+
+def _unmatched(
+    what: str, knob: str, target: float, tolerance: float, near: Mapping[int, float]
+) -> Fault:
+    nearest = sorted(near, key=lambda value: abs(near[value]))[:2]
+    tried = " and ".join(f"{knob}={value} is off by {_percent(near[value])}" for value in nearest)
+    other = "" if knob == "trainer.max_steps" else ", or turn another knob"
+    return Fault(
+        "study.budget",
+        f"the {SHOWN[what]} of the baseline, {_rounded(target)}, cannot be matched within"
+        f" {100 * tolerance:g} % by {knob}: {tried}",
+        fix=f"Raise study.budget.tolerance{other}.",
+    )
 
 
 def _percent(share: float) -> str:

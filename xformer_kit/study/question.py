@@ -76,29 +76,31 @@ def faults(node: Any, context: Context | None = None) -> list[Fault]:
                 fix="Begin the file with # @package _global_.",
             )
         ]
+    return list(_of_settings(node, context)) or _of_variants(node)
+
+
+def _of_settings(node: Mapping[str, Any], context: Context) -> Iterator[Fault]:
+    """Unknown keys, and values that do not fit them."""
     plainly = {key: value for key, value in node.items() if key not in ("design", "name")}
-    found = [
-        _with_example(fault)
-        for fault in SETTINGS.faults(
-            {"name": "study"} | plainly, "study", context, beside=("name", "design")
-        )
-    ]
+    whole = {"name": "study"} | plainly
+    for fault in SETTINGS.faults(whole, "study", context, beside=("name", "design")):
+        yield _with_example(fault)
     name = node.get("name")
     if name is not None and not (isinstance(name, str) and DIRECTORY.fullmatch(name)):
-        found.append(
-            Fault(
-                "study.name",
-                "must be the name of a directory under outputs/studies",
-                got=shown(name),
-                fix=f"Try {PLAIN}.",
-            )
+        yield Fault(
+            "study.name",
+            "must be the name of a directory under outputs/studies",
+            got=shown(name),
+            fix=f"Try {PLAIN}.",
         )
-    found += DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
+    yield from DESIGNS.faults(node.get("design") or DEFAULT_DESIGN, "study.design", context)
     for key in ("budget", "stop"):
         if isinstance(node.get(key), Mapping):
-            found += SETTINGS.faults({"name": key} | dict(node[key]), f"study.{key}", context)
-    if found:
-        return found
+            yield from SETTINGS.faults({"name": key} | dict(node[key]), f"study.{key}", context)
+
+
+def _of_variants(node: Mapping[str, Any]) -> list[Fault]:
+    """Factors, and settings that do not go with them."""
     whole = complete(node, "")
     if not whole["factors"] and DESIGNS[whole["design"]["name"]].needs_factors:
         return [

@@ -115,7 +115,7 @@ def test_a_batch_that_does_not_split_is_refused(config, tmp_path, capsys):
     config = config()
     config["trainer"]["accumulate"] = 3
     fault = "data.batch_size: must be a multiple of accumulation times devices, 3 x 1 = 3; got 8."
-    assert next(run_faults(config)).startswith(fault)
+    assert str(next(run_faults(config))).startswith(fault)
     assert start_run(config, tmp_path / "uneven") == 2
     assert fault in capsys.readouterr().err
 

@@ -5,7 +5,14 @@ from typing import Any
 
 from torch import nn
 
-from xformer_kit.attention import ATTENTIONS, KeyValueCache, MultiHead, device_and_dtype
+from xformer_kit.attention import (
+    ATTENTIONS,
+    AttentionWeights,
+    KeyValueCache,
+    MultiHead,
+    Projections,
+    device_and_dtype,
+)
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Unused, at_least
 
@@ -61,7 +68,14 @@ class Compositional(MultiHead):
             "head_dim": head_dim,
             "v_head_dim": v_head_dim,
         }
-        super().__init__(dim, norm, kernel, bias=bias, scale=scale, dropout=dropout, **given)
+        super().__init__(
+            dim,
+            norm,
+            kernel,
+            projections=Projections(bias),
+            weights=AttentionWeights(scale, dropout=dropout),
+            **given,
+        )
         self.retrievals = retrievals
         each = self.v_head_dim
         self.v = nn.Linear(dim, retrievals * each, bias)

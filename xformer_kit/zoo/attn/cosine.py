@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, L2, MultiHead
+from xformer_kit.attention import ATTENTIONS, L2, AttentionWeights, MultiHead, Projections
 from xformer_kit.kernel import Kernel
 from xformer_kit.registry import Fault, above
 
@@ -46,13 +45,16 @@ class Cosine(MultiHead):
         largest: float = 100.0,  # factor that they do not exceed
         dropout: float = 0.0,  # probability, on the attention weights
     ):
-        given: dict[str, Any] = {
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "bias": bias,
-        }
-        super().__init__(dim, norm, kernel, scale=1.0, qk_norm=L2, dropout=dropout, **given)
+        super().__init__(
+            dim,
+            norm,
+            kernel,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            projections=Projections(bias, qk_norm=L2),
+            weights=AttentionWeights(scale=1.0, dropout=dropout),
+        )
         self.q_norm = Sharpened(heads, start, largest)
 
     @classmethod

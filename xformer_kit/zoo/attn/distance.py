@@ -2,13 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xformer_kit.attention import ATTENTIONS, MultiHead, Score, Softmax, channels
+from xformer_kit.attention import (
+    ATTENTIONS,
+    AttentionWeights,
+    MultiHead,
+    Projections,
+    Score,
+    Softmax,
+    channels,
+)
 from xformer_kit.kernel import Kernel, spread
 from xformer_kit.registry import Fault
 
@@ -44,13 +51,16 @@ class Distance(MultiHead):
         ] = Softmax,  # how scores, minus squared distances, become weights
         dropout: float = 0.0,  # probability, on the attention weights
     ):
-        given: dict[str, Any] = {
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_dim": head_dim,
-            "bias": bias,
-        }
-        super().__init__(dim, norm, kernel, scale=scale, score=score, dropout=dropout, **given)
+        super().__init__(
+            dim,
+            norm,
+            kernel,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            projections=Projections(bias),
+            weights=AttentionWeights(scale, score, dropout=dropout),
+        )
         self.no_gradient = ()  # a key's bias moves it, nearer to some queries than to others
 
     @classmethod

@@ -44,7 +44,7 @@ class Inverted(Score):
         if context.outer.memory:
             yield Fault(
                 "",
-                "score 'inverted' lets queries compete for keys, and for a learned key those of all"
+                "'inverted' lets queries compete for keys, and for a learned key those of all"
                 " texts would compete",
                 fix="Choose attn.memory=0, or attn.score=softmax.",
             )
@@ -52,7 +52,7 @@ class Inverted(Score):
         if context.cross:
             yield Fault(
                 "",
-                "score 'inverted' lets queries compete for keys, so that across two stacks tokens"
+                "'inverted' lets queries compete for keys, so that across two stacks tokens"
                 " would know of later ones, and of other documents, through what is left of the"
                 " source",
                 fix="Choose another score in model.decoder.cross.",

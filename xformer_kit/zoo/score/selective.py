@@ -76,7 +76,7 @@ class Selective(Score):
         if context.outer.memory:
             yield Fault(
                 "",
-                "score 'selective' lets tokens say which of those before them later ones need, and"
+                "'selective' lets tokens say which of those before them later ones need, and"
                 " a learned key stands before none",
                 fix="Choose attn.memory=0, or attn.score=softmax.",
             )
@@ -84,7 +84,7 @@ class Selective(Score):
         if context.cross:
             yield Fault(
                 "",
-                "score 'selective' lets tokens of one text say which of those before them later"
+                "'selective' lets tokens of one text say which of those before them later"
                 " ones need, and the tokens of a source do not stand before any",
                 fix="Choose another score in model.decoder.cross.",
             )

@@ -1,0 +1,97 @@
+"""Faults of a component's node: unknown options, values of wrong types, and its own checks."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from xformer_kit.registry.context import Context
+from xformer_kit.registry.fault import Fault
+from xformer_kit.registry.messages import Options, UnknownValueError, shown, unknown_option
+from xformer_kit.registry.option_types import REQUIRED, holds_nested, mismatch
+
+if TYPE_CHECKING:
+    from xformer_kit.registry.registry import Registry
+
+
+def node_faults(
+    registry: "Registry",
+    node: Any,
+    path: str,
+    context: Context,
+    beside: Iterable[str] = (),
+    elsewhere: Mapping[str, list[str]] | None = None,
+) -> Iterator[Fault]:
+    """Every fault of a component's node and of components inside it.
+
+    beside: keys that stand in the same node without being options of the component. elsewhere:
+    keys of other nodes -> how one writes them; without it the options of other components -> how
+    one chooses those.
+    """
+    node = registry.named(node)
+    name = node.get("name") if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping) or name is None:
+        known = f"Known: {', '.join(sorted(registry))}."
+        yield Fault(path, f"must name a {registry.kind}", got=shown(node), fix=known)
+        return
+    if name not in registry:
+        yield registry.unknown(name).at(path)
+        return
+    options, wrong = registry.options(name), set[str]()
+    for key in node:
+        if key != "name" and key not in options:
+            there = _inside(registry, name, path, key) or elsewhere or _elsewhere(registry, name)
+            yield unknown_option(path, registry.kind, name, key, [*options, *beside], there)
+            wrong |= {key, *get_close_matches(key, options, n=1)}  # it may have been meant
+    chosen = registry.defaults(name) | dict(node)
+    yield from _value_faults(registry, node, chosen, path, context, wrong)
+    if hasattr(registry[name], "check"):
+        # After the first value that is no value of its option, a check cannot go on.
+        with suppress(UnknownValueError):
+            for fault in registry[name].check(Options(wrong, **chosen), context):
+                yield fault.at(path)
+
+
+def _value_faults(
+    registry: "Registry",
+    node: Mapping[str, Any],
+    chosen: Mapping[str, Any],
+    path: str,
+    context: Context,
+    wrong: set[str],
+) -> Iterator[Fault]:
+    """Faults of single values; adds their options to `wrong`."""
+    options = registry.options(node["name"])
+    # Components inside it come last, for their checks read its options.
+    for key in sorted(options, key=lambda key: holds_nested(options[key].type) is not None):
+        value, option, here = chosen[key], options[key], f"{path}.{key}".strip(".")
+        if value == REQUIRED:
+            needs = f"{registry.kind} '{node['name']}' needs this option"
+            yield Fault(
+                f"{path}.{key}".strip("."), needs, fix=f"Give it {option.meaning or 'a value'}."
+            )
+            wrong.add(key)
+        elif key in node and type(value) not in option.fits:
+            inside = dataclasses.replace(context, outer=Options(wrong, **chosen))
+            for fault in mismatch(option.type, value, here, inside):
+                yield fault
+                wrong.add(key)
+
+
+def _inside(registry: "Registry", name: str, path: str, key: str) -> dict[str, list[str]]:
+    """The option of a component inside that a key such as gate_rank means -> its path."""
+    for option, inner in registry.inner(name).items():
+        for word in (word for part in inner for word in inner.options(part)):
+            if key == f"{inner.kind}_{word}":
+                return {key: [f"{path}.{option}.{word}"]}
+    return {}
+
+
+def _elsewhere(registry: "Registry", name: str) -> dict[str, list[str]]:
+    """Options of the other components -> those components, as one chooses them."""
+    found: dict[str, list[str]] = {}
+    for other in sorted(registry) if registry.kind != "settings" else ():
+        for option in registry.options(other) if other != name else ():
+            found.setdefault(option, []).append(registry.chosen(other))
+    return found
