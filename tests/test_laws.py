@@ -103,6 +103,7 @@ def test_the_laws_that_parts_say_they_break():
     place = "a column of E and F belongs to a place in the text"
     apart = "the texts of a row are taken apart, and only the device has their number and lengths"
     ragged = {"device with documents": apart}
+    drawn = {"shift": "the draw of a place depends on its distance to the start of the text"}
     growing = {
         "one graph": (
             "a layer reads all streams so far, one more with each group of sublayers; one number of"
@@ -120,6 +121,16 @@ def test_the_laws_that_parts_say_they_break():
         for key, part in parts.items()
         if isinstance(breaks := getattr(part, "breaks", {}), dict) and breaks
     } == {
+        ("mask", "chunked"): {"shift": "chunks are counted from the start of a text"},
+        ("mask", "global_tokens"): {"shift": "the first tokens are those at the start of a text"},
+        ("mask", "fixed"): {"shift": "blocks are counted from the start of a text"},
+        ("mask", "random_blocks"): drawn,
+        ("mask", "random_keys"): drawn,
+        ("position", "learned"): {"shift": "a row belongs to a place in the text"},
+        ("position", "sinusoidal"): {"shift": "waves are counted from the start of a text"},
+        ("position", "fire"): {
+            "shift": "beyond L the distance is measured against the query's position"
+        },
         ("ffn", "moe"): {
             "kernels in bf16": (
                 "which experts take a token is no continuous function, and of two scores that are"

@@ -141,7 +141,7 @@ def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(scor
     )
     assert (
         said.startswith(f"attn.score: '{score}' lets ")
-        and "choose attn.memory=0, or attn.score=softmax." in said
+        and "Choose attn.memory=0, or attn.score=softmax." in said
     )
 
 

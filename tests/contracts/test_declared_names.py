@@ -5,7 +5,7 @@ import re
 import pytest
 from declared_names import LIBRARY, ROOT, declared
 
-MOST = 31
+MOST = 30
 # Methods that every kind may have, for which CONTRIBUTING has sentences.
 METHODS = {"check", "cannot", "initial"}
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()

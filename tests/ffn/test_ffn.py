@@ -188,7 +188,7 @@ def test_a_clamp_must_leave_something(clamp):
 def test_a_norm_inside_needs_one_that_does_something(name):
     (fault,) = messages(faults(tiny(ffn={"name": name, "inner_norm": True}, norm="none")))
     assert re.match(
-        r"^ffn: inner_norm takes the norm of model\.decoder, and 'none' does nothing\. Choose ",
+        r"^ffn.inner_norm: takes the norm of model\.decoder, and 'none' does nothing\. Choose ",
         fault,
     )
     assert not faults(tiny(ffn={"name": name, "inner_norm": True}, norm="scale"))

@@ -127,5 +127,5 @@ def test_inner_norm_of_experts_is_refused_with_norm_none():
     moe = {"name": "moe", "expert": {"name": "mlp", "inner_norm": True}}
     (fault,) = messages(faults(tiny(ffn=moe, norm="none")))
     assert fault.startswith(
-        "ffn: inner_norm takes the norm of model.decoder, and 'none' does nothing."
+        "ffn.expert.inner_norm: takes the norm of model.decoder, and 'none' does nothing."
     )

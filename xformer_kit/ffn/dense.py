@@ -175,12 +175,11 @@ class Dense(FFN):
 
     @classmethod
     def cannot(cls, options, context):
-        if not context.options["ffn"].get("inner_norm") or context.norm.normalises:
+        if not options.inner_norm or context.norm.normalises:
             return
         yield Fault(
-            "",
-            f"inner_norm takes the norm of {context.path}, and '{context.names['norm']}' does"
-            " nothing",
+            "inner_norm",
+            f"takes the norm of {context.path}, and '{context.names['norm']}' does nothing",
             fix="Choose norm=rms or norm=layer there, or inner_norm=false.",
         )
 

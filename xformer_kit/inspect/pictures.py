@@ -216,7 +216,10 @@ def _bias(name: str, position: Position, length: int, heads: int, future: bool) 
     bias = position.begin(tokens, tokens).bias(tokens.as_query(), tokens.as_key(), head)
     values = bias.expand(1, heads, length, length)[0].float().cpu()
     return Bias(
-        name if name == kind else f"{name} {kind}".strip(), values, position.relative, future
+        name if name == kind else f"{name} {kind}".strip(),
+        values,
+        "shift" not in position.breaks,
+        future,
     )
 
 

@@ -80,7 +80,7 @@ def table(view: View, heads: int, biased: bool, dtype: torch.dtype, covered: boo
 def _shifts(view: View) -> bool:
     """Whether the bias follows from the distance of two slots."""
     ordered = view.query.position is view.query.slot and view.key.position is view.key.slot
-    return ordered and getattr(view.position, "relative", False)
+    return ordered and "shift" not in getattr(view.position, "breaks", ("shift",))
 
 
 def slices(x: Tensor, blocks: Sequence[QueryBlock]) -> list[Tensor]:

@@ -154,8 +154,8 @@ def batch(case: Case) -> str | None:
 @law("shift")
 def shift(case: Case) -> str | None:
     """A relative position ignores a common shift, of a source too."""
-    if not all(context.position.relative for context in case.looks) or not case.looks:
-        return "the position is absolute"
+    if not case.looks:
+        return "there is no attention"
     model = case.read_only
 
     def of(by: int) -> Tensor:

@@ -224,3 +224,4 @@ def _nodes(block: BlockPlan, cross: bool) -> Iterator[tuple[str, Node]]:
         if sub.cross or not cross:
             yield sub.kind, sub.component
             yield "mask", sub.mask
+            yield "position", sub.position

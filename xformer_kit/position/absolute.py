@@ -20,7 +20,7 @@ class LearnedPosition(Position):
     behind its padding's.
     """
 
-    relative = False
+    breaks = {"shift": "a row belongs to a place in the text"}
     looked_up = True
     bounded = True
 
@@ -57,7 +57,7 @@ class Sinusoidal(Position):
     Marian.
     """
 
-    relative = False
+    breaks = {"shift": "waves are counted from the start of a text"}
 
     def __init__(
         self,

@@ -7,7 +7,8 @@ scores: replaces the scores, where they depend on content   (shaw, transformer_x
         disentangled)
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -31,7 +32,8 @@ class Position(nn.Module):
     enters: the places where it enters, of `embed`, `rotate`, `bias` and `scores`; and `rotate_key`
     if keys are rotated otherwise than queries, which changes their lengths. Those of its own
     methods are among them; a position declares those of the tables that `begin` returns.
-    relative: whether only distances between tokens matter.
+    breaks: laws that it breaks, with the reason: `shift` if more matters than distances between
+    tokens.
     learned: whether its bias has weights.
     bounded: whether it supports at most model.max_len tokens.
 
@@ -39,7 +41,7 @@ class Position(nn.Module):
     """
 
     enters: tuple[str, ...] = ()
-    relative = True
+    breaks: ClassVar[Mapping[str, str]] = {}
     learned = False
     bounded = False
 
@@ -115,7 +117,6 @@ class Position(nn.Module):
     def traits(cls) -> PositionTraits:
         return PositionTraits(
             enters=tuple(place for place in cls.enters if place != "rotate_key"),
-            relative=cls.relative,
             isometric="rotate_key" not in cls.enters,
             learned=cls.learned,
             channels=cls.read is Position.read,

@@ -42,7 +42,6 @@ class PositionTraits:
     """What attentions, kernels and checks need to know of a position; see Position."""
 
     enters: tuple[str, ...] = ()  # of embed, rotate, bias, scores
-    relative: bool = True
     isometric: bool = True  # whether rotation keeps the lengths of queries and keys
     learned: bool = False
     # whether `scores` depend on the channels of queries and keys; else they are q k^T * scale and

@@ -23,7 +23,7 @@ class Fire(Position):
         "up.bias",
     )  # it shifts all scores of a row alike while no hidden channel changes its sign within the row
     learned = True
-    relative = False  # beyond L the distance is measured against the query's position
+    breaks = {"shift": "beyond L the distance is measured against the query's position"}
 
     def __init__(
         self,
