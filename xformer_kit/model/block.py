@@ -93,7 +93,8 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        values = [partial(_values, extra, layer.extras[key]) for key, extra in self.extras.items()]
+        extras = self.extras.items()
+        values = [partial(extra.values, layer=layer.extras[key]) for key, extra in extras]
         context = layer.contexts[name]._replace(memo=layer.memory, values=values)
         if context.reads:
             cache = layer.caches.get(READ.format(name))
@@ -122,7 +123,3 @@ class Block(nn.Module):
 
     def attentions(self) -> dict[str, Attention]:
         return {name: getattr(self, name) for name in self.group_of}
-
-
-def _values(extra: Extra, layer: ExtraInput, v: Tensor, x: Tensor) -> Tensor:
-    return extra.values(v, x, layer)
