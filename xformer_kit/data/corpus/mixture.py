@@ -103,7 +103,8 @@ def located(fault: Fault, name: str, part: str) -> Fault:
 
     path = here if fault.path in ("data", "data.name") else moved(fault.path)
     fault = replace(fault, path=path, rule=moved(fault.rule), fix=moved(fault.fix))
-    return fault if here in str(fault) else fault.with_fix(f"[{here}]")
+    named = any(here in text for text in (fault.path, fault.rule, fault.fix))
+    return fault if named else fault.with_fix(f"[{here}]")
 
 
 def _nodes(of: Any) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""Faults are values that are formatted once, and no code reads the text of one."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from xformer_kit.registry import ConfigError, Fault, Unused
+
+ROOT = Path(__file__).parents[2]
+FILES = [*ROOT.glob("xformer_kit/**/*.py"), *ROOT.glob("tasks/**/*.py")]
+READING = {"startswith", "endswith", "partition", "rpartition", "split", "replace", "find"}
+READING |= {"removeprefix", "removesuffix", "match", "search", "fullmatch", "sub", "findall"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault("a.b", "must be at least 1"), "a.b: must be at least 1."),
+        (Fault("a.b", "must be at least 1", got="0"), "a.b: must be at least 1; got 0."),
+        (
+            Fault("a.b", "must be at least 1", got="0", fix="Try 2."),
+            "a.b: must be at least 1; got 0. Try 2.",
+        ),
+        (Fault("a", "is called 'b' here", fix="Choose b."), "a: is called 'b' here. Choose b."),
+        (Fault("", "/x is no run, go on: python train.py"), "/x is no run, go on: python train.py"),
+    ],
+)
+def test_a_fault_is_one_line(fault, text):
+    assert str(fault) == text
+    assert ConfigError(fault).messages == (text,)
+
+
+def test_a_component_gives_a_path_inside_its_node():
+    inner = Fault("groups", "must divide ffn.experts")
+    assert inner.at("router").at("ffn").path == "ffn.router.groups"
+    assert Fault("", "cannot be").at("ffn").path == "ffn"
+    assert isinstance(Unused("eps", "has no effect").at("attn"), Unused)
+
+
+def test_more_is_added_after_the_fix():
+    assert str(Fault("a", "is wrong").with_fix("[job 3]")) == "a: is wrong. [job 3]"
+    assert str(Fault("a", "is wrong", fix="Try 2.").with_fix("[job 3]")).endswith("Try 2. [job 3]")
+
+
+def test_an_error_holds_values_and_whole_sentences():
+    error = ConfigError([Fault("a", "is wrong"), "/x: is no file."])
+    assert [fault.path for fault in error.faults] == ["a", ""]
+    assert str(error) == "a: is wrong.\n/x: is no file."
+
+
+def reads_a_message(node: ast.AST) -> bool:
+    """Whether a call takes the text of a fault apart: `str(fault).partition(":")`."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr not in READING:
+        return False
+    return any(is_a_message(part) for part in ast.walk(node))
+
+
+def is_a_message(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "messages":
+        return True
+    text = isinstance(node, ast.Call) and ast.unparse(node.func) == "str"
+    return text and any(ast.unparse(arg) in ("fault", "one_fault") for arg in node.args)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_code_reads_the_text_of_a_fault(file):
+    found = [node for node in ast.walk(ast.parse(file.read_text())) if reads_a_message(node)]
+    assert not [ast.unparse(node) for node in found]
+
+
+def test_reading_the_text_of_a_fault_is_found():
+    call = ast.parse("str(fault).partition(':')[0]").body[0]
+    assert any(reads_a_message(node) for node in ast.walk(call))
