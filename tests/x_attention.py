@@ -52,7 +52,12 @@ def ours(name: str = "multi_head", depth: int = 1, **options) -> nn.Module:
 
 
 def run(
-    layer: nn.Module, given: Tensor, memo: dict | None = None, position: str = "none", **more
+    layer: nn.Module,
+    given: Tensor,
+    memo: dict | None = None,
+    position: str = "none",
+    values=(),
+    **more,
 ) -> Tensor:
     """Our layer on a text, causal."""
     tokens = Tokens(ids=torch.zeros(given.shape[:2], dtype=torch.long)).placed()
@@ -66,6 +71,7 @@ def run(
         place.begin(tokens, tokens),
         depth=1,
         memo={} if memo is None else memo,
+        values=values,
     )
     traits = ATTENTIONS["multi_head"].traits({"heads": HEADS}, DIM)
     kernel = layer.kernel

@@ -129,41 +129,6 @@ def test_a_constant_gate_is_a_number_of_each_head_that_starts_from_one():
         assert_close(out, written_out(attn, x, gate=attn.gate.weight[:, None]))
 
 
-@pytest.mark.parametrize("how", ["fixed", "learned"])
-def test_values_of_the_first_layer_are_mixed_in(how):
-    model = model_of({"layers": 3}, values={"name": "plain", "residual": how})
-    first = model.decoder.blocks[0].attn
-    v_first = first.v(seen_by(model, 0)[0]).unflatten(-1, (3, 10))
-    assert first.values.mix is None
-    for depth in (1, 2):
-        attn = model.decoder.blocks[depth].attn
-        x, out = seen_by(model, depth)
-        a, b = attn.values.mix
-        assert (how == "fixed") == (attn.values.mix == (0.5, 0.5) if how == "fixed" else False)
-        with torch.no_grad():
-            assert_close(
-                out, written_out(attn, x, v=a * v_first + b * attn.v(x).unflatten(-1, (3, 10)))
-            )
-
-
-def test_layers_whose_values_have_another_shape_have_a_first_of_their_own():
-    pattern = {
-        "pattern": ["base", "other", "other"],
-        "variants": {"other": {"attn": {"kv_heads": 1}}},
-    }
-    model = model_of(
-        {"layers": 3, "decoder": pattern}, values={"name": "plain", "residual": "fixed"}
-    )
-    blocks = model.decoder.blocks
-    v_first = blocks[1].attn.v(seen_by(model, 1)[0]).unflatten(-1, (1, 10))
-    x, out = seen_by(model, 2)
-    with torch.no_grad():
-        mixed = (v_first + blocks[2].attn.v(x).unflatten(-1, (1, 10))) / 2
-        assert_close(out, written_out(blocks[2].attn, x, v=mixed))
-        x, out = seen_by(model, 1)
-        assert_close(out, written_out(blocks[1].attn, x))
-
-
 def test_unit_queries_and_keys_have_scores_within_the_learned_scale():
     attn = model_of(qk_norm="l2").decoder.blocks[0].attn
     assert attn.scale == 10**0.5
@@ -214,11 +179,10 @@ def test_dropout_on_weights_keeps_their_mean():
 
 OPTIONS = [
     {"v_head_dim": 4, "bias": ["q", "v"], "gate": "head"},
-    {"qk_norm": "each_head", "clip": 1.0, "values": {"name": "plain", "residual": "learned"}},
+    {"qk_norm": "each_head", "clip": 1.0, "v_norm": "head"},
     {"qk_norm": {"name": "projection", "after": True}, "scale": "by_layer", "gate": "element"},
     {
         "qk_norm": "l2",
-        "values": {"name": "plain", "residual": "fixed"},
         "score": {"name": "softmax", "plus_one": True},
     },
 ]
@@ -297,8 +261,8 @@ def test_a_norm_before_and_after_rotation_differ_only_by_its_weights():
 
 
 HAS = (
-    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale,"
-    " score, memory, dropout."
+    "It has: heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale,"
+    " score, dropout."
 )
 NORMS = "Known: each_head, head, key, l2, none, projection."
 REFUSED = {
@@ -326,8 +290,7 @@ REFUSED = {
     ),
     "model.decoder.layout=[{attn:{value_residual:fixed}},ffn]": (
         "model.decoder.layout.attn.value_residual: attn 'multi_head' has no option"
-        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier. Try"
-        " model.decoder.layout.attn.values.residual."
+        f" 'value_residual'. {HAS.rstrip('.')}, mask, position, norm, multiplier."
     ),
     "attn.qk_norm=projection norm=none": (
         "attn.qk_norm: takes the norm of model.decoder, and 'none' does nothing. "

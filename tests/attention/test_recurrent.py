@@ -242,15 +242,15 @@ REFUSED = [
     (
         ["attn=linear", "kernel=sdpa"],
         [
-            "kernel: 'sdpa' cannot: attn 'linear' keeps a state and has no scores, which sdpa"
-            " computes. Use kernel=auto or kernel=reference."
+            "kernel: 'sdpa' cannot: attn 'linear' keeps a state and has no scores that sdpa could"
+            " compute. Use kernel=auto or kernel=reference."
         ],
     ),
     (
         ["kernel=chunked"],
         [
             "kernel: 'chunked' cannot: attn 'multi_head' keeps no state, whose steps chunked"
-            " computes. Use kernel=auto or kernel=reference."
+            " compute. Use kernel=auto or kernel=reference."
         ],
     ),
     (

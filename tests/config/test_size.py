@@ -83,7 +83,7 @@ def test_the_memory_of_training_is_that_of_its_parameters():
     [
         (["model.dim=4000000000", "attn.heads=8"], "model.dim"),
         (["model.vocab_size=99999999999"], "model.vocab_size"),
-        (["attn.memory=100000000000"], "attn.memory"),
+        (["attn.v_head_dim=100000000000"], "attn.v_head_dim"),
         (["data.seq_len=99999999999"], "data.seq_len"),
         (["data.batch_size=99999999999"], "data.batch_size"),
     ],

@@ -156,7 +156,7 @@ KEPT = [
     "placement=none norm.eps=0.001 model.final_norm=true",
     "placement=none norm.eps=0.001 attn.qk_norm=true",
     "placement=none norm.eps=0.001 ffn.inner_norm=true",
-    "placement=none norm.eps=0.001 attn.values.norm_over=head",
+    "placement=none norm.eps=0.001 attn.v_norm=head",
     "model.decoder.layout=[attn,{ffn:{width:96}}] ffn.bias=true",
     "model.decoder.layout=[attn,ffn,{ffn:{width:96}}] ffn.width=80",
 ]

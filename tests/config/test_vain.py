@@ -9,29 +9,14 @@ from xformer_kit import compose
 SEQ2SEQ = "model=encoder_decoder task=seq2seq data=scan"
 ENCODER = "model=encoder task=masked_language_modeling position=learned data.seq_len=16"
 NONE_LATER = (
-    "'residual' adds the scores of an earlier attention with as many heads and learned keys, and"
+    "'residual' adds the scores of an earlier attention with as many heads and keys, and"
     " there is none, nor a later one that takes these."
-)
-OF_FIRST = (
-    "mixes values of the first such layer into those of later layers with as many heads and"
-    " channels and weights of their own, and there is none;"
 )
 TURNED = (
     "attn.qk_norm.after: puts the norm after a rotation, and position '{}' turns nothing; got"
     " true. Set it to false, or"
 )
 REFUSED = {
-    "attn.values.residual=fixed model.layers=1": (
-        f"attn.values.residual: {OF_FIRST} got 'fixed'. Try model.layers=2"
-        " model.unique_layers=null, or none."
-    ),
-    "attn.values.name=laser attn.values.residual=token model.unique_layers=1": (
-        f"attn.values.residual: {OF_FIRST} got 'token'. Try model.layers=2"
-        " model.unique_layers=null, or none."
-    ),
-    "model.decoder.variants.a.attn.values.residual=learned model.decoder.first=[a]": (
-        f"model.decoder.variants.a.attn.values.residual: {OF_FIRST} got 'learned'. Set it to none."
-    ),
     "attn.score=residual model.layers=1": (
         f"attn.score: {NONE_LATER} Try model.layers=2, or softmax."
     ),
@@ -90,10 +75,6 @@ REFUSED = {
         " groups, whose best they are; got 4. Try ffn.router.group_score=top2, or 1 group and a"
         " group_limit of 1."
     ),
-    "attn.values={name:orthogonal,over:all} attn.heads=1": (
-        "attn.values.over: with attn.heads=1 the direction of all heads in a row is that of the"
-        " one; got 'all'. Set it to head."
-    ),
 }
 
 
@@ -101,10 +82,10 @@ test_refused_configs = refusals(REFUSED)
 
 
 KEPT = [  # it has an effect somewhere in what takes it from this place
-    "attn.values.residual=token model.layers=2",
-    "attn.values.residual=token model.unique_layers=2",
-    "attn.values.residual=fixed model.decoder.variants.a.attn.heads=4 model.decoder.first=[a]",
-    f"{SEQ2SEQ} attn.values.residual=fixed model.encoder.layers=1",
+    "extra.value_residual.mix=token model.layers=2",
+    "extra.value_residual.mix=token model.unique_layers=2",
+    "extra.value_residual={} model.decoder.variants.a.attn.heads=4 model.decoder.first=[a]",
+    f"{SEQ2SEQ} extra.value_residual={{}} model.encoder.layers=1",
     "attn.score=residual model.unique_layers=1",
     "attn.score=residual model.layers=1 model.decoder.layout=[attn,attn,ffn]",
     f"{SEQ2SEQ} position=rotary attn.qk_norm={{name:head,after:true}}",
@@ -122,7 +103,7 @@ KEPT = [  # it has an effect somewhere in what takes it from this place
     "ffn=moe ffn.router.capacity=3.9",
     "ffn=moe ffn.router={name:sigmoid,groups:4,group_limit:3,group_score:top2}",
     (
-        "attn.values={name:orthogonal,over:all} attn.heads=1 model.decoder.variants.a.attn.heads=4"
+        "attn={name:exclusive,over:all} attn.heads=1 model.decoder.variants.a.attn.heads=4"
         " model.decoder.last=[a]"
     ),
 ]
@@ -134,11 +115,6 @@ def test_what_is_not_refused(words):
 
 
 WAYS = {
-    "attn.values.residual=fixed model.layers=1": [
-        "model.layers=2 model.unique_layers=null",
-        "attn.values.residual=none",
-    ],
-    "attn.values.residual=token model.unique_layers=1": ["model.layers=2 model.unique_layers=null"],
     "attn.score=residual model.layers=1": ["model.layers=2", "attn.score=softmax"],
     "attn.qk_norm={name:l2,after:true} position=alibi": ["attn.qk_norm=l2", "position=rotary"],
     "attn=compositional attn.retrievals=1 attn.choice_dim=4": [
@@ -160,10 +136,6 @@ def test_each_way_out_composes(words):
         )
 
 
-def mixed(how="none", **others):
-    return {"attn": {"name": "multi_head", "values": {"name": "plain", "residual": how}}, **others}
-
-
 def normed(after, position):
     return {
         "attn": {"name": "multi_head", "qk_norm": {"name": "head", "after": after}},
@@ -178,10 +150,10 @@ def scored(name, layers):
 def projected(over, heads):
     return {
         "attn": {
-            "name": "multi_head",
+            "name": "exclusive",
             "heads": heads,
             "kv_heads": 1,
-            "values": {"name": "orthogonal", "over": over},
+            "over": over,
         }
     }
 
@@ -205,8 +177,6 @@ def marked(landmarks):
 
 
 PAIRS = [  # compositions with an option and without, and whether the first is refused
-    (mixed("fixed", unique_layers=1), mixed(unique_layers=1), True),
-    (mixed("fixed", layers=3, unique_layers=2), mixed(layers=3, unique_layers=2), False),
     (scored("residual", 1), scored("softmax", 1), True),
     (scored("residual", 2), scored("softmax", 2), False),
     (

@@ -28,7 +28,6 @@ KINDS = {
     "attn": (attention.ATTENTIONS, attention.Attention),
     "attn.gate": (attention.GATES, attention.Gate),
     "attn.qk_norm": (attention.QK_NORMS, attention.QKNorm),
-    "attn.values": (attention.VALUES, attention.Values),
     "attn.score": (attention.SCORES, attention.Score),
     "mask": (mask.MASKS, mask.Mask),
     "position": (position.POSITIONS, position.Position),

@@ -166,7 +166,7 @@ def test_a_tensor_of_the_layer_mends_it():
             2,
         ),
         ({"model": "encoder_decoder"}, 2),
-        ({"attn": {"name": "multi_head", "values": {"name": "plain", "residual": "fixed"}}}, 1),
+        ({"attn": "multi_head", "extra": {"value_residual": {}}}, 1),
     ],
 )
 def test_kinds_of_layers_and_the_first_of_what_crosses_them_have_graphs_of_their_own(

@@ -9,24 +9,30 @@ from xformer_kit.attention.base import (
 )
 from xformer_kit.attention.differential import Differential
 from xformer_kit.attention.first_steps import Dot, Mean
-from xformer_kit.attention.gate import GATES, Gate
+from xformer_kit.attention.gate import GATES, Gate, NoGate
 from xformer_kit.attention.gated_delta import GatedDelta
 from xformer_kit.attention.latent import Latent
 from xformer_kit.attention.linear import Kernelized, Linear
-from xformer_kit.attention.multi_head import AttentionWeights, MultiHead, Projections
+from xformer_kit.attention.multi_head import (
+    AS_PROJECTED,
+    SOFTMAX,
+    AttentionWeights,
+    MultiHead,
+    Projections,
+)
 from xformer_kit.attention.qk_norm import L2, QK_NORMS, QKNorm
 from xformer_kit.attention.recurrent import Recurrent, StateCache, exact, real_of, unmixed
 from xformer_kit.attention.score import SCORES, Score, Softmax, counted
-from xformer_kit.attention.values import VALUES, Values
 from xformer_kit.model.cache import Cache, KeyValueCache, WindowCache
 
 __all__ = [
+    "AS_PROJECTED",
     "ATTENTIONS",
     "GATES",
     "L2",
     "QK_NORMS",
     "SCORES",
-    "VALUES",
+    "SOFTMAX",
     "Attention",
     "AttentionWeights",
     "Cache",
@@ -40,13 +46,13 @@ __all__ = [
     "Linear",
     "Mean",
     "MultiHead",
+    "NoGate",
     "Projections",
     "QKNorm",
     "Recurrent",
     "Score",
     "Softmax",
     "StateCache",
-    "Values",
     "WindowCache",
     "channels",
     "check_heads",

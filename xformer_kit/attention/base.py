@@ -85,7 +85,6 @@ class Attention(nn.Module):
         heads = options.get("heads") or 1
         head_dim = options.get("head_dim") or dim // heads
         kv_heads = options.get("kv_heads") or heads
-        memory = options.get("memory") or 0
         traits = AttentionTraits(
             heads=heads,
             kv_heads=kv_heads,
@@ -94,7 +93,6 @@ class Attention(nn.Module):
             width=head_dim,
             computes=cls.computes,
             projects=cls.queries_of is not Attention.queries_of,
-            memory=memory,
         )
         if (score := options.get("score")) is None:
             return traits
@@ -105,7 +103,7 @@ class Attention(nn.Module):
             score=component.beyond(score),
             pointwise=component.pointwise(score),
             signed=component.signed(score),
-            across={"score": ((heads, memory), 0)} if component.across else {},
+            across={"score": (heads, 0)} if component.across else {},
         )
 
 

@@ -17,6 +17,7 @@ from xformer_kit.extra.stochastic_depth import StochasticDepth
 from xformer_kit.extra.token_shift import TokenShift
 from xformer_kit.extra.unet import UNet
 from xformer_kit.extra.unit_weights import UnitWeights
+from xformer_kit.extra.value_residual import ValueResidual
 
 __all__ = [
     "EXTRAS",
@@ -31,6 +32,7 @@ __all__ = [
     "TokenShift",
     "UNet",
     "UnitWeights",
+    "ValueResidual",
     "earlier",
     "first_calls",
     "kept",

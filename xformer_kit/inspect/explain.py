@@ -99,7 +99,7 @@ def _explained(sub: SublayerPlan, context: Context, run: Run | None) -> Explaine
 def how_it_runs(stack: Any, group: int, view: View, sub: SublayerPlan) -> KernelExplanation:
     """How the kernel of an attention of a stack's group runs in training."""
     kernel: Kernel = stack.kernels[stack.groups[group].kernel]
-    lengths = view.query.length, view.key.length + view.memory
+    lengths = view.query.length, view.key.length
     return kernel.explain(view.prepared, *lengths, sub.component.get("dropout") or 0.0)
 
 
@@ -129,7 +129,7 @@ def _run(config: Any, stack: Stack, rows: int, group: int, view: View, sub: Subl
     made = {id(x): x for x in tree_leaves(view.prepared) if isinstance(x, Tensor)}
     tables = sum(x.numel() * x.element_size() for x in made.values())
     how, kept = how_it_runs(stack, group, view, sub)
-    pairs = view.query.length * (view.key.length + view.memory)
+    pairs = view.query.length * (view.key.length)
     scores = kept + view.scored * pairs  # those of the position are one more
     size = memory.weights_dtype(config).itemsize
     return Run(how, tables, rows * stack.groups[group].heads * scores * size)

@@ -61,7 +61,7 @@ def attention_weights(
     None is all.
 
     Under softmax a row sums to 1, or to 0 where a query sees nothing; other scores, and
-    `differential`, have weights of their own kind. Learned keys (attn.memory) stand in front of
+    `differential`, have weights of their own kind. Learned keys of `persistent_memory` come before
     those of tokens. Of an attention through landmarks or mixtures of tokens (nystrom, orthoformer,
     linformer) and of `lambda` they are what each token's value counts in the end.
 
@@ -210,7 +210,12 @@ class Watching(Kernel):
         if self.on:
             memo = view.memo
             before = None if memo is None else dict(memo)
-            self.calls.append(weights_of(q, k, view, scale, scores, weigh, self.biased))
+            seen = view
+            if not isinstance(self.kernel, Reference):
+                wide = torch.promote_types(q.dtype, torch.float32)
+                prepared = REFERENCE.prepare(view, q.shape[1], self.biased, wide)
+                seen = view._replace(prepared=prepared)
+            self.calls.append(weights_of(q, k, seen, scale, scores, weigh))
             if memo is not None:  # what crosses layers is left there once
                 memo.clear()
                 memo.update(before)
@@ -218,13 +223,10 @@ class Watching(Kernel):
         return self.kernel(q, k, v, view, scale, dropout, scores, *more)
 
 
-def weights_of(
-    q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any, biased: bool
-) -> Tensor:
-    """The weights (b, h, t, s) of what a kernel is given, in fp32 at least."""
+def weights_of(q: Tensor, k: Tensor, view: Any, scale: float, scores: Any, weigh: Any) -> Tensor:
+    """The weights (b, h, t, s) of what `reference` is given, in fp32 at least."""
     wide = torch.promote_types(q.dtype, torch.float32)
     q, k = q.to(wide), k.to(wide)
-    view = view._replace(prepared=REFERENCE.prepare(view, q.shape[1], biased, wide))
     with torch.autocast(q.device.type, enabled=False):
         return REFERENCE.weights(
             q, k, view, scale, 0.0, None if scores is None else scores.to(wide), weigh

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from xformer_kit.kernel.recurrence import Recurrence
 from xformer_kit.model.tokens import View
@@ -98,10 +97,8 @@ def refusal(name: str, context: Context) -> str | None:
         attn = f"attn '{context.names['attn']}'"
         if "scores" not in KERNELS[name].computes:
             return f"{attn} keeps no state, whose steps {name} computes"
-        return (
-            f"{attn} {'keeps a state and ' * (asked == 'recurrence')}has no scores, which {name}"
-            " computes"
-        )
+        state = "keeps a state and " if asked == "recurrence" else ""
+        return f"{attn} {state}has no scores that {name} could compute"
     fault = next(KERNELS.cannot({"name": name}, context), None)
     return None if fault is None else fault.rule
 
@@ -138,15 +135,6 @@ def visible(view: View, heads: int) -> Tensor | None:
 def covers(view: View, band: tuple[float, float] | None) -> bool:
     """Whether a band lets every query of the view see every key."""
     return view.covers(band)
-
-
-def with_memory(x: Tensor | None, view: View, value: float) -> Tensor | None:
-    """What holds for each key (..., k), with `value` for the learned keys in front of them; None
-    stays None.
-    """
-    if x is None or not view.memory:
-        return x
-    return F.pad(x.expand(*x.shape[:-1], view.key.length), (view.memory, 0), value=value)
 
 
 def bias(view: View, heads: int) -> Tensor:

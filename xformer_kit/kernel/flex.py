@@ -87,7 +87,7 @@ class Flex(Kernel):
             return Asked(None, biased)
         per_head = heads if view.mask.per_head else None
         if alone(view):  # the mask and the lengths say all
-            return Asked(_kept(view.mask, per_head, *lengths, str(device), view.memory), biased)
+            return Asked(_kept(view.mask, per_head, *lengths, str(device)), biased)
         rows = max(
             field.shape[0]
             for tokens in (view.query, view.key)
@@ -95,7 +95,6 @@ class Flex(Kernel):
             if field is not None
         )
         queries, keys = lengths
-        keys += view.memory
         return Asked(
             _block_mask(
                 pairs(bare), rows if rows > 1 else None, per_head, queries, keys, str(device)
@@ -148,11 +147,6 @@ def pairs(view: View) -> Pair:
     apart = query.document is not None and key.document is not None
 
     def sees(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if not view.memory:
-            return of_text(row, head, i, j)
-        return (j < view.memory) | of_text(row, head, i, (j - view.memory).clamp(min=0))
-
-    def of_text(row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         one, other = _at(query, row, i), _at(key, row, j)
         seen = mask.allows(one, other, head)
         if other.real is not None:
@@ -170,9 +164,8 @@ def change(view: View, weigh: Any) -> Callable[..., Tensor]:
 
     def changed(score: Tensor, row: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if biased:
-            place = (j - view.memory).clamp(min=0) if view.memory else j
-            added = position.bias(_at(query, row, i), _at(key, row, place), head).to(score.dtype)
-            score = score + (torch.where(j < view.memory, 0, added) if view.memory else added)
+            added = position.bias(_at(query, row, i), _at(key, row, j), head)
+            score = score + added.to(score.dtype)
         return score if weigh is None else weigh.before(score)
 
     return changed
@@ -184,13 +177,11 @@ def _at(tokens: Tokens, row: Tensor, place: Tensor) -> Tokens:
 
 
 @lru_cache(BLOCK_MASKS)
-def _kept(
-    mask: Any, heads: int | None, queries: int, keys: int, device: str, memory: int = 0
-) -> Any:
+def _kept(mask: Any, heads: int | None, queries: int, keys: int, device: str) -> Any:
     slot = torch.arange(keys, device=device)[None]
     tokens = Tokens(slot=slot, position=slot)
-    sees = pairs(View(tokens, tokens, mask, None, memory=memory))
-    return _block_mask(sees, None, heads, queries, keys + memory, device)
+    sees = pairs(View(tokens, tokens, mask, None))
+    return _block_mask(sees, None, heads, queries, keys, device)
 
 
 def _block_mask(

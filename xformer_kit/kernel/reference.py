@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, bias, visible, with_memory
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, bias, visible
 from xformer_kit.kernel.recurrence import steps
 
 
@@ -17,7 +17,7 @@ class Reference(Kernel):
 
     def prepare(self, view, heads, biased, dtype):
         added = bias(view, heads).to(dtype) if biased else None
-        return with_memory(visible(view, heads), view, True), with_memory(added, view, 0)
+        return visible(view, heads), added
 
     def explain(self, prepared, queries, keys, dropout):
         copies = 1 if prepared[0] is None else 2  # weights, and those of rows that see something

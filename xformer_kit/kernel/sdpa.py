@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from xformer_kit.kernel import dropout as dropping
-from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers, with_memory
+from xformer_kit.kernel.base import KERNELS, Explanation, Kernel, covers
 from xformer_kit.kernel.blocks import QueryBlock, cut, slices, table
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.registry import Context, Fault, at_least
@@ -69,9 +69,8 @@ class SDPA(Kernel):
         if (request := bare(view, biased)) is not None:
             return request
         band = view.mask.band()
-        if band is None or view.cross or view.memory or band == (math.inf, math.inf):
-            dense = table(view, heads, biased, dtype, covers(view, band))
-            return Request(dense=with_memory(dense, view, 0 if biased else True))
+        if band is None or view.cross or band == (math.inf, math.inf):
+            return Request(dense=table(view, heads, biased, dtype, covers(view, band)))
         size = self.block or (ROWS_ON_CUDA if view.query.slot.device.type == "cuda" else ROWS)
         blocks = cut(view, heads, biased, dtype, size)
         if len(blocks) > 1:
@@ -159,7 +158,7 @@ def bare(view: View, biased: bool) -> Request | None:
         return None
     if covers(view, band):
         return Request()
-    whole = not view.cross and not view.memory and view.query.length == view.key.length
+    whole = not view.cross and view.query.length == view.key.length
     if whole and band is not None and band[1] == 0 and band[0] >= view.key.length - 1:
         return Request(causal=True)
     return None

@@ -77,13 +77,6 @@ class Varlen(SDPA):
         if dropout := context.options["attn"].get("dropout"):
             yield Fault("", f"attn.dropout is {dropout}, and varlen drops no weights")
             return
-        if count := attn.memory:
-            yield Fault(
-                "",
-                f"attn.memory is {count}, and varlen computes a text without keys that others"
-                " see too",
-            )
-            return
         widest = max(attn.width, context.options["attn"].get("v_head_dim") or 0)
         if widest > WIDEST:
             yield Fault("", f"a head has {widest} channels, and varlen computes {WIDEST} at most")

@@ -43,14 +43,14 @@ FACES: dict[str, list[dict[str, Any]]] = {
     ],
     "multi_head": [
         {},
-        {"bias": True, "kv_heads": 6, "values": {"name": "plain", "residual": "token"}, "memory": 2}
+        {"bias": True, "kv_heads": 6, "v_norm": "each_head"}
         | {"gate": {"name": "element", "of": "both", "rank": 5, "middle": "silu", "bias": 0.3}},
         {
             "qk_norm": {"name": "head", "groups": 2},
             "kv_heads": 1,
             "scale": 0.2,
             "gate": "constant",
-            "values": "laser",
+            "v_norm": "head",
         }
         | {"score": {"name": "softmax", "softcap": 3.0, "sinks": True}},
         {"head_dim": 7, "v_head_dim": 11, "clip": 2.0, "qk_norm": "each_head", "scale": 0.3},

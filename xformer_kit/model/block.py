@@ -93,8 +93,10 @@ class Block(nn.Module):
         return branch
 
     def _attend(self, name: str, layer: LayerInput, x: Tensor) -> Tensor:
-        extras = self.extras.items()
-        values = [partial(extra.values, layer=layer.extras[key]) for key, extra in extras]
+        values = [
+            partial(extra.values, layer=layer.extras[key]._replace(memo=layer.memory))
+            for key, extra in self.extras.items()
+        ]
         context = layer.contexts[name]._replace(memo=layer.memory, values=values)
         if context.reads:
             cache = layer.caches.get(READ.format(name))

@@ -144,7 +144,6 @@ class Stack(nn.Module):
             scored="scores" in hooks,
             reads=type(position).read is not Position.read,
             gain=position.score_gain(),
-            memory=group.memory,
             cross=group.cross,
         )
         prepared = kernel.prepare(context, group.heads, "bias" in hooks, dtype)

@@ -156,7 +156,6 @@ class View(NamedTuple):
     added: Any = None  # what it adds to scores then, (b, h, q, k)
     # factor on scores that the position asks of an attention in which it turns some channels alone
     gain: float = 1.0
-    memory: int = 0  # learned keys in front of those of tokens, which every query sees
     cross: bool = False  # keys are another stack's: their slots say nothing about the queries'
     # changes of values by extras, (values, input of the attention) -> values
     values: Sequence[Callable[[Tensor, Tensor], Tensor]] = ()

@@ -29,7 +29,6 @@ class AttentionGroup(NamedTuple):
     kernel: str  # key in StackPlan.kernels
     heads: int
     cross: bool
-    memory: int  # learned keys before those of the text
 
 
 class KernelPlan(NamedTuple):
@@ -66,7 +65,6 @@ class _Groups:
             self.kernel(sub),
             traits.heads,
             sub.cross,
-            traits.memory,
         )
         if group not in self.groups:
             self.groups.append(group)

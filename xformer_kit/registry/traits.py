@@ -18,7 +18,6 @@ class AttentionTraits:
     computes: str = "scores"  # what it needs of its kernel: scores, recurrence or mixture
     projects: bool = False  # whether it has `queries_of` and `keys_of`
     maskable: bool = True  # whether a mask can hide some of its tokens from others
-    memory: int = 0  # learned keys before those of the text
     score: str | None = None  # what its score is, in a few words; None: softmax
     pointwise: bool = True  # whether the score changes scores one by one
     signed: bool = False  # whether weights may be negative

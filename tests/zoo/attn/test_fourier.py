@@ -36,8 +36,8 @@ REFUSED = {
         " task=masked_language_modeling mask=full."
     ),
     ENCODER + "attn=fourier kernel=sdpa": (
-        "kernel: 'sdpa' cannot: attn 'fourier' has no scores, which sdpa computes. Use kernel=auto"
-        " or kernel=reference."
+        "kernel: 'sdpa' cannot: attn 'fourier' has no scores that sdpa could compute. Use"
+        " kernel=auto or kernel=reference."
     ),
     "model=encoder_decoder task=seq2seq model.decoder.cross.name=fourier": (
         "model.decoder.cross: fourier has no queries that could look at a source. Choose"

@@ -103,11 +103,7 @@ class Compositional(MultiHead):
             )
 
     def forward(self, x, source, view, cache=None):
-        q, k, v, *_ = (
-            self._looked_at(x, view, cache)
-            if source is None
-            else self._across(x, source, view, cache)
-        )
+        q, k, v = self.project(x, source, view, cache)
         scores = view.position.scores(self, q, k, view) if view.scored else None
         dropout = self.dropout if self.training else 0.0
         v = v.expand(-1, k.shape[1], -1, -1)  # (b, 1, s, r * e), the same for all heads

@@ -41,14 +41,6 @@ class Inverted(Score):
 
     @classmethod
     def cannot(cls, options, context):
-        if context.outer.memory:
-            yield Fault(
-                "",
-                "'inverted' lets queries compete for keys, and for a learned key those of all"
-                " texts would compete",
-                fix="Choose attn.memory=0, or attn.score=softmax.",
-            )
-            return
         if context.cross:
             yield Fault(
                 "",

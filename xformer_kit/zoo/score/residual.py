@@ -15,7 +15,7 @@ class Residual(Score):
     """softmax(s + p), with p the s + p of the layer before.
 
     Source: RealFormer (He et al., 2020, arXiv:2012.11747, section 3.2). That layer is the last one
-    with this score, as many heads and as many learned keys, of the same sublayer: attentions to a
+    with this score, as many heads and keys, of the same sublayer: attentions to a
     source have scores of their own. The first has no p. Scores have their position's bias in them,
     before a mask hides any, as in x-transformers.
     """
@@ -31,8 +31,8 @@ class Residual(Score):
             )
             yield Unused(
                 "name",
-                "'residual' adds the scores of an earlier attention with as many heads and learned"
-                " keys, and there is none, nor a later one that takes these",
+                "'residual' adds the scores of an earlier attention with as many heads and keys,"
+                " and there is none, nor a later one that takes these",
                 fix=ways,
             )
 

@@ -73,14 +73,6 @@ class Selective(Score):
 
     @classmethod
     def cannot(cls, options, context):
-        if context.outer.memory:
-            yield Fault(
-                "",
-                "'selective' lets tokens say which of those before them later ones need, and"
-                " a learned key stands before none",
-                fix="Choose attn.memory=0, or attn.score=softmax.",
-            )
-            return
         if context.cross:
             yield Fault(
                 "",

@@ -1,4 +1,4 @@
-"""attn.memory: learned keys and values beside those of the text, through every kernel."""
+"""attn=persistent_memory: learned keys and values next to those of the text."""
 
 import pytest
 import torch
@@ -7,13 +7,15 @@ from x_attention import DIM, HEAD_DIM, HEADS, LENGTH, ours, state_of, theirs, x
 
 from tests.messages import messages
 from xformer_kit import ConfigError, compose
-from xformer_kit.kernel import Reference
+from xformer_kit.kernel import Reference, spread
 from xformer_kit.laws import LAWS, faults, tiny
 from xformer_kit.laws.case import Case
 from xformer_kit.mask import Causal
 from xformer_kit.model.tokens import Tokens, View
 from xformer_kit.position import POSITIONS
+from xformer_kit.zoo.attn.persistent_memory import PersistentMemory
 
+FUSED = PersistentMemory.fused
 SLIDING = {"name": "sliding_window", "window": 4}
 
 
@@ -22,7 +24,7 @@ def run(layer, position="none"):
     place = POSITIONS.create(
         position, dim=DIM, heads=HEADS, head_dim=HEAD_DIM, max_len=LENGTH, layers=4
     )
-    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={}, memory=3)
+    view = View(tokens, tokens, Causal(), place.begin(tokens, tokens), memo={})
     return layer(
         x(), None, view._replace(prepared=Reference().prepare(view, HEADS, False, torch.float64))
     )
@@ -34,7 +36,7 @@ def run(layer, position="none"):
 @torch.no_grad()
 def test_the_layer_is_that_of_x_transformers(norm):
     layer = theirs(num_mem_kv=3, **norm)
-    mine = ours(memory=3, **({"qk_norm": "l2"} if norm else {}))
+    mine = ours("persistent_memory", count=3, **({"qk_norm": "l2"} if norm else {}))
     units = {"q_norm.weight": torch.ones(HEADS)} if norm else {}
     mine.load_state_dict(
         state_of(layer) | {"memory.k": layer.mem_k, "memory.v": layer.mem_v} | units
@@ -48,7 +50,7 @@ def test_a_learned_key_meets_queries_that_are_not_turned(after):
     """Written out head by head: rotated products with the text, plain ones with the memory, one
     softmax over both.
     """
-    mine = ours(memory=3, kv_heads=2, qk_norm={"name": "l2", "after": after})
+    mine = ours("persistent_memory", count=3, kv_heads=2, qk_norm={"name": "l2", "after": after})
     torch.manual_seed(0)
     for p in mine.parameters():
         p.copy_(torch.randn(p.shape) * 0.4)
@@ -89,30 +91,34 @@ ONLY = "only `reference` can compute it"
     "face", FACES, ids=lambda face: face["position"] if isinstance(face["position"], str) else ""
 )
 def test_laws(face):
-    node = {"name": "multi_head", "memory": 3, "qk_norm": "key", "v_head_dim": 7, "bias": True}
+    node = {
+        "name": "persistent_memory",
+        "count": 3,
+        "qk_norm": "key",
+        "v_head_dim": 7,
+        "bias": True,
+    }
     reasons = {law: LAWS[law](tiny(attn=node, **face)) for law in CHECKED}
-    scored = isinstance(face["position"], dict) and face["position"]["name"] == "shaw"
-    assert reasons == dict.fromkeys(CHECKED) | ({"kernels": ONLY} if scored else {})
+    assert reasons == dict.fromkeys(CHECKED) | {"kernels": ONLY}
 
 
 def test_that_a_row_with_nothing_to_see_sees_the_memory_is_said():
-    assert "every query" in LAWS["nothing"](tiny(attn={"name": "multi_head", "memory": 2}))
-    assert LAWS["nothing"](tiny(attn={"name": "multi_head", "memory": 0})) is None
+    assert "every query" in LAWS["nothing"](tiny(attn={"name": "persistent_memory", "count": 2}))
+    assert LAWS["nothing"](tiny(attn="multi_head")) is None
 
 
 def test_a_source_may_have_a_memory_beside_it():
     config = tiny(
         "encoder_decoder",
-        attn={"name": "multi_head", "memory": 2},
+        attn={"name": "persistent_memory", "count": 2},
         decoder={"cross": {"position": "rotary"}},
     )
     assert LAWS["greedy"](config) is None
-    assert LAWS["kernels"](config) is None
 
 
 def test_a_token_that_sees_no_other_sees_the_memory():
     far = {"name": "all_of", "of": [{"name": "causal"}, {"name": "not", "of": SLIDING}]}
-    case = Case(tiny(attn={"name": "multi_head", "memory": 2}, mask=far, layers=1), "")
+    case = Case(tiny(attn={"name": "persistent_memory", "count": 2}, mask=far, layers=1), "")
     attn, seen = case.model().decoder.blocks[0].attn, []
     model = case.model()
     model.decoder.blocks[0].attn.o.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -122,36 +128,51 @@ def test_a_token_that_sees_no_other_sees_the_memory():
     assert seen[0][:, 0].abs().max() > 0
 
 
-def test_every_kernel_can():
-    for kernel in ("reference", "sdpa"):
-        assert messages(faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel=kernel))) == []
-
-
-def test_a_kernel_that_computes_texts_alone_is_refused_and_never_the_composition():
-    assert messages(faults(tiny(attn={"name": "multi_head", "memory": 2}, kernel="varlen"))) == [
-        "kernel: 'varlen' cannot: attn.memory is 2, and varlen computes a text without keys that"
-        " others see too. Use kernel=auto or kernel=reference."
+def test_a_kernel_without_learned_keys_is_refused_and_never_the_composition():
+    assert not faults(tiny(attn="persistent_memory", kernel="reference"))
+    assert messages(faults(tiny(attn="persistent_memory", kernel="sdpa"))) == [
+        "kernel: 'sdpa' cannot: attn 'persistent_memory' has no scores that sdpa could compute. Use"
+        " kernel=auto or kernel=reference."
     ]
+
+
+def written_out(attn, q, k, v, seen, bias):
+    scores = q @ spread(k, q.shape[1]).mT * attn.factor + (0 if bias is None else bias)
+    hidden = torch.zeros((), dtype=torch.bool) if seen is None else ~seen
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ spread(v, q.shape[1])
+
+
+@pytest.mark.parametrize("score", [{}, {"score": {"name": "softmax", "softcap": 1e9}}])
+@pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
+def test_the_fused_function_computes_what_the_equations_give(position, score, monkeypatch):
+    config = tiny(attn={"name": "persistent_memory", "count": 3, **score}, position=position)
+    case = Case(config, "")
+    fused = []
+    monkeypatch.setattr(PersistentMemory, "fused", lambda *args: fused.append(1) or FUSED(*args))
+    here = case.read(case.model(), case.ids)
+    assert len(fused) == (0 if score else config["model"]["layers"])
+    monkeypatch.setattr(PersistentMemory, "fused", written_out)
+    assert_close(case.read(case.model(), case.ids), here)
 
 
 @pytest.mark.parametrize("score", ["selective", "inverted"])
 def test_a_score_that_passes_between_tokens_has_no_meaning_for_learned_keys(score):
     (said,) = messages(
-        faults(tiny("encoder", attn={"name": "multi_head", "memory": 2, "score": score}))
+        faults(tiny("encoder", attn={"name": "persistent_memory", "count": 2, "score": score}))
     )
-    assert (
-        said.startswith(f"attn.score: '{score}' lets ")
-        and "Choose attn.memory=0, or attn.score=softmax." in said
+    assert said == (
+        f"attn.score: '{score}' compares tokens with each other, and a learned key has none. Choose"
+        " attn.score=softmax."
     )
 
 
 @pytest.mark.parametrize("law", ["causality", "cache", "gradients"])
 def test_scores_of_the_layer_before_are_those_of_as_many_learned_keys(law):
-    attn = {"name": "multi_head", "memory": 3, "score": "residual"}
-    variants = {"pattern": ["base", "less"], "variants": {"less": {"attn": {"memory": 1}}}}
+    attn = {"name": "persistent_memory", "count": 3, "score": "residual"}
+    variants = {"pattern": ["base", "less"], "variants": {"less": {"attn": {"count": 1}}}}
     assert LAWS[law](tiny(attn=attn, decoder=variants, layers=3)) is None
 
 
 def test_what_is_refused():
-    with pytest.raises(ConfigError, match=r"^attn\.memory: must be at least 0 key; got -1\.$"):
-        compose(["attn.memory=-1"])
+    with pytest.raises(ConfigError, match=r"^attn\.count: must be at least 1 key; got 0\.$"):
+        compose(["attn=persistent_memory", "attn.count=0"])

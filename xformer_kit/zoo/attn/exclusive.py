@@ -1,0 +1,88 @@
+"""Attention without the direction of a token's own value."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import nn
+
+from xformer_kit.attention import (
+    AS_PROJECTED,
+    ATTENTIONS,
+    SOFTMAX,
+    AttentionWeights,
+    Gate,
+    MultiHead,
+    NoGate,
+    Projections,
+)
+from xformer_kit.kernel import Kernel, spread
+from xformer_kit.registry import Fault, Unused
+
+
+@ATTENTIONS.register("exclusive", also_called=("xsa", "orthogonal", "belief"))
+class Exclusive(MultiHead):
+    """o - <o, u> u with the output o of a head of multi_head and u = v_i / |v_i|, the direction of
+    the token's own value: what is known of the token itself stays in the residual stream (exclusive
+    self attention: Zhai, 2026, arXiv:2603.09078; over all heads also in "belief attention",
+    openreview.net/forum?id=Ard2QzPAUK).
+    """
+
+    variants = [{"over": "head"}, {"over": "all", "qk_norm": {"name": "l2", "groups": 2}}]
+
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[[int], nn.Module],
+        kernel: Kernel,
+        depth: int = 0,
+        *,
+        heads: int = 8,  # query heads
+        kv_heads: int | None = None,  # key and value heads; null is heads
+        head_dim: int | None = None,  # channels of a head; null is dim / heads
+        v_head_dim: int | None = None,  # channels of a head's values; null is head_dim
+        # whether directions are those of each head, or of all heads concatenated
+        over: Literal["head", "all"] = "head",
+        projections: Projections = AS_PROJECTED,
+        gate: Callable[..., Gate] = NoGate,  # by what the output is multiplied
+        weights: AttentionWeights = SOFTMAX,
+    ):
+        super().__init__(
+            dim,
+            norm,
+            kernel,
+            depth,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            v_head_dim=v_head_dim,
+            projections=projections,
+            gate=gate,
+            weights=weights,
+        )
+        self.axes: tuple[int, ...] = (1, 3) if over == "all" else (3,)  # of (b, h, t, e)
+
+    @classmethod
+    def cannot(cls, options, context):
+        if context.cross:
+            yield Fault(
+                "",
+                "'exclusive' takes the direction of a token's own value away, and a token"
+                " that attends to another stack has no value there",
+                fix=f"Set {context.path}.cross.name=multi_head.",
+            )
+            return
+        yield from super().cannot(options, context)
+        if options.over == "all" and context.attn.heads == 1:
+            yield Unused(
+                "over",
+                "with attn.heads=1 the direction of all heads is that of the one",
+                got="'all'",
+                fix="Set it to head.",
+            )
+
+    def attend(self, q, k, v, view, scores, *weigh):
+        out = super().attend(q, k, v, view, scores, *weigh)
+        own = spread(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
+        norm = own.square().sum(self.axes, keepdim=True).sqrt().clamp(min=1e-12)
+        unit = own / norm
+        return out - (out * unit).sum(self.axes, keepdim=True) * unit
