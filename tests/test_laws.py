@@ -137,6 +137,7 @@ def test_the_laws_that_parts_say_they_break():
                 " near, rounding to 8 bits makes either the larger"
             ),
         },
+        ("attn", "persistent_memory"): {"nothing": "a learned key is seen by every query"},
         ("attn", "linear"): sums,
         ("attn", "performer"): sums,
         ("attn", "fourier"): ragged | {"symmetry": "waves run in the order of the tokens"},

@@ -9,8 +9,8 @@ from xformer_kit import ConfigError, compose
 from xformer_kit.config import config_yaml, read_config
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale, score,"
-    " memory, dropout"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
+    " dropout"
 )
 ONE_FAULT = {
     "attn.heads=7 model.dim=384": (
@@ -40,9 +40,9 @@ ONE_FAULT = {
         " nothing. Choose norm=rms or norm=layer there, or attn.qk_norm=false."
     ),
     "attn=null": (
-        "attn: must name one of compositional, cosine, differential, distance, dot, fourier,"
-        " gated_delta, lambda, latent, linear, linformer, mean, multi_head, nystrom, orthoformer,"
-        " performer, retention; got null."
+        "attn: must name one of compositional, cosine, differential, distance, dot,"
+        " exclusive, fourier, gated_delta, lambda, laser, latent, linear, linformer, mean,"
+        " multi_head, nystrom, orthoformer, performer, persistent_memory, retention; got null."
     ),
     "position=rope": "position: 'rope' is called 'rotary' here.",
     "position=rotary attn.head_dim=5": (

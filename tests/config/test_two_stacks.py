@@ -9,8 +9,8 @@ from xformer_kit.config import check
 
 BASE = ["logger=none", "model=encoder_decoder", "task=seq2seq", "model.dim=24", "attn.heads=4"]
 OPTIONS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale, score,"
-    " memory, dropout"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
+    " dropout"
 )
 WINDOWS = "mask=dilated or mask=sliding_window"
 WINDW = f"mask 'full' has no option 'windw'. Did you mean 'window' of {WINDOWS}? It has: none."

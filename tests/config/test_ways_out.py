@@ -12,8 +12,8 @@ from xformer_kit.config import preflight
 from xformer_kit.config.overrides import expand, parse
 
 HEADS = (
-    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, clip, gate, values, scale, score,"
-    " memory, dropout"
+    "heads, kv_heads, head_dim, v_head_dim, bias, qk_norm, v_norm, clip, gate, scale, score,"
+    " dropout"
 )
 REFUSED = [
     "attn=fourier",

@@ -29,6 +29,14 @@ def test_the_output_is_orthogonal_to_the_own_value(over, axes):
     assert_close(got.transpose(1, 2).reshape(rows[0].shape), peer.orthog_project(*rows))
 
 
+@torch.no_grad()
+def test_a_token_that_sees_only_itself_gets_exactly_zero():
+    v = torch.randn(2, 3, 1, 7)
+    mine = ours("exclusive").float()
+    mine.kernel = lambda q, k, v, *rest: v
+    assert mine.attend(torch.zeros(2, 3, 1, HEAD_DIM), None, v, None, None).eq(0).all()
+
+
 def test_a_decoder_with_a_source_has_another_attention_to_it():
     config = tiny("encoder_decoder", attn="exclusive", decoder={"cross": {"name": "multi_head"}})
     assert messages(faults(config)) == []
@@ -41,6 +49,10 @@ test_refused_configs = refusals(
             "attn: 'exclusive' takes the direction of a token's own value away, and a token that"
             " attends to another stack has no value there. Set"
             " model.decoder.cross.name=multi_head."
+        ),
+        "attn=exclusive placement=output norm=l2": (
+            "attn: 'exclusive' gives zeros to a token that sees only itself, and norm 'l2' after a"
+            " sublayer divides by their length. Choose norm=rms or placement=pre."
         ),
         "attn={name:exclusive,over:all} attn.heads=1": (
             "attn.over: with attn.heads=1 the direction of all heads is that of the one; got 'all'."

@@ -1,6 +1,7 @@
 """Attention in which what is searched for and what is retrieved are chosen apart."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -85,6 +86,10 @@ class Compositional(MultiHead):
         self.choice_k = (
             nn.Linear(each, channels, False) if retrievals > 1 else None
         )  # a bias would add the same to each
+
+    @classmethod
+    def traits(cls, options, dim):
+        return replace(super().traits(options, dim), values=False)  # they belong to no head
 
     @classmethod
     def check(cls, options, context):

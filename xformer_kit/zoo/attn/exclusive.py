@@ -71,6 +71,14 @@ class Exclusive(MultiHead):
                 fix=f"Set {context.path}.cross.name=multi_head.",
             )
             return
+        names = context.names
+        if names["placement"] in ("output", "sandwich") and names["norm"] in ("l2", "scale"):
+            yield Fault(
+                "",
+                "'exclusive' gives zeros to a token that sees only itself, and norm"
+                f" '{names['norm']}' after a sublayer divides by their length",
+                fix="Choose norm=rms or placement=pre.",
+            )
         yield from super().cannot(options, context)
         if options.over == "all" and context.attn.heads == 1:
             yield Unused(
@@ -83,6 +91,7 @@ class Exclusive(MultiHead):
     def attend(self, q, k, v, view, scores, *weigh):
         out = super().attend(q, k, v, view, scores, *weigh)
         own = spread(v[:, :, -q.shape[2] :], out.shape[1])  # values of the queries' tokens
-        norm = own.square().sum(self.axes, keepdim=True).sqrt().clamp(min=1e-12)
-        unit = own / norm
-        return out - (out * unit).sum(self.axes, keepdim=True) * unit
+        # Not by a unit vector: for a token that sees only itself the share is exactly 1, and the
+        # output zero, which a norm after it would not make of rounding errors.
+        share = (out * own).sum(self.axes, keepdim=True)
+        return out - share / own.square().sum(self.axes, keepdim=True).clamp(min=1e-24) * own
