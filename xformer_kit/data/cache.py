@@ -6,10 +6,12 @@ times, so that files are not hashed for every run.
 """
 
 import hashlib
+import inspect
 import json
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zlib
@@ -51,11 +53,24 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def remembered(base: Path, stamp: Any, find: Callable[[], str]) -> str:
-    """The result of `find`, or its earlier result with the same stamp."""
+def code_of(part: type) -> str | None:
+    """sha256 of the file of a user's own component: changed code is other data. None for the
+    components of this package.
+    """
+    module = part.__module__
+    if module.split(".")[0] == "xformer_kit":
+        return None
+    try:
+        return hashlib.sha256(inspect.getsource(sys.modules[module]).encode()).hexdigest()
+    except (OSError, TypeError, KeyError):
+        return module
+
+
+def remembered(base: Path, stamp: Any, find: Callable[[], Any]) -> Any:
+    """The result of `find`, plain values, or its earlier result with the same stamp."""
     entry = base / "index" / f"{digest(stamp)[:32]}.json"
     try:
-        return str(json.loads(entry.read_text())["content"])
+        return json.loads(entry.read_text())["content"]
     except (OSError, ValueError, KeyError, TypeError):
         content = find()
     with suppress(OSError):  # a cache that is complete may be read-only
@@ -155,18 +170,21 @@ def _publish(fresh: Path, folder: Path) -> None:
     _flush(folder.parent)
 
 
+def reason_of(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 @contextmanager
 def writing(base: Path) -> Iterator[None]:
     """Raises ConfigError for an error of the file system."""
     try:
         yield
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
         raise ConfigError(
             Fault(
                 "data.cache",
                 "must be a directory with room for the prepared tokens",
-                got=f"'{base}' ({reason})",
+                got=f"'{base}' ({reason_of(error)})",
                 fix="Set data.cache to another directory.",
             )
         ) from error
@@ -200,6 +218,13 @@ def mapped(file: Path, dtype: str, size: int) -> np.ndarray:
         return np.empty(0, dtype=dtype)
     with reading(file):
         return np.asarray(np.memmap(file, dtype=dtype, mode="r", shape=(size,)))
+
+
+class MapsFiles:
+    """Base of what holds arrays of prepared files: a loader worker maps them again, not a copy."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if not isinstance(v, np.ndarray)}
 
 
 class _Lock:

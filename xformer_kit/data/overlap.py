@@ -3,7 +3,6 @@ splits are read.
 """
 
 from array import array
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from xformer_kit.data.corpus import Corpus
 from xformer_kit.data.order import hash64
-from xformer_kit.data.progress import ReadingProgress
 
 AT_ONCE = 4096  # training examples that are looked up at once
 SPLIT = "train"
@@ -77,17 +75,6 @@ class Overlap:
             for split, count in found.items()
             if count
         }
-
-
-def counted(corpus: Corpus) -> dict[str, list[Any]]:
-    """`Overlap.counts` of a corpus that is only read for it."""
-    overlap = Overlap(corpus)
-    if not overlap.counted:
-        return {}
-    with ReadingProgress("Comparing the splits", corpus.size()) as progress:
-        for split in training_last(corpus.splits):
-            deque(progress(overlap.of(split, corpus.items(split))), maxlen=0)
-    return overlap.counts()
 
 
 def training_last(splits: Iterable[str]) -> list[str]:

@@ -58,7 +58,6 @@ def test_a_missing_file_is_refused(path):
 @pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "BPE"}}'])
 def test_a_file_of_another_format_is_refused(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(
-        ConfigError, match=r"^tokenizer\.path: '.*' must be a tokenizer\.json of the library"
-    ):
+    said = r"^tokenizer\.path: must be a tokenizer\.json of the library tokenizers; got '.*' "
+    with pytest.raises(ConfigError, match=said):
         Pretrained(path=str(tmp_path))

@@ -35,11 +35,8 @@ class _Babel(PairCorpus):
     def stamp(self) -> list[Any]:
         import babel
 
-        return [CORPORA.name_of(type(self)), babel.__version__, self._chosen()]
-
-    def _chosen(self) -> Any:
-        """Plain values of the options."""
-        raise NotImplementedError
+        options = {name: value for name, value in vars(self).items() if name != "place"}
+        return [CORPORA.name_of(type(self)), babel.__version__, options]
 
 
 @CORPORA.register("dates", also_called=("babel_dates",))
@@ -91,17 +88,6 @@ class Dates(_Babel):
             yield Fault(
                 "held_out", "must be above 0 and below 1", got=f"{options.held_out}", fix="Try 0.1."
             )
-
-    def _chosen(self) -> list[Any]:
-        return [
-            list(self.formats),
-            self.first,
-            self.last,
-            self.held_out,
-            self.count,
-            self.examples,
-            self.examples_seed,
-        ]
 
     def size(self) -> int:
         return 40 * (self.count + 2 * self.examples)
@@ -170,9 +156,6 @@ class Names(_Babel):
                 got=f"{options.held_out}",
                 fix="Try 0.05.",
             )
-
-    def _chosen(self) -> dict[str, Any]:
-        return {"kinds": self.kinds, "held_out": self.held_out}
 
     def size(self) -> int:
         return 3_500_000

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 from xformer_kit.data.corpus.base import CORPORA, Corpus
@@ -11,6 +11,7 @@ from xformer_kit.registry import Fault, choices, listed
 
 
 @CORPORA.register("mixture", also_called=("mix", "mixed", "blend", "blended", "interleave"))
+@dataclass(kw_only=True, eq=False)
 class Mixture(Corpus):
     """Several texts, or several corpora of pairs, mixed by weight: p_k = w_k^(1/T) / sum_j
     w_j^(1/T)
@@ -26,21 +27,19 @@ class Mixture(Corpus):
     each part is reported too.
     """
 
-    def __init__(
-        self,
-        *,
-        of: dict[str, Corpus],  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
-        # name -> how often, such as {prose: 2, code: 1}; null: by size
-        weights: dict[str, float] | None = None,
-        # above 1: nearer to all alike; below: nearer to only the largest weight
-        temperature: float = 1.0,
-    ):
-        self.of = of
-        self.weights = weights
-        self.temperature = temperature
-        self.form = next(iter(of.values())).form
-        self.documents = all(part.documents for part in of.values())
-        self.splits = tuple(dict.fromkeys(split for part in of.values() for split in part.splits))
+    of: dict[str, Corpus]  # by name, such as {prose: {name: pydoc}, code: {name: stdlib_code}}
+    # name -> how often, such as {prose: 2, code: 1}; null: by size
+    weights: dict[str, float] | None = None
+    # above 1: nearer to all alike; below: nearer to only the largest weight
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, part in self.of.items():
+            part.place = self.at(f"of.{name}")
+        parts = self.of.values()
+        self.form = next(iter(parts)).form
+        self.documents = all(part.documents for part in parts)
+        self.splits = tuple(dict.fromkeys(split for part in parts for split in part.splits))
 
     @classmethod
     def forms(cls) -> dict[str, str]:
@@ -92,19 +91,6 @@ class Mixture(Corpus):
 
     def size(self) -> int:
         return sum(part.size() for part in self.of.values())
-
-
-def located(fault: Fault, name: str, part: str) -> Fault:
-    """A fault of the corpus `part`, with the config paths that it has in a mixture as `name`."""
-    here, options = f"data.of.{name}", "|".join(map(re.escape, CORPORA.options(part)))
-
-    def moved(text: str) -> str:
-        return re.sub(rf"\bdata\.({options})\b", rf"{here}.\1", text) if options else text
-
-    path = here if fault.path in ("data", "data.name") else moved(fault.path)
-    fault = replace(fault, path=path, rule=moved(fault.rule), fix=moved(fault.fix))
-    named = any(here in text for text in (fault.path, fault.rule, fault.fix))
-    return fault if named else fault.with_fix(f"[{here}]")
 
 
 def _nodes(of: Any) -> dict[str, Any]:

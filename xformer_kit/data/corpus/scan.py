@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -48,9 +48,6 @@ class Scan(PairCorpus):
             yield Fault(
                 "valid", "must be above 0 and below 1", got=f"{options.valid}", fix="Try 0.05."
             )
-
-    def stamp(self) -> list[Any]:
-        return [self.split, self.valid]
 
     def size(self) -> int:
         return 4_000_000

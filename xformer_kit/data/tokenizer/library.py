@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from os.path import commonprefix
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ class Library(Tokenizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.library is not None:
-            self.adopt(parsed(self.library))
+            self.adopt(library().Tokenizer.from_str(self.library))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         self._write(path, self.library.to_str(pretty=True))
@@ -188,10 +189,10 @@ class Library(Tokenizer):
         return types == cls.types and not data.get("added_tokens")
 
     @classmethod
-    def read(cls, text: str) -> "Library":
+    def read(cls, text: str, file: Path) -> "Library":
         """From the text of the library's JSON file. Raises ConfigError for another file."""
         made = cls.__new__(cls)
-        made.adopt(parsed(text))
+        made.adopt(parsed(text, "tokenizer", file))
         return made
 
 
@@ -234,16 +235,18 @@ def library() -> Any:
     return tokenizers
 
 
-def parsed(text: str) -> Any:
-    """The library's tokenizer of a JSON file's text. Raises ConfigError for another file."""
+def parsed(text: str, at: str, file: object) -> Any:
+    """The library's tokenizer of a JSON file's text. Raises ConfigError, at the config path `at`,
+    for another file.
+    """
     try:
         return library().Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing more specific
         raise ConfigError(
             Fault(
-                "tokenizer",
+                at,
                 "must be a tokenizer.json of the library tokenizers",
-                got=f"another file ({error})",
+                got=f"'{file}' ({error})",
                 fix="Save it again with a version of today.",
             )
         ) from None

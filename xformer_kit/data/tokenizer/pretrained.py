@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from xformer_kit.data.tokenizer.base import TOKENIZERS
@@ -49,13 +48,7 @@ class Pretrained(Library):
     ):
         text = _read(path)
         self.sha256 = hashlib.sha256(text.encode()).hexdigest()
-        try:
-            self.adopt(parsed(text))
-        except ConfigError as error:
-            raise ConfigError(
-                replace(fault, path="tokenizer.path", rule=f"'{path}' {fault.rule}")
-                for fault in error.faults
-            ) from None
+        self.adopt(parsed(text, "tokenizer.path", path))
 
     @classmethod
     def check(cls, options, context):

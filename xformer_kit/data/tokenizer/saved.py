@@ -5,7 +5,6 @@ ConfigError.
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +53,13 @@ def _library(file: Path, text: str, data: Mapping[str, Any]) -> Tokenizer:
         part = next(
             (p for p in TOKENIZERS.values() if p.recognises(data)), TOKENIZERS["pretrained"]
         )
-        return part.read(text)
+        return part.read(text, file)
     except (ConfigError, *WRONG) as error:
         if unknown := [key for key in data if key not in LIBRARY_KEYS]:
             raise _unknown(file, unknown, LIBRARY_KEYS) from None
-        if not isinstance(error, ConfigError):
-            raise _other(file, error) from None
-        raise ConfigError(
-            replace(fault, got=fault.got.replace("another file", f"'{file}'", 1))
-            for fault in error.faults
-        ) from None
+        if isinstance(error, ConfigError):
+            raise
+        raise _other(file, error) from None
 
 
 def _own(file: Path, data: Mapping[str, Any]) -> Tokenizer:
